@@ -64,24 +64,31 @@ class MixPart:
 
     @property
     def parts(self) -> dict[str, MixPart]:
-        """The parts of a group by name; empty for a corpus."""
+        """The parts of a group by name; empty for a corpus.
+
+        A number in place of a part is its share: `{web: 0.7}` → `{"web": MixPart(share=0.7)}`.
+        """
         parts = {}
         for name, part in (self.mix or {}).items():
-            parts[name] = MixPart(part) if isinstance(part, float) else part
+            parts[name] = MixPart(share=part) if isinstance(part, float) else part
         return parts
 
     @property
     def has_fixed_amount(self) -> bool:
         """Whether the part has a fixed amount of tokens, which does not depend on its siblings.
 
-        It has one if it is given `tokens` or `epochs`. So does a group without a share of its
-        parent, if all parts in it have fixed amounts.
+        web: {tokens: 1e9}                                      # yes
+        code: {share: 0.1}                                      # no
+        books: {mix: {old: {tokens: 1e8}, new: {epochs: 2}}}    # yes: the sum of both
         """
         if self.tokens is not None or self.epochs is not None:
             return True
-        if self.share is not None or self.min_share is not None or self.max_share is not None:
+        depends_on_siblings = (
+            self.share is not None or self.min_share is not None or self.max_share is not None
+        )
+        if depends_on_siblings or not self.mix:
             return False
-        return bool(self.mix) and all(part.has_fixed_amount for part in self.parts.values())
+        return all(part.has_fixed_amount for part in self.parts.values())
 
     @property
     def corpora(self) -> tuple[str, ...]:
@@ -121,11 +128,11 @@ class MixPart:
         Returns:
             Name of a corpus or view → epochs. Those without a limit are left out.
         """
-        group_limit = outer_limit if self.max_epochs is None else self.max_epochs
+        group_limit = self.inner_limit(outer_limit)
         limits: dict[str, float] = {}
         for name, part in self.parts.items():
-            if part.mix is not None:
-                limits |= part.epoch_limits(group_limit)  # the corpora and views within a group
+            if part.mix is not None:  # a group
+                limits |= part.epoch_limits(group_limit)
                 continue
             limit = part.inner_limit(group_limit)
             if limit is not None:

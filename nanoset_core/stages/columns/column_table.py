@@ -58,6 +58,9 @@ class ColumnTable:
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
         """Append a row group, and widen the types of columns if its values need it.
 
+        For example, a column of integers becomes one of floating-point numbers if the row group has
+        the value 0.5.
+
         Args:
             parts: Its rows in consecutive parts. Each part is a list with an Arrow array for each
                 column, in the order of the columns.
@@ -65,12 +68,14 @@ class ColumnTable:
         columns = []
         new_kinds = {}  # name of each column → its kind, with the values of this row group
         for number, (name, kind_so_far) in enumerate(self._kinds.items()):
-            arrays = self._without_too_long(name, [part[number] for part in parts])
+            arrays_of_column = [part[number] for part in parts]
+            arrays = self._without_too_long(name, arrays_of_column)
 
-            # The narrowest kind for these values and those of the row groups so far. For example,
-            # integers and fractions together are of the kind "double".
-            new_kinds[name] = joined([kind_so_far, *map(kind_of, arrays)])
-            column = _converted(arrays, new_kinds[name])
+            # The narrowest kind for these values and those before: "int" and "double" → "double".
+            new_kind = joined([kind_so_far, *map(kind_of, arrays)])
+            column = _converted(arrays, new_kind)
+
+            new_kinds[name] = new_kind
             self._nulls[name] += column.null_count
             columns.append(column)
 
@@ -80,13 +85,15 @@ class ColumnTable:
     def _use_kinds(self, kinds: Mapping[str, str]) -> None:
         """Give the columns kinds that also hold the values of the next row group.
 
+        The rows so far are written again only if a column gets another Arrow type.
+
         Args:
             kinds: Name of each column → its kind.
         """
         column_types = [type_of(kind) for kind in kinds.values()]
         if column_types != self._writer.schema.types:
             self._widen(kinds)
-        self._kinds = dict(kinds)  # different kinds may have the same type
+        self._kinds = dict(kinds)  # different kinds, such as "int" and "int64", have one type
 
     def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
@@ -125,9 +132,9 @@ class ColumnTable:
         return int(table.num_rows)
 
     def _widen(self, kinds: Mapping[str, str]) -> None:
-        """Write the row groups so far again, with types that also hold the values of the next one.
+        """Write the rows so far again, with wider types for the columns.
 
-        For example, a column of integers becomes one of floating-point numbers.
+        For example, the integers 3 and 5 become the floating-point numbers 3.0 and 5.0.
 
         Args:
             kinds: Name of each column → its new kind.

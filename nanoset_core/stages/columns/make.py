@@ -43,7 +43,9 @@ from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return the recipe of the columns of a corpus: which values are kept, and of which shards.
+    """Return the recipe of the columns of a corpus: everything that they depend on.
+
+    That is which values are kept, and of which shards. If it changes, the columns are made again.
 
     Args:
         project: The project, whose settings name the values.
@@ -134,7 +136,8 @@ class _ShardTexts:
         Args:
             shard: Number of the shard.
         """
-        # With a mark, a table in a bucket is only read if the object has not changed.
+        # A mark is a value that changes with each version of an object in a bucket. It is compared
+        # when a Parquet file is read, so that a changed file is an error.
         [source] = with_object_marks(self.project, self.folder, [self.ranges[shard]])
         return partial(_fill_from_text, folder=self.folder, source=source, keys=self.keys)
 

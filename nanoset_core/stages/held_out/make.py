@@ -50,6 +50,8 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
     """Return what decides which held-out documents the split train reads: datasets and settings.
 
+    If one of these changes, the splits are compared again.
+
     Args:
         project: The project.
         nanoset_name: Name of the nanoset.
@@ -58,10 +60,11 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
     for split in SPLITS:
-        split_options = dict(nanoset.options(split))
-        for name in _IRRELEVANT_OPTIONS & split_options.keys():
-            del split_options[name]
-        options[split] = split_options
+        options[split] = {
+            name: value
+            for name, value in nanoset.options(split).items()
+            if name not in _IRRELEVANT_OPTIONS
+        }
 
     # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None

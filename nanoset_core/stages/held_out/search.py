@@ -111,13 +111,14 @@ class ReadCorpus:
         Args:
             documents: Numbers of the documents, shape (n_documents,). Each has at least one token.
         """
-        # (n_documents,) The sequences of a document are consecutive in the .bin, in which the
-        # pointers say at which byte a sequence starts.
-        first_sequences = self.index.document_indices[documents]
+        # A document has one or more sequences, which are consecutive in the .bin.
+        first_sequences = self.index.document_indices[documents]  # (n_documents,)
         last_sequences = self.index.document_indices[documents + 1] - 1
+
+        # Its tokens are those from the start of its first sequence to the start of the last one,
+        # and those of the last one. Pointers are the first byte of each sequence.
         pointers = self.index.sequence_pointers
         bytes_before_last = pointers[last_sequences] - pointers[first_sequences]
-
         tokens_before_last = bytes_before_last // self.index.dtype.itemsize
         tokens_of_last = self.index.sequence_lengths[last_sequences]
         return int(tokens_before_last.sum()) + int(tokens_of_last.sum(dtype=np.int64))
@@ -236,7 +237,11 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
         split_bit = 1 << split_number
         for dataset_range in _ranges_of_split(nanoset, split):
             dataset = datasets.open(nanoset.dataset(dataset_range.name))
-            corpus = _corpus_of(dataset, corpus_by_name, project)
+            corpus_name = dataset.corpus.manifest.name
+            if corpus_name not in corpus_by_name:
+                corpus_by_name[corpus_name] = _unread_corpus(dataset.corpus, project)
+            corpus = corpus_by_name[corpus_name]
+            _check_corpus_version(dataset, corpus)
             for documents in dataset.documents_in(dataset_range.start, dataset_range.stop):
                 corpus.marks[documents] |= split_bit
     return list(corpus_by_name.values())
@@ -271,32 +276,24 @@ def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_Dat
         yield _DatasetRange(name, start, stop)
 
 
-def _corpus_of(
-    dataset: Dataset, corpus_by_name: dict[str, ReadCorpus], project: Project
-) -> ReadCorpus:
-    """Return the corpus that a dataset was made from.
+def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
+    """Check that a dataset was made from the same version of its corpus as the other datasets.
+
+    In another version, documents have other numbers, which cannot be compared.
 
     Args:
         dataset: The corpus itself, or a view or pack of it.
-        corpus_by_name: Receives the corpus, if it is not in there.
-        project: The project.
+        corpus: The version of the corpus that the other datasets were made from.
 
     Raises:
-        StaleError: Another dataset was made from another version of the corpus, in which documents
-            have other numbers.
+        StaleError: The dataset was made from another version.
     """
-    manifest = dataset.corpus.manifest
-    corpus = corpus_by_name.get(manifest.name)
-    if corpus is None:
-        corpus = _unread_corpus(dataset.corpus, project)
-        corpus_by_name[manifest.name] = corpus
-    if corpus.dataset.digest != manifest.digest:
+    if corpus.dataset.digest != dataset.corpus.manifest.digest:
         raise StaleError(
             "views of a nanoset are of several versions of their corpus",
             where=dataset.unpacked.manifest.url(),
             remedy="run `nanoset build`",
         )
-    return corpus
 
 
 def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
@@ -399,7 +396,8 @@ def count_train_copies(
     n_documents: Counter[int] = Counter()  # by number of the corpus
     n_tokens: Counter[int] = Counter()
 
-    # Equal hashes have equal remainders. So documents can be compared in groups of one remainder.
+    # All documents may be too many to sort. So divide their hashes by a number, such as 3, and sort
+    # those with the remainders 0, 1 and 2 separately: equal hashes have equal remainders.
     n_groups = sum(corpus.count_in_train() for corpus in corpora) // max_documents + 1
     for remainder in range(n_groups):
         group = _train_documents(corpora, hashes_of, n_groups, remainder)
@@ -579,18 +577,19 @@ class _TrainDocuments:
         Args:
             documents: The documents, in order.
         """
-        # Ignore documents whose hash is that of no held-out document.
+        # Leave out documents whose hash is that of no held-out document.
         hash_indices = _indices_in_sorted(self._hashes, documents.hashes)  # -1 if missing
         known = np.flatnonzero(hash_indices >= 0)
 
         # Several documents may have the same hash: take the first one.
-        hash_indices, first_positions = np.unique(hash_indices[known], return_index=True)
-        firsts = documents.select(known[first_positions])
+        unique_indices, first_positions = np.unique(hash_indices[known], return_index=True)
+        first_documents = documents.select(known[first_positions])  # one for each unique index
 
         # Keep the documents of earlier calls.
-        is_new = self.documents[hash_indices] < 0
-        self.corpora[hash_indices[is_new]] = firsts.corpora[is_new]
-        self.documents[hash_indices[is_new]] = firsts.documents[is_new]
+        is_new = self.documents[unique_indices] < 0
+        new_indices = unique_indices[is_new]
+        self.corpora[new_indices] = first_documents.corpora[is_new]
+        self.documents[new_indices] = first_documents.documents[is_new]
 
 
 def _first_train_documents(

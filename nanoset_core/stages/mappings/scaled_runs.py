@@ -71,20 +71,21 @@ def expand_scales(
         all_nanosets[name] = nanoset
         if not nanoset.scales:
             continue
-        key = f"{where}: nanosets.{name}.scales"
+        key = f"{where}: nanosets.{name}.scales"  # for errors
         mistakes = list(_mistakes(nanoset, key))
         if mistakes:
             errors += mistakes
             continue
 
-        # One more nanoset for each scale, with a view of each dataset that it reads.
+        # Add a nanoset for each scale, such as 0.01, and a view of each dataset that it reads.
         for scale in nanoset.scales:
             run_name = scaled_name(name, scale)
             if run_name in nanosets:
                 errors.append(_name_is_taken("nanoset", run_name, key))
             all_nanosets[run_name] = _scaled_nanoset(nanoset, scale)
             for view_name, view in _views_of_run(nanoset, scale).items():
-                # Several nanosets may read the same corpus at the same scale.
+                # Several nanosets may read the same corpus at the same scale, and share a view. But
+                # a different view may have the name.
                 existing_view = all_views.setdefault(view_name, view)
                 if existing_view != view:
                     errors.append(_name_is_taken("view", view_name, key))
@@ -186,17 +187,24 @@ def _views_of_run(nanoset: NanosetSpec, scale: float) -> dict[str, ViewSpec]:
 
 
 def _scaled_datasets(nanoset: NanosetSpec) -> tuple[str, ...]:
-    """Return the datasets of a nanoset that are scaled: all that train reads."""
+    """Return the datasets of which a smaller run reads a part only: all that train reads.
+
+    Args:
+        nanoset: The full run. If valid and test have data of their own, it is read in full.
+    """
     if nanoset.blend_per_split:
         return corpora_of(nanoset.blend_per_split.get("train"))
-    return nanoset.corpora
+    return nanoset.corpora  # the splits are shares of the same datasets
 
 
 def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
-    """Return the splits whose data is scaled.
+    """Return the splits of which a smaller run reads less: train, or all of them.
 
     If valid and test have data of their own, all runs are evaluated on the same documents, so that
     their losses can be compared. Otherwise, they are shares of the scaled data.
+
+    Args:
+        nanoset: The full run.
     """
     return ("train",) if nanoset.blend_per_split else SPLITS
 
@@ -259,59 +267,80 @@ def _limits_of_views(
 
 
 def _scaled_number(number: int, scale: float) -> int:
-    """Return a number of samples or iterations of a smaller run, at least 1 unless it is 0."""
-    return min(number, max(1, round(number * scale)))
+    """Return a number of samples or iterations of a smaller run.
+
+    At a scale of 0.01, 1,000 becomes 10. A small number, such as 10, becomes 1, but 0 stays 0.
+
+    Args:
+        number: The number of the full run.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    at_least_1 = max(1, round(number * scale))
+    return min(number, at_least_1)
 
 
 def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
-    """Return a blend of the views of a smaller run, with the same weights."""
+    """Return a blend of the views that a smaller run reads, with the same weights.
+
+    Args:
+        blend: The blend of the full run: one corpus, several, or a weight for each; or None.
+        scale: Size of the smaller run, such as 0.01: `web` becomes `web-scale-0_01`.
+    """
     if blend is None:
         return None
-    if isinstance(blend, str):
+    if isinstance(blend, str):  # such as "web"
         return scaled_name(blend, scale)
-    if isinstance(blend, Mapping):
+    if isinstance(blend, Mapping):  # such as {"web": 0.7, "code": 0.3}
         return FrozenDict({scaled_name(name, scale): weight for name, weight in blend.items()})
-    return tuple(scaled_name(name, scale) for name in blend)
+    return tuple(scaled_name(name, scale) for name in blend)  # such as ("web", "code")
 
 
 def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
-    """Return a mixture of the views of a smaller run.
+    """Return the mixture of a smaller run: its corpora become views, with fewer tokens.
 
-    `{web: {tokens: 1e9}, code: {epochs: 2}}` becomes `{web-scale-0_01: {tokens: 1e7},
-    code-scale-0_01: {epochs: 2}}`.
-
-    Amounts of tokens are scaled. Shares and numbers of epochs are the same on any scale.
+    At a scale of 0.01, `{web: {tokens: 1e9}, code: {epochs: 2}}` becomes
+    `{web-scale-0_01: {tokens: 1e7}, code-scale-0_01: {epochs: 2}}`. Shares and numbers of epochs
+    are the same on any scale.
 
     Args:
-        mix: Name of a part → the part; None if the nanoset has no mixture.
+        mix: Name of a corpus, or of a group with a mixture of its own → its settings; None if the
+            nanoset has no mixture.
         scale: Size of the smaller run, as a share of the full one.
     """
     if mix is None:
         return None
     scaled_parts: dict[str, MixPart | float] = {}
-    for name, part in MixPart(mix=mix).parts.items():
+    parts = MixPart(mix=mix).parts  # also those that are written as a number, their share
+    for name, part in parts.items():
+        tokens = part.tokens
+        if tokens is not None:
+            tokens *= scale
         is_group = part.mix is not None
-        scaled_part_name = name if is_group else scaled_name(name, scale)
-        scaled_parts[scaled_part_name] = replace(
-            part,
-            tokens=None if part.tokens is None else part.tokens * scale,
-            mix=_scaled_mix(part.mix, scale),
-        )
+        new_name = name if is_group else scaled_name(name, scale)
+        scaled_parts[new_name] = replace(part, tokens=tokens, mix=_scaled_mix(part.mix, scale))
     return FrozenDict(scaled_parts)
 
 
 def _scaled_phase(phase: PhaseSpec, scale: float) -> PhaseSpec:
-    """Return a phase of a smaller run."""
+    """Return a phase of a smaller run, which ends earlier and reads views.
+
+    Args:
+        phase: The phase of the full run. `until: 1000` becomes `until: 10` at a scale of 0.01.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    until = phase.until  # the iteration at which it ends; None for the last phase
+    if until is not None:
+        until = _scaled_number(until, scale)
     return replace(
         phase,
         blend=_scaled_blend(phase.blend, scale),
         mix=_scaled_mix(phase.mix, scale),
-        until=None if phase.until is None else _scaled_number(phase.until, scale),
+        until=until,
     )
 
 
 def _scaled_schedule(schedule: ScheduleSpec | None, scale: float) -> ScheduleSpec | None:
-    """Return the schedule of a smaller run, with the same batch size and evaluations."""
+    """Return the schedule of a smaller run: fewer iterations, with the same batch size."""
     if schedule is None:
         return None
     return replace(schedule, iterations=_scaled_number(schedule.iterations, scale))

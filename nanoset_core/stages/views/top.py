@@ -86,19 +86,22 @@ class Ranking:
         return is_eligible
 
     def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
-        """Return a number for each candidate of a range; the smallest numbers are taken first.
+        """Return a number for each document of a range; the smallest numbers are taken first.
+
+        Documents with equal values have equal numbers. If the highest values are taken first, the
+        values 5, 2 and 5 get numbers in the order of -5, -2 and -5.
 
         Args:
             chunk: The range, as indices among the candidates.
 
         Returns:
-            uint64, shape (n_candidates_in_range,). Candidates with equal values have equal numbers.
+            uint64, shape (n_candidates_in_range,).
         """
         value_keys = self.value_keys[chunk]
         return value_keys if self.ascending else ~value_keys  # inverted bits, opposite order
 
     def value_of(self, rank_key: np.uint64) -> int | float:
-        """Return the value of the column that a number from `rank_keys` stands for.
+        """Return the value of the column for a number from `rank_keys`, the inverse function.
 
         Args:
             rank_key: The number.
@@ -239,14 +242,19 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     end = _find_end(budget, ranking)  # None if all documents with a value fit
 
     # Describe the result first, since this also needs the documents that are left out below.
-    gap = None
-    if end is not None and step.share is None:
-        gap = find_gap(budget, end, candidates)
+    cut = None
+    tied = TiedDocuments()
+    gap = None  # what stays unused of the budget, because the next document is large
+    if end is not None:
+        cut = ranking.value_of(end.cut_key)
+        tied = _count_tied(end)
+        if step.share is None:
+            gap = find_gap(budget, end, candidates)
     result = TopResult(
         step,
         budget=budget.limit,
-        cut=None if end is None else ranking.value_of(end.cut_key),
-        tied=TiedDocuments() if end is None else _count_tied(end),
+        cut=cut,
+        tied=tied,
         counts=counts,
         bins=histogram(partial(_histogram_values, ranking, end)),
         gap=gap,
