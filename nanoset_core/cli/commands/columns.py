@@ -113,7 +113,7 @@ def _column_to_json(column: ColumnStatistics) -> dict[str, Any]:
 def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
     """Return the distribution of a column of numbers as plain values.
 
-    JSON has no infinite numbers: `finite_or_text` replaces these by texts.
+    JSON has no infinite numbers: `finite_or_text` replaces these by texts such as "inf".
 
     Args:
         numbers: Minimum, maximum, quantiles, and the bins of a histogram.
@@ -133,7 +133,11 @@ def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
 
 
 def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
-    """Return a bin of a histogram as plain values: its range, and what it contains."""
+    """Return a bin of a histogram as plain values: its range, and what it contains.
+
+    Args:
+        histogram_bin: For example, 400 documents of 20,000 tokens with values from 0.5 to 0.75.
+    """
     from nanoset_core.records.text import finite_or_text
 
     documents, tokens = histogram_bin.amounts

@@ -67,18 +67,19 @@ def _notices(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which documents a view would choose as plain values, for JSON.
+    """Return how many documents a view would choose, rule by rule, as plain values for JSON.
 
     Args:
         name: Name of the view.
         facts: The facts that the view's manifest would record about the choice.
 
     Returns:
-        The view's name, what is left after each rule, and what may be a mistake.
+        `name`; `steps`, such as `{"view": "good", "rule": "quality >= 3", "documents": 400,
+        "tokens": 30000}` for each rule; and what may be a mistake.
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 
-    # What is left after each rule. The view of a rule may be one that this view is made from.
+    # What is left after each rule. A view can be made from another view, whose rules come first.
     steps: list[dict[str, Any]] = []
     for view, rule, documents, tokens in facts["steps"]:
         steps.append({"view": view, "rule": rule, "documents": documents, "tokens": tokens})

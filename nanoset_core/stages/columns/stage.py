@@ -60,13 +60,16 @@ class AlignedStage(PerCorpus, OutsideFiles):
             """
             return outputs.find_at(table_folder) is not None
 
+        # Check the folders of all tables together, which takes few requests to a bucket.
         are_complete = project.outputs.each_version(
             is_complete,
             stage=self.tables_folder,
             name=key.subject,
             digests=manifest.facts[SHARDS],
         )
-        return None if all(are_complete) else "the table of a shard is missing or damaged"
+        if not all(are_complete):
+            return "the table of a shard is missing or damaged"
+        return None
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         from nanoset_core.stages.columns.show import columns_summary

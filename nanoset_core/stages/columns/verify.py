@@ -56,7 +56,7 @@ def verify_columns(
 def _check_tables(
     report: Report, stage: AlignedStage, project: Project, manifest: Manifest, *, deep: bool
 ) -> None:
-    """Check the table of each shard.
+    """Check the table of each shard: its files, and that it has a row for each document.
 
     Args:
         report: Gets an error for each table that is missing or damaged.
@@ -66,7 +66,7 @@ def _check_tables(
         deep: Read every value.
     """
     corpus = manifest.name
-    shards = _shards_of_tables(project, corpus, manifest)  # None: the shards have changed since
+    shards = _shards_of_tables(project, corpus, manifest)  # None if they have changed since
     tables_folder = project.outputs.folder / stage.tables_folder / corpus
     for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
         table = project.outputs.manifest_at(tables_folder / table_digest)

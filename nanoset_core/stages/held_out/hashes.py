@@ -78,15 +78,15 @@ def document_hashes(
         uint64, shape (count,); 0, which is the hash of no other document, if a document has fewer
         than MIN_TOKENS tokens.
     """
-    # (count + 1,) first sequence of each document, and of the document after the last one
+    # Where each document begins in the .bin, and where the last one ends, in tokens. Documents of
+    # 2, 1 and 4 tokens have the borders [0, 2, 3, 7]; shape (count + 1,).
     stop_document = first_document + count
     first_sequences = dataset.document_indices[first_document : stop_document + 1]
-    # (count + 1,) position in the .bin of each document's first token, and of the end of the last
     borders = token_starts(dataset, first_sequences)
 
     # Read blocks of whole documents, of about as many tokens as memory should hold.
     hashes = np.zeros(count, np.uint64)
-    for documents in divide_into_blocks(borders, _CHUNK_TOKENS):
+    for documents in divide_into_blocks(borders, _CHUNK_TOKENS):  # slices such as 0:2 and 2:3
         document_borders = borders[documents.start : documents.stop + 1]
         hashes[documents] = _hash_documents(dataset, document_borders)
     return hashes

@@ -259,7 +259,9 @@ class _DatasetRange(NamedTuple):
 
 
 def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_DatasetRange]:
-    """Yield what a split of a nanoset reads of each of its datasets.
+    """Yield what a split of a nanoset reads of each of its datasets: a range of rows.
+
+    For example, train reads the rows 0 to 989 of `web`, and valid reads the rows 990 to 999.
 
     Args:
         nanoset: The nanoset.
@@ -271,8 +273,9 @@ def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_Dat
     planned = nanoset.plan(split)
     if planned.plan is None or not planned.plan.members:
         return  # the split reads no documents
-    for name, member in zip(planned.corpora, planned.plan.members, strict=True):
-        start, stop = member.rows
+    dataset_plans = planned.plan.members  # in the order of the datasets
+    for name, dataset_plan in zip(planned.corpora, dataset_plans, strict=True):
+        start, stop = dataset_plan.rows
         yield _DatasetRange(name, start, stop)
 
 
@@ -351,9 +354,10 @@ def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> Hel
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Several held-out documents may have the same hash: look it up in train once.
+    # Several held-out documents may have the same hash: look it up in train once. For example, the
+    # hashes [9, 5, 9] are [5, 9] at the indices [1, 0, 1].
     unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)
-    train = _first_train_documents(corpora, hashes_of, unique_hashes)
+    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # (n_unique,) for each hash
     pairs = HeldOutPairs(
         corpora=held_out.corpora,
         documents=held_out.documents,

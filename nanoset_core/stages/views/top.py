@@ -298,16 +298,17 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
         None if all documents with a value fit.
     """
     # Add up the tokens value by value, from the best one on. The sums are 4, 12 and 14, so the
-    # value 4 is the first whose documents do not all fit.
+    # value 4 is the first whose documents do not all fit. Its key is a number that stands for the
+    # value 4: `first_excess` adds up amounts in the order of keys, from the smallest one on.
     first_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
     if first_misfit is None:
         return None
     cut_key = first_misfit.key
-    amount_above_cut = first_misfit.amount_below  # 4 tokens: better values have smaller keys
+    amount_before_cut = first_misfit.amount_below  # the 4 tokens of the value 5
 
     # Among its documents, add up the tokens hash by hash. The sums are 3 and 8, and 6 tokens are
     # left: the hash 35 is the first that does not fit.
-    rest = budget.limit - amount_above_cut
+    rest = budget.limit - amount_before_cut
     tied_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
     if tied_misfit is None:
         raise AssertionError("the documents with this value do not fit together")
@@ -315,7 +316,7 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
         ranking,
         cut_key,
         hash_limit=tied_misfit.key,
-        amount_before=amount_above_cut + tied_misfit.amount_below,
+        amount_before=amount_before_cut + tied_misfit.amount_below,
     )
 
 
@@ -369,8 +370,8 @@ def _count_tied(end: TopEnd) -> TiedDocuments:
 def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
     """Yield the values of all documents, and four amounts of each for a histogram.
 
-    The amounts are its copies, the tokens of these, and both once more if the document is taken. A
-    document of 100 tokens with 2 copies has the amounts 2, 200, 2, 200 or 2, 200, 0, 0.
+    The amounts are documents and tokens, and documents and tokens that are taken. A document of 100
+    tokens with 2 copies has the amounts 2, 200, 2, 200 if it is taken, and otherwise 2, 200, 0, 0.
 
     Args:
         ranking: The documents in the order in which they are taken.
