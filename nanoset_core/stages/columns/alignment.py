@@ -127,7 +127,7 @@ def values_by_row_group(
                 text_part = next(text_parts, None)
         yield group.values
 
-    # Documents after the last row have none, but the whole text must be readable.
+    # The documents that follow have no rows. Read them all the same, to check the whole text.
     for _ in text_parts:
         pass
 

@@ -64,7 +64,8 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
 def keep_columns(project: Project, corpus: str) -> Manifest:
     """Store the values that a corpus's settings name for each document, and make them current.
 
-    The raw text of the current shards is read again.
+    For example, with `columns: [language]`, the language of each document. The raw text of the
+    current shards is read again.
 
     Args:
         project: The project.
@@ -81,7 +82,8 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     recipe = columns_recipe(project, corpus, tokenized.digest)
     text = _ShardTexts.of(project, recipe, tokenized)
 
-    # Make the tables that do not exist yet, and then the output that lists all of them.
+    # Each shard, which is made from a range of the text, gets a table. Make those that do not exist
+    # yet, and then the output that lists all of them.
     tables = TablesOfShards(
         root=project.outputs,
         output_recipe=recipe,

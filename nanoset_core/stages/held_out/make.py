@@ -119,6 +119,7 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
     all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
     rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
 
+    # Facts are stored in the manifest of the result.
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
@@ -158,6 +159,8 @@ class _Copies:
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
     """Find documents that are copies of one that the split train reads, by hashes of their tokens.
+
+    They are searched in valid and test, and in train itself.
 
     Args:
         project: The project.

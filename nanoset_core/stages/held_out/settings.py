@@ -75,7 +75,7 @@ def _have_common_corpus(
 ) -> bool:
     """Return whether a dataset is made from the same corpus as one of some other datasets.
 
-    A dataset is a corpus, or a view or pack, which is made from a corpus.
+    For example, the corpus `web` and a view of it are, and `web` and `news` are not.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -94,7 +94,7 @@ def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
         config: The settings of nanoset.yaml.
         names: Names of the datasets: corpora, or views and packs of corpora.
     """
-    # Two datasets of the same corpus may both contain its documents.
+    # Two datasets of the same corpus, such as `web` and a view of it, may have the same documents.
     corpora = {base_of(config.derived, name) for name in names}
     if len(corpora) < len(names):
         return True

@@ -186,8 +186,8 @@ class _CandidateFiles:
         return _CandidateFiles(
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
-            later_filters=_later_filters(rule, path),
-            ranked_columns=_ranked_columns(rule, path),
+            later_filters=_later_filters(rule, path),  # results of filters that are applied later
+            ranked_columns=_ranked_columns(rule, path),  # values by which steps `top` rank
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
