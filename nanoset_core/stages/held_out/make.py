@@ -252,11 +252,9 @@ def _list_pairs(
     for pair in pairs.each():
         place = places_by_corpus[pair.corpus][pair.document]
         train_place = places_by_corpus[pair.train_corpus][pair.train_document]
+        train_columns = {f"train_{column}": value for column, value in train_place.items()}
         split = corpora[pair.corpus].split_holding_out(pair.document)
-        row = {"split": split, **place}
-        for column, value in train_place.items():
-            row[f"train_{column}"] = value
-        rows.append(row)
+        rows.append({"split": split, **place, **train_columns})
     return rows
 
 

@@ -314,12 +314,13 @@ def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
 def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
     """Return the documents that both the split train and another split read.
 
-    They are held out in name only. Each is returned as a pair with itself.
+    They are held out in name only. Each is returned as a pair with itself: held-out document 2 is
+    document 2 of train.
 
     Args:
         corpora: The corpora that the nanoset reads.
     """
-    parts = [HeldOutPairs.none()]
+    parts = [HeldOutPairs.none()]  # for the case that there are no corpora
     for number, corpus in enumerate(corpora):
         n_documents = len(corpus.marks)
         is_shared = corpus.is_in_train(0, n_documents) & corpus.is_held_out(0, n_documents)
@@ -400,12 +401,7 @@ def count_train_copies(
     n_documents: Counter[int] = Counter()  # by number of the corpus
     n_tokens: Counter[int] = Counter()
 
-    # All documents may be too many to sort. So divide their hashes by a number, such as 3, and sort
-    # those with the remainders 0, 1 and 2 separately: equal hashes have equal remainders.
-    n_groups = sum(corpus.count_in_train() for corpus in corpora) // max_documents + 1
-    for remainder in range(n_groups):
-        group = _train_documents(corpora, hashes_of, n_groups, remainder)
-        copies = _copies_in(group)
+    for copies in _train_copies(corpora, hashes_of, max_documents):
         for number in np.unique(copies.corpora).tolist():
             documents = copies.documents[copies.corpora == number]
             n_documents[number] += len(documents)
@@ -416,6 +412,26 @@ def count_train_copies(
         name = corpora[number].name
         counts.append(TrainCopies(name, n_documents[number], n_tokens[number]))
     return counts
+
+
+def _train_copies(
+    corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, max_documents: int
+) -> Iterator[_HashedDocuments]:
+    """Yield the documents of train that have the hash of an earlier one, group by group.
+
+    All documents may be too many to sort. So their hashes are divided by a number such as 3, and
+    those with the remainders 0, 1 and 2 are sorted separately: equal hashes have equal remainders.
+
+    Args:
+        corpora: The corpora that the nanoset reads.
+        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
+        max_documents: About how many documents are sorted at a time.
+    """
+    n_in_train = sum(corpus.count_in_train() for corpus in corpora)
+    n_groups = n_in_train // max_documents + 1
+    for remainder in range(n_groups):
+        group = _train_documents(corpora, hashes_of, n_groups, remainder)
+        yield _copies_in(group)
 
 
 def _copies_in(group: _HashedDocuments) -> _HashedDocuments:
