@@ -3,7 +3,7 @@
 Views, which are selections of a corpus's documents, can exclude those whose ids are in a list.
 `add_ids` adds ids to such a list, and `holdings` reports which current outputs, samples and steps
 of training contain the documents. For example, the documents `a1` and `a2` are in the corpus `web`,
-and in the samples 17 to 350 of a nanoset's train split, which are read in the steps 2 to 43.
+and in the samples 17 to 350 of a nanoset's train split, which are read in the steps 3 to 44.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Holding:
     no samples.
     """
     steps: tuple[int, int] | None = None
-    """The first and last step of training that reads these samples, from 0; None if the nanoset has
-    no `schedule`, from which the steps are computed.
+    """The first and last step of training that reads these samples, counted from 1, as in the logs
+    of trainers; None if the nanoset has no `schedule`, from which the steps are computed.
     """
 
 
@@ -327,9 +327,10 @@ def _samples_with(
 def _steps(
     context: InspectionContext, output: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the first and last step of training, from 0, that read a range of samples.
+    """Return the first and last step of training that read a range of samples.
 
-    For example, with 8 samples a step, the samples 17 to 30 are read in the steps 2 to 3.
+    Steps are counted from 1, as in the logs of trainers. For example, with 8 samples a step, the
+    samples 17 to 30 are read in the steps 3 and 4.
 
     Args:
         context: The project, whose settings have the number of samples a step.
@@ -346,9 +347,10 @@ def _steps(
     if spec is None or spec.schedule is None:
         return None
 
-    # A nanoset may be for the steps [start, stop) of a run, its `span`. Its samples are numbered
-    # from 0, so that sample 0 is read in step `start`.
+    # A nanoset may be for the part of a run after some steps, its `span`. Its samples are numbered
+    # from 0, so that sample 0 is read in the step after these.
     steps_before = spec.span[0] if spec.span else 0
+    first_step = steps_before + 1
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples
-    return steps_before + first_sample // batch_size, steps_before + last_sample // batch_size
+    return first_step + first_sample // batch_size, first_step + last_sample // batch_size

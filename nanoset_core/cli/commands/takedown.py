@@ -112,7 +112,7 @@ def _print_holdings(project: Project, ids: Sequence[str]) -> None:
 
         held by          documents   samples      steps
         corpus web               2
-        pretrain train           2   10 to 8,113  0 to 507
+        pretrain train           2   10 to 8,113  1 to 508
 
     Args:
         project: The project with its built outputs.

@@ -78,7 +78,8 @@ def test_a_nanoset_says_which_samples_and_steps_have_the_documents(built_with_vi
     first_sample = min(samples)
     last_sample = max(samples)
     assert train.samples == (first_sample, last_sample)
-    assert train.steps == (first_sample // BATCH_SIZE, last_sample // BATCH_SIZE)
+    # Steps are counted from 1, as `nanoset explain --step` and the logs of trainers do.
+    assert train.steps == (1 + first_sample // BATCH_SIZE, 1 + last_sample // BATCH_SIZE)
 
 
 # The list
