@@ -48,14 +48,19 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return what decides which held-out documents the split train reads: datasets and settings.
+    """Return everything on which a search for documents of valid or test in train depends.
 
-    If one of these changes, the splits are compared again.
+    The search compares the splits of a nanoset (train, valid and test). It is repeated if one of
+    the datasets, or a setting that decides which documents a split reads, has changed.
 
     Args:
-        project: The project.
-        nanoset_name: Name of the nanoset.
+        project: Its settings describe the nanoset.
+        nanoset_name: Name of the nanoset, such as "pretrain".
         parents: Name of each dataset that the nanoset reads → digest of its version.
+
+    Returns:
+        The datasets, and as options the settings of each split, such as `{"train": {"preset":
+        "megatron", …}, "valid": …, "test": …, "copies": True}`.
     """
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
