@@ -40,7 +40,9 @@ from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:
-    """Tokenize a corpus into shards, and return what the UI shows of them.
+    """Tokenize a corpus into shards, and return the metadata for the page of the asset in the UI.
+
+    A shard is a folder with the tokens of a part of the corpus.
 
     Args:
         run: The run of the asset `tokenized_shards` for one corpus.
@@ -53,7 +55,8 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     """
     project = run.project
     log = run.context.log
-    # Refuse a run that would fill the disk. `nanoset build` has checked that for all its outputs.
+    # Refuse a run that would fill the disk. If `build_project` is set, the run belongs to a
+    # `nanoset build`, which has checked that for all of its outputs.
     if run.project_defs.build_project is None:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
 
@@ -63,7 +66,8 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
     manifest = run.make()
     new_digests = set(manifest.facts["shards"]).difference(digests_before)
 
-    # Log which implementation of the tokenizer was used: a faulty one is replaced during the run.
+    # Log which implementation of the tokenizer is in use now. If the run found that one gives wrong
+    # tokens, it recorded that, so that another one is chosen here.
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
     log.info(f"engine {engine}")
     _log_rejects(run, manifest)

@@ -206,17 +206,19 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Remove the file of tokens of each shard whose dataset has the same tokens, by their sha256.
+    """Delete the tokens of shards that the dataset of their corpus contains, too.
 
-    Each range of a dataset is read once, while builds may begin. Shards of a corpus that a build
-    works on keep their tokens.
+    A build stores the tokens of a corpus twice: first in shards (small files), and then in the
+    dataset that it joins from them. The tokens of a shard are deleted only if the sha256 of the
+    same range of the dataset is equal. To compare them, each range is read once; builds may start
+    meanwhile. Shards of a corpus that is being built keep their tokens.
 
     Args:
         project: Its output root is searched. Nothing is removed unless its nanoset.yaml sets
             `storage.shards: drop`.
 
     Yields:
-        The shards, including those that keep their tokens, which have a reason for it.
+        Each shard whose tokens are in a dataset, too. If it keeps its own, its `why_not` says why.
     """
     for batch in _batches(find_duplicate_tokens(project)):
         yield from _drop_batch(project, batch)

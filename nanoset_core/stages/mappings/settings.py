@@ -65,8 +65,6 @@ def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | No
 def is_blended(blend: BlendSpec | None) -> bool:
     """Return whether a blend is a mixture that has to be built.
 
-    One corpus without a weight is a plain dataset, as in Megatron-LM.
-
     Args:
         blend: A corpus, a list of corpora, or corpora with weights; None for no data.
 

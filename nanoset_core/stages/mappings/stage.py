@@ -310,16 +310,17 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 
 
 def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
-    """Write the index files of each dataset of a split, except those that exist.
+    """Write the index files of each dataset of a split.
 
-    An index file has the order in which a trainer reads the samples of a dataset.
+    An index file has the order in which a trainer reads the samples of a dataset. The writer leaves
+    out files that exist already, unless the project is opened to rebuild outputs.
 
     Args:
         nanoset: The nanoset. Its cache is the folder where the trainer looks for the files.
         planned: The plan of the split: which samples it has of each dataset.
 
     Returns:
-        Name of each file → its size and sha256.
+        Name of each file, also of those that existed → its size and sha256.
     """
     # Imported here: every command imports this module, but few of them write index files.
     from nanoset_core.stages.mappings.make import IndexFileWriter
