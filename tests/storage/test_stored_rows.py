@@ -152,6 +152,35 @@ def test_rows_that_an_interrupted_build_has_stored_are_used_by_the_next_one(proj
     assert not parts_in_bucket(project)
 
 
+def test_only_the_missing_tar_of_a_complete_webdataset_is_written_again(project, monkeypatch):
+    shuffling.make_plan(project, "shuffled")
+    for group in range(N_GROUPS):
+        shuffling.write_group(project, "shuffled", group)
+    shuffling.finish(project, "shuffled")
+    digests_before = digests_of_tars_in_bucket(project)
+    store = project.outputs.access.store
+    folder = next(Path(name).parent for name in names_in_bucket(project) if name.endswith(".tar"))
+    # The last group has several tars. Delete one of them, also its local copy.
+    _, plan = shuffling.current_plan(project, "shuffled")
+    shards = shuffling.group_shards(plan, N_GROUPS, N_GROUPS - 1)
+    assert len(shards) > 1
+    missing_tar = f"{shuffling.shard_stem(shards[0])}.tar"
+    store.delete(f"{folder}/{missing_tar}")
+    (project.outputs.folder / folder / missing_tar).unlink(missing_ok=True)
+    written: list[list[int]] = []
+    write_shards = shuffling.write_shards
+
+    def noted_write_shards(plan, sources, shards, *arguments, **options):
+        written.append(list(shards))
+        return write_shards(plan, sources, shards, *arguments, **options)
+
+    monkeypatch.setattr(shuffling, "write_shards", noted_write_shards)
+    shuffling.write_group(project, "shuffled", N_GROUPS - 1)
+
+    assert written == [[shards[0]]]
+    assert digests_of_tars_in_bucket(project) == digests_before
+
+
 @pytest.mark.parametrize(
     ("engine", "are_rows_stored"),
     [

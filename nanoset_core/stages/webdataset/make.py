@@ -37,6 +37,7 @@ from nanoset_core.stages.webdataset.stored_rows import ROWS
 from nanoset_core.stages.webdataset.tars import TarFacts, shard_stem
 from nanoset_core.stages.webdataset.write_options import WriteOptions
 from nanoset_core.stages.webdataset.writing import write_shards
+from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sweep_abandoned
 from nanoset_core.storage.removals import remove_stored_folder
 
@@ -187,7 +188,9 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     _prepare_folder(project, recipe, recorded)
     facts: dict[int, TarFacts] = {}  # by number of the shard
     if not project.rebuild:
-        facts = read_markers(folder, shards, recipe.digest, before.access)
+        # The listing lacks markers that `_prepare_folder` has written just now.
+        access = outputs.access if recorded else before.access
+        facts = _unfinished_facts(outputs, recipe, shards, access)
 
     missing = [shard for shard in shards if shard not in facts]
     if missing:
@@ -198,7 +201,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             folder,
             _write_options(project, name, group),
             made_from=recipe.digest,
-            force=True,  # the listing has shown that these are not written
+            force=True,  # it was found above that these are not written
         )
         facts |= {tar.shard: tar for tar in tars}
 
@@ -302,13 +305,31 @@ def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[i
     listed_outputs = outputs.with_listing(folder)
     complete = listed_outputs.find(recipe)
     if complete is None:
-        facts = read_markers(folder, shards, recipe.digest, listed_outputs.access)
-        if len(facts) == len(shards):
-            return facts
-        # Another build may have completed the webdataset since then, and removed the markers.
-        complete = outputs.find(recipe)
-        if complete is None:
-            return facts
+        return _unfinished_facts(outputs, recipe, shards, listed_outputs.access)
+    return _recorded_facts(complete, shards)
+
+
+def _unfinished_facts(
+    outputs: OutputRoot, recipe: Recipe, shards: range, access: FileAccess
+) -> dict[int, TarFacts]:
+    """Return the facts of the tars that earlier builds of an incomplete webdataset have written.
+
+    Args:
+        outputs: The project's outputs.
+        recipe: What the webdataset is made from. It decides the folder.
+        shards: Numbers of the shards to look for. Each is stored as a tar.
+        access: Reads the markers, the small files with the facts of each finished tar.
+
+    Returns:
+        Number of the shard → facts of its tar.
+    """
+    facts = read_markers(outputs.place(recipe), shards, recipe.digest, access)
+    if len(facts) == len(shards):
+        return facts
+    # Another build may have completed the webdataset meanwhile, and removed the markers.
+    complete = outputs.find(recipe)
+    if complete is None:
+        return facts
     return _recorded_facts(complete, shards)
 
 
