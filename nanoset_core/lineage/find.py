@@ -271,7 +271,7 @@ def _within_corpora(
 
     # Divide the path into its first folder and the rest: `web` and `a.jsonl`.
     path_below_raw = _path_below_raw(config, document.file)
-    path = document.file if path_below_raw is None else path_below_raw
+    path = str(document.file) if path_below_raw is None else path_below_raw
     first_folder, _, path_in_folder = path.partition("/")
     if not path_in_folder:  # a file without a folder names no corpus
         return []

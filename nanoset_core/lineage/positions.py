@@ -705,6 +705,9 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
     Returns:
         The new spans, ordered by sample.
     """
+    if not len(spans.samples):
+        return spans  # without reading the list, which may be long
+
     # Sort the spans, so that those of one sample are neighbours.
     spans = spans.select(np.argsort(spans.samples, kind="stable"))
 

@@ -167,23 +167,24 @@ class _FaultyStream(Generic[T]):
         """Continue an iterator.
 
         Args:
-            items: The items. A FaultError that it raises is remembered.
+            items: The items. An error that it raises is remembered.
         """
         self._items = items
-        self._fault: FaultError | None = None  # the error at which reading ended
+        self._error: FaultError | NanosetError | None = None  # the error at which reading ended
 
     def next(self) -> T | None:
         """Return the next item, or None at the end.
 
         Raises:
             FaultError: The file is damaged at this place, or before it.
+            NanosetError: The file cannot be read, or has changed.
         """
-        if self._fault is None:
+        if self._error is None:
             try:
                 return next(self._items, None)
-            except FaultError as error:
-                self._fault = error
-        raise self._fault
+            except (FaultError, NanosetError) as error:
+                self._error = error
+        raise self._error
 
 
 def _complete_file(folder: RawFolder, file: str) -> StoredPiece:

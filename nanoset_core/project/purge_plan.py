@@ -370,7 +370,7 @@ def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardK
     descendants = _made_from(sources, version_by_digest)  # from shards to views
 
     existing_shards = [version.digest for version in versions if version.is_shard]
-    return [*reversed(descendants), *unclear_datasets, *existing_shards]
+    return [*reversed(descendants), *reversed(unclear_datasets), *existing_shards]
 
 
 class _ExaminedVersion(NamedTuple):

@@ -108,14 +108,15 @@ def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArr
         int64, shape (n_edges + 1, n_amounts).
     """
     n_bins = len(edges) + 1
-    sums_of_chunks: list[NDArray[np.int64]] = []  # (n_bins, n_amounts) each
+    total: NDArray[np.int64] | None = None  # (n_bins, n_amounts) sums of the chunks so far
     for chunk in chunks:
         # (n_values,) a number that is equal to an edge belongs to the bin that starts there
         bins = np.searchsorted(np.asarray(edges, np.float64), chunk.values, side="right")
         sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
         # bincount adds up floats, which are exact up to 2**53.
-        sums_of_chunks.append(np.stack(sums, axis=1).astype(np.int64))
-    total: NDArray[np.int64] = np.sum(sums_of_chunks, axis=0)
+        sums_of_chunk = np.stack(sums, axis=1).astype(np.int64)
+        total = sums_of_chunk if total is None else total + sums_of_chunk
+    assert total is not None  # there is at least one chunk
     return total
 
 

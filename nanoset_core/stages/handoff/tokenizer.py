@@ -96,11 +96,12 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
         f"--tokenizer-model {source.path.absolute()}",
     ]
     # In legacy mode, text is split at special tokens first. Only this mode uses the option that
-    # names them.
+    # names them. Without a name, the option would lack its value.
     if source.legacy:
         lines.append("--tokenizer-sentencepiece-legacy")
-        if source.special_tokens:
-            lines.append(f"--tokenizer-special-tokens {' '.join(source.special_tokens)}")
+        special_tokens = " ".join(source.special_tokens or ())
+        if special_tokens:
+            lines.append(f"--tokenizer-special-tokens {special_tokens}")
     return tuple(lines)
 
 

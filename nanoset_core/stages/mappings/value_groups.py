@@ -226,12 +226,13 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
         return []
     value_views: list[_ValueView] = []
     column = _quoted(group.by, '"')
-    for value, share in _share_by_value(group.values).items():
+    shares = _share_by_value(group.values)  # a value that is listed twice counts once
+    for value, share in shares.items():
         view = ViewSpec(of=group.of, where=f"{column} = {_literal(value)}")
         value_views.append(_ValueView(_view_name(group_name, value), view, share))
 
     if group.others:
-        literals = ", ".join(_literal(value) for value in group.values)
+        literals = ", ".join(_literal(value) for value in shares)
         condition = f"{column} not in ({literals}) or {column} is null"
         view = ViewSpec(of=group.of, where=condition)
         value_views.append(_ValueView(_view_name(group_name, OTHERS), view, share=None))

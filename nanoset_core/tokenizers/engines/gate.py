@@ -42,7 +42,7 @@ from nanoset_core.untrusted import safe_logger
 
 FALLBACK_CHARACTERS = 1 << 16
 """Text that the reference encodes in less time than it takes to make another fallback engine."""
-_ASCII = bytes(range(0x80))
+_ASCII_EXCEPT_ZERO = bytes(range(1, 0x80))
 _ASSIGNED_BELOW = 0x40000  # code points; beyond are private use, tags and nothing
 
 logger = safe_logger(__name__)
@@ -212,20 +212,25 @@ class GatedEngine:
         If ☃ is doubtful, the texts "aé" and "Ω☃☃" give the indices 1 1.
 
         Args:
-            texts: Texts in UTF-8, each with characters other than ASCII.
+            texts: Texts in UTF-8, which may contain zeros themselves.
 
         Returns:
             int64, shape (n_doubtful_characters,), ascending.
         """
-        # Leave out ASCII, which is never doubtful: "é" and "Ω☃☃" remain.
-        characters_by_text = [text.translate(None, _ASCII).decode() for text in texts]
-        counts = [len(characters) for characters in characters_by_text]  # 1 and 3
+        # Search all texts at once. With ASCII left out, and a zero between texts, "aé" and "Ω☃☃"
+        # become "é", 0, "Ω", "☃", "☃".
+        joined = b"\0".join(texts)
+        characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
+        points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
+        doubtful = np.flatnonzero(self._is_doubtful.take(points))  # indices into `points`
+        if not len(doubtful):
+            return doubtful
 
-        # Look the characters of all texts up at once.
-        joined = "".join(characters_by_text)
-        points = np.frombuffer(joined.encode("utf-32-le"), "<u4")  # (n_points,)
-        text_of_point = np.repeat(np.arange(len(texts)), counts)  # (n_points,) 0 1 1 1
-        return text_of_point[self._is_doubtful.take(points)]
+        # One zero is before each ☃, so they are in the text with the index 1. But texts may contain
+        # zeros: compare the number of zeros before a character with that up to each text's end.
+        zeros_before = np.cumsum(points == 0)[doubtful]
+        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
+        return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
