@@ -1,5 +1,6 @@
-"""The commands that need no project, run on the same raw text; every path that they are given is
-relative.
+"""The commands that need no project, with arguments on the same raw text.
+
+All paths in their arguments are relative, because some outputs contain them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from golden_outputs.command import run
-from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
+from golden_outputs.projects import GOLDEN, write_inputs
 
 _PACKED = GOLDEN.parent / "modalities"
 _TEXT = "--tokenizer tokenizer.json --workers 1"
@@ -64,20 +65,19 @@ shuffle --input raw/books raw/code --output tars/sampled {_TEXT} --eod <|endofte
 map --train-data-path meg/web_text_document --valid-data-path meg/code_text_document --seq-length 16 --train-iters 10 \
  --global-batch-size 4 --eval-iters 2 {_TO} --data-cache-path cache/own --tokenizer-identifiers {{"class":"Stub"}}
 """
-"""One a line; words are parted by spaces alone."""
+"""A command on each line, whose words are separated by spaces."""
 
 
 def run_commands(folder: Path) -> None:
-    """Run all of them in one folder, which is the current one meanwhile."""
+    """Run all commands in an empty folder, which must be the current one."""
     _write_inputs(folder)
     for line in COMMANDS.strip().replace("\\\n", "").splitlines():
         run(line.split())
 
 
 def _write_inputs(folder: Path) -> None:
-    shutil.copytree(RAW, folder / "raw")
-    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
-    shutil.copyfile(NEOX, folder / "neox.json")
+    """Write the files that the commands read."""
+    write_inputs(folder)
     shutil.copyfile(_PACKED / "merge-buggy-index.pbin", folder / "faulty.pbin")
     shutil.copyfile(_PACKED / "bad-json.jsonl", folder / "faulty.jsonl")
     (folder / "dropped.txt").write_text("0\n6\n")
@@ -85,6 +85,5 @@ def _write_inputs(folder: Path) -> None:
         "sources:\n- {source: PROSE, markers: [books]}\n- {source: CODE, markers: [code]}\n"
         "sampling_frequencies: {PROSE: 0.5, CODE: 2.0}\n"
     )
-    (folder / "exp_data.json").write_text(
-        json.dumps({"name": "small", "source": ["books", "code"]})
-    )
+    experiment = {"name": "small", "source": ["books", "code"]}
+    (folder / "exp_data.json").write_text(json.dumps(experiment))

@@ -1,5 +1,7 @@
-"""What people type and script against, as plain values: commands and options, keys of a
-nanoset.yaml, public names.
+"""What users type and call in scripts, as JSON values.
+
+These are the commands with their options, the keys of a nanoset.yaml, and public names with their
+parameters.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -19,13 +22,17 @@ from nanoset_core.cli import nanoset
 from nanoset_core.project.project import Project
 
 FILE = GOLDEN / "interface.json"
-FULL = GOLDEN / "full.yaml"
-LEAST = (
-    'raw: raw\nroot: data\ntokenizer: {path: t.json, eod: "</s>"}\nnanosets: {one: {blend: a, '
-    "sequence_length: 8}}\n"
-)
-LEAST += "webdatasets: {two: {corpora: [a]}}\n"
-IMPORTED_BY_SCRIPTS = (
+FULL_SETTINGS = GOLDEN / "full.yaml"
+"""A nanoset.yaml with every key."""
+SHORT_SETTINGS = """\
+raw: raw
+root: data
+tokenizer: {path: t.json, eod: "</s>"}
+nanosets: {one: {blend: a, sequence_length: 8}}
+webdatasets: {two: {corpora: [a]}}
+"""
+"""A nanoset.yaml with the required keys only, so that defaults are recorded."""
+NAMES_IN_SCRIPTS = (
     "nanoset_core.errors.NanosetError",
     "nanoset_core.loading.samplers.CyclicSampler",
     "nanoset_core.loading.samplers.PretrainingSampler",
@@ -38,106 +45,148 @@ IMPORTED_BY_SCRIPTS = (
     "nanoset_core.sampling.splits.split_bookends",
     "nanoset_core.loading.shard_reader.ShardReader",
 )
-IMPORTED_MODULES = ("nanoset_core.sampling.document_index", "nanoset_core.sampling.shuffle_index")
+"""Names that scripts of users import, besides those of `nanoset_core` itself."""
+MODULES_IN_SCRIPTS = (
+    "nanoset_core.sampling.document_index",
+    "nanoset_core.sampling.shuffle_index",
+)
+"""Modules of which scripts of users call all functions."""
 
 
-def interface(folder: Path) -> dict[str, Any]:
-    """All of it; `folder` is an empty one for two configurations."""
-    scripted = {
-        name: getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2])
-        for name in IMPORTED_BY_SCRIPTS
-    }
-    public = {name: getattr(nanoset_core, name) for name in nanoset_core.__all__}
+def describe_interface(folder: Path) -> dict[str, Any]:
+    """Describe the commands, the settings, and the public names.
+
+    Args:
+        folder: An empty folder for two files of settings.
+    """
     return {
-        "commands": _commands(nanoset, "nanoset"),
-        "configuration": _configurations(folder),
-        "modules": {name: _functions(import_module(name)) for name in IMPORTED_MODULES},
-        "public": {name: _signatures(value) for name, value in {**scripted, **public}.items()},
+        "commands": describe_commands(nanoset, "nanoset"),
+        "configuration": describe_settings(folder),
+        "modules": describe_modules(),
+        "public": describe_public_names(),
     }
 
 
-def _commands(command: click.Command, path: str) -> dict[str, Any]:
-    context = click.Context(command)
-    found = {path: {", ".join(sorted(param.opts)): _option(param) for param in command.params}}
+def describe_commands(command: click.Command, path: str) -> dict[str, Any]:
+    """Describe the options of a command and of all commands below it, by the words that run each."""
+    options = {}
+    for parameter in command.params:
+        spellings = ", ".join(sorted(parameter.opts))
+        options[spellings] = describe_option(parameter)
+
+    options_by_command = {path: options}
     if isinstance(command, click.Group):
+        context = click.Context(command)
         for name in command.list_commands(context):
-            found |= _commands(command.get_command(context, name), f"{path} {name}")
-    return found
+            subcommand = command.get_command(context, name)
+            options_by_command |= describe_commands(subcommand, f"{path} {name}")
+    return options_by_command
 
 
-def _option(param: click.Parameter) -> dict[str, Any]:
-    """Without what may become stricter or clearer: ranges, metavars, help."""
-    choices = list(param.type.choices) if isinstance(param.type, click.Choice) else None
-    default = param.to_info_dict()["default"]
+def describe_option(parameter: click.Parameter) -> dict[str, Any]:
+    """Describe an option or argument without what may become stricter or clearer.
+
+    This is its range, its name for the value, and its help.
+    """
+    choices = None
+    if isinstance(parameter.type, click.Choice):
+        choices = list(parameter.type.choices)
+    if isinstance(parameter, click.Option):
+        takes_many = parameter.multiple
+    else:
+        takes_many = parameter.nargs == -1
+    # Versions of click differ in how they say that there is no default.
+    default = parameter.to_info_dict()["default"]
+    has_default = default not in (None, False, ()) and "UNSET" not in repr(default)
+
     return {
-        "flag": bool(getattr(param, "is_flag", False)),
-        "many": bool(param.multiple if isinstance(param, click.Option) else param.nargs == -1),
-        "required": param.required,
+        "flag": bool(getattr(parameter, "is_flag", False)),
+        "many": bool(takes_many),
+        "required": parameter.required,
         "choices": choices,
-        "default": None
-        if default in (None, False, ()) or "UNSET" in repr(default)
-        else str(default),
+        "default": str(default) if has_default else None,
     }
 
 
-def _configurations(folder: Path) -> dict[str, Any]:
-    found = {}
-    for name, text in (("full", FULL.read_text()), ("least", LEAST)):
-        (folder / f"{name}.yaml").write_text(text)
-        found[name] = _plain(Project.open(folder / f"{name}.yaml").config)
-        del found[name]["file"]
-    return found
+def describe_settings(folder: Path) -> dict[str, Any]:
+    """Describe how the full and the short settings are read, with the default of each missing key."""
+    texts = {"full": FULL_SETTINGS.read_text(), "least": SHORT_SETTINGS}
+    settings_by_name = {}
+    for name, text in texts.items():
+        file = folder / f"{name}.yaml"
+        file.write_text(text)
+        settings = plain_value(Project.open(file).config)
+        del settings["file"]
+        settings_by_name[name] = settings
+    return settings_by_name
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return settings as values of JSON."""
     if dataclasses.is_dataclass(value):
-        return {
-            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: plain_value(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+        return {key: plain_value(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(entry) for entry in value]
+    return value
 
 
-def _functions(module: Any) -> dict[str, Any]:
-    own = (
-        entry
-        for entry in vars(module).items()
-        if getattr(entry[1], "__module__", None) == module.__name__
-    )
-    return {
-        name: _signatures(value)
-        for name, value in own
-        if callable(value) and not name.startswith("_")
-    }
+def describe_modules() -> dict[str, Any]:
+    """Describe the public functions and classes of the modules whose functions scripts call."""
+    return {name: describe_module(import_module(name)) for name in MODULES_IN_SCRIPTS}
 
 
-def _signatures(value: Any) -> dict[str, str | None]:
-    """Name → parameters, without their types, of a function, or of a class and its public methods."""
+def describe_module(module: ModuleType) -> dict[str, Any]:
+    """Describe the public functions and classes that a module defines."""
+    signatures = {}
+    for name, value in vars(module).items():
+        is_imported = getattr(value, "__module__", None) != module.__name__
+        if callable(value) and not name.startswith("_") and not is_imported:
+            signatures[name] = describe_signatures(value)
+    return signatures
+
+
+def describe_public_names() -> dict[str, Any]:
+    """Describe the functions and classes that scripts import by name."""
+    signatures = {}
+    for path in NAMES_IN_SCRIPTS:
+        module, _, name = path.rpartition(".")
+        signatures[path] = describe_signatures(getattr(import_module(module), name))
+    for name in nanoset_core.__all__:
+        signatures[name] = describe_signatures(getattr(nanoset_core, name))
+    return signatures
+
+
+def describe_signatures(value: Any) -> dict[str, str | None]:
+    """Return the parameters of a function, or of a class and its public methods, by name.
+
+    An attribute of a class that is not a method has None.
+    """
+    signatures: dict[str, str | None] = {value.__name__: parameters_of(value)}
     if not inspect.isclass(value):
-        return {value.__name__: _parameters(value)}
-    ours = (
-        base
-        for base in reversed(value.__mro__)
-        if base.__module__.startswith(nanoset_core.__name__)
+        return signatures
+
+    for base in reversed(value.__mro__):
+        # Methods of built-in and other libraries' classes are not ours.
+        if not base.__module__.startswith(nanoset_core.__name__):
+            continue
+        for name in vars(base):
+            if name.startswith("_"):
+                continue
+            member = getattr(value, name)
+            signatures[name] = parameters_of(member) if inspect.isroutine(member) else None
+    return signatures
+
+
+def parameters_of(function: Any) -> str:
+    """Return the parameters of a function with their defaults, but without their types."""
+    signature = inspect.signature(function)
+    parameters = []
+    for parameter in signature.parameters.values():
+        parameters.append(parameter.replace(annotation=inspect.Parameter.empty))
+    bare_signature = signature.replace(
+        parameters=parameters, return_annotation=inspect.Signature.empty
     )
-    members = {
-        name: getattr(value, name)
-        for base in ours
-        for name in vars(base)
-        if not name.startswith("_")
-    }
-    called = {
-        name: _parameters(member) if inspect.isroutine(member) else None
-        for name, member in members.items()
-    }
-    return {value.__name__: _parameters(value)} | called
-
-
-def _parameters(value: Any) -> str:
-    found = inspect.signature(value)
-    plain = [
-        parameter.replace(annotation=inspect.Parameter.empty)
-        for parameter in found.parameters.values()
-    ]
-    return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    return str(bare_signature)

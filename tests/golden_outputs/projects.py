@@ -1,5 +1,6 @@
-"""The projects whose outputs are held: together every stage, every trainer and the settings that
-reach bytes.
+"""The projects whose outputs are compared with stored ones.
+
+Together they have every stage, every trainer, and the settings on which bytes depend.
 """
 
 from __future__ import annotations
@@ -14,16 +15,31 @@ GOLDEN = GOLDEN_FILES / "outputs"
 RAW = GOLDEN / "raw"
 TOKENIZER = GOLDEN / "tokenizer.json"
 NEOX = GOLDEN.parent / "webdataset" / "tokenizer" / "tokenizer.json"
-PROJECTS = tuple(sorted(path.stem for path in (GOLDEN / "projects").glob("*.yaml")))
+
+
+def project_names() -> tuple[str, ...]:
+    """Return the names of the projects, each of which has a file of settings."""
+    files = (GOLDEN / "projects").glob("*.yaml")
+    return tuple(sorted(path.stem for path in files))
+
+
+PROJECTS = project_names()
+
+
+def write_inputs(folder: Path) -> None:
+    """Write the raw text and the tokenizers that all projects and commands use."""
+    shutil.copytree(RAW, folder / "raw")
+    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
+    shutil.copyfile(NEOX, folder / "neox.json")
 
 
 def make_project(name: str, folder: Path) -> Path:
-    """Build one of the projects into a folder of its own, by the core alone; → that folder."""
+    """Build a project below a folder, with the core alone, and return the project's folder."""
     project = folder / name
     project.mkdir(parents=True)
-    shutil.copytree(RAW, project / "raw")
-    shutil.copyfile(TOKENIZER, project / "tokenizer.json")
-    shutil.copyfile(NEOX, project / "neox.json")
-    shutil.copyfile(GOLDEN / "projects" / f"{name}.yaml", project / "nanoset.yaml")
-    build_all(project / "nanoset.yaml")
+    write_inputs(project)
+    settings = project / "nanoset.yaml"
+    shutil.copyfile(GOLDEN / "projects" / f"{name}.yaml", settings)
+
+    build_all(settings)
     return project

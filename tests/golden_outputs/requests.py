@@ -1,4 +1,4 @@
-"""How many requests commands send to a bucket, for a small project with every stage."""
+"""Count the requests that commands send to a bucket, for a small project with every stage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from golden_outputs.command import run
-from golden_outputs.projects import GOLDEN, NEOX, RAW, TOKENIZER
+from golden_outputs.projects import GOLDEN, write_inputs
 
 from helpers.s3_server import new_bucket, requests_answered, s3_server
 
@@ -22,7 +22,7 @@ COMMANDS = (
     "explain weighted train 3",
     "build",
 )
-"""Run in turn; before the last one the copies of the bucket are removed, as for another machine."""
+"""The commands in their order."""
 CONFIG = """
 raw: raw
 root: {root}
@@ -43,25 +43,22 @@ storage: {{endpoint_url: "{endpoint}"}}
 
 
 def requests_sent(folder: Path) -> list[tuple[str, int]]:
-    """Run the commands over a new bucket; → each with the number of requests that it sent.
+    """Run the commands on a new bucket, and return how many requests each of them sent.
 
     Args:
-        folder: an empty one, for raw text and settings; it becomes the current folder.
+        folder: An empty folder for raw text and settings, which becomes the current one.
     """
-    shutil.copytree(RAW, folder / "raw")
-    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
-    shutil.copyfile(NEOX, folder / "neox.json")
+    write_inputs(folder)
     os.chdir(folder)
-    sent = []
+    counts = []
     with s3_server() as endpoint:
-        place = new_bucket(endpoint)
-        (folder / "nanoset.yaml").write_text(
-            CONFIG.format(root=f"s3://{place.bucket}/data", endpoint=endpoint)
-        )
+        root = f"s3://{new_bucket(endpoint).bucket}/data"
+        (folder / "nanoset.yaml").write_text(CONFIG.format(root=root, endpoint=endpoint))
         for number, command in enumerate(COMMANDS):
             if number == len(COMMANDS) - 1:
+                # As on another machine, which has no copies of what is in the bucket.
                 shutil.rmtree(folder / ".nanoset")
-            before = requests_answered[endpoint]
+            n_before = requests_answered[endpoint]
             run(command.split())
-            sent.append((command, requests_answered[endpoint] - before))
-    return sent
+            counts.append((command, requests_answered[endpoint] - n_before))
+    return counts
