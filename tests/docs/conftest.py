@@ -1,4 +1,4 @@
-"""The documentation's pages, and a small project under the names that their examples use."""
+"""The pages of the documentation, and a small project with the names that their examples use."""
 
 from __future__ import annotations
 
@@ -15,16 +15,11 @@ from helpers.sample_project import jsonl, sentences
 
 TOP = Path(__file__).parents[2]
 PAGES = (
-    *(
-        TOP / name
-        for name in (
-            "README.md",
-            "CONTRIBUTING.md",
-            "SECURITY.md",
-            "CHANGELOG.md",
-            "deploy/README.md",
-        )
-    ),
+    TOP / "README.md",
+    TOP / "CONTRIBUTING.md",
+    TOP / "SECURITY.md",
+    TOP / "CHANGELOG.md",
+    TOP / "deploy" / "README.md",
     *sorted((TOP / "docs").glob("**/*.md")),
 )
 
@@ -63,19 +58,21 @@ class Block:
 
 
 def blocks(info: str) -> list[Block]:
-    """The blocks of all pages whose fence says just this."""
-    found = []
+    """Return the blocks of all pages that are marked with a language, such as `python`."""
+    marked_blocks = []
     for page in PAGES:
         text = page.read_text()
         for match in _FENCE.finditer(text):
             if match["info"] == info:
+                # The code begins on the line after that of the fence.
                 line = text.count("\n", 0, match.start()) + 2
-                found.append(Block(page.relative_to(TOP).as_posix(), line, info, match["code"]))
-    return found
+                name = page.relative_to(TOP).as_posix()
+                marked_blocks.append(Block(name, line, info, match["code"]))
+    return marked_blocks
 
 
 def without_code(text: str) -> str:
-    """A page without its blocks of code, every line in its place."""
+    """Return a page with empty lines instead of its blocks of code."""
     return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
@@ -95,8 +92,9 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) 
 
 
 def write_loss_spike(folder: Path) -> None:
-    """Write the files that docs/orders.md looks at after a loss spike: a log of losses, and what
-    some steps read.
+    """Write the files that docs/orders.md reads after a loss spike.
+
+    These are a log of losses, and the documents that some steps read.
     """
     losses = [2.0] * 10 + [9.0]
     rows = [f"{step},{loss}\n" for step, loss in enumerate(losses, start=1)]

@@ -1,5 +1,6 @@
-"""The examples of docs/readers.md run where their libraries are installed; and what they rely on
-holds.
+"""The examples of docs/readers.md run if their libraries are installed.
+
+They rely on a nanoset that can be sent to workers of a data loader.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from docs.conftest import blocks
 
-from nanoset_core import load_nanoset
+from nanoset_core import BlendedNanoset, load_nanoset
 from nanoset_core.execution.interruption import children_shielded
 
 EXAMPLES = [block for block in blocks("py") if block.page.endswith("readers.md")]
@@ -21,29 +22,43 @@ EXAMPLES = [block for block in blocks("py") if block.page.endswith("readers.md")
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)
 def test_the_example_runs(block, demo_folder, monkeypatch):
-    warnings.simplefilter("ignore")  # theirs
-    for name in dict.fromkeys(re.findall(r"^(?:from|import) (\w+)", block.code, re.MULTILINE)):
-        pytest.importorskip(name, reason=f"{name} is not installed")
+    # The libraries warn of their own code.
+    warnings.simplefilter("ignore")
+    for library in re.findall(r"^(?:from|import) (\w+)", block.code, re.MULTILINE):
+        pytest.importorskip(library, reason=f"{library} is not installed")
     monkeypatch.chdir(demo_folder)
-    exec(compile("\n" * (block.line - 1) + block.code, block.page, "exec"), {"__name__": "example"})
+    # Empty lines before the code, so that tracebacks have the line numbers of the page.
+    code = "\n" * (block.line - 1) + block.code
+
+    exec(compile(code, block.page, "exec"), {"__name__": "example"})
 
 
 def test_there_are_examples():
     assert len(EXAMPLES) == 5
 
 
-def _tokens(train) -> np.ndarray:
-    return train.batch(range(len(train)))
+def all_tokens(nanoset: BlendedNanoset) -> np.ndarray:
+    """Return the tokens of all samples of a nanoset."""
+    return nanoset.batch(range(len(nanoset)))
+
+
+@pytest.fixture
+def train(demo_folder, monkeypatch) -> BlendedNanoset:
+    """The training data of the project."""
+    monkeypatch.chdir(demo_folder)
+    return load_nanoset("demo/data", "pretrain", "train")
+
+
+def test_a_nanoset_is_sent_to_a_worker_without_its_data(train):
+    assert len(pickle.dumps(train)) < 16_384
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_nanoset_is_the_same_in_a_worker(demo_folder, method, monkeypatch):
-    monkeypatch.chdir(demo_folder)
-    train = load_nanoset("demo/data", "pretrain", "train")
-    expected = _tokens(train)
-    assert len(pickle.dumps(train)) < 16_384
+def test_a_nanoset_is_the_same_in_a_worker(train, method):
+    expected = all_tokens(train)
+
     with children_shielded(), multiprocessing.get_context(method).Pool(1) as pool:
-        tokens = pool.apply(_tokens, (train,))
+        tokens = pool.apply(all_tokens, (train,))
         # Let the worker end by itself. The pool would end it by SIGTERM, which a forked worker
         # ignores if this process does.
         pool.close()
