@@ -1,7 +1,7 @@
-"""A Ceph RADOS gateway of one's own on loopback: a real S3 server for tests, in three processes and
-a private folder.
+"""A gateway of Ceph on this machine, as a real S3 server for tests.
 
-On Debian and Ubuntu: apt-get install --no-install-recommends radosgw ceph-mon ceph-osd
+It consists of three processes, and of a folder that only they use. To install them on Debian and
+Ubuntu: apt-get install --no-install-recommends radosgw ceph-mon ceph-osd
 """
 
 from __future__ import annotations
@@ -55,64 +55,77 @@ memstore_device_bytes = 2147483648
 memstore_page_set = false
 
 [client.rgw]
-# It asks for "secure" by itself, which there is not without cephx: it would wait for the monitor without end.
+# The default is "secure", which needs cephx: without it, the gateway waits for the monitor forever.
 ms_mon_client_mode = crc
 rgw_data = {folder}/rgw
-# Without tcp_nodelay each answer with a body waits 40 ms for an acknowledgement that the client delays.
+# Without tcp_nodelay, each answer with a body waits 40 ms for an acknowledgement that the client delays.
 rgw_frontends = beast endpoint=127.0.0.1:{gateway} tcp_nodelay=1
 rgw_thread_pool_size = 32
 rgw_override_bucket_index_max_shards = 1
 """
 
 
+def skip_without_tools() -> None:
+    """Skip the test if a program of Ceph is not installed."""
+    missing_tools = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing_tools:
+        names = ", ".join(missing_tools)
+        pytest.skip(f"{names} not installed: apt-get install radosgw ceph-mon ceph-osd")
+
+
 @contextlib.contextmanager
 def ceph_server(folder: Path) -> Iterator[str]:
-    """A gateway that keeps objects in memory, and knows the credentials of `s3_server`; → its
-    address.
+    """Start a gateway that stores objects in memory, and yield its address.
+
+    It accepts the credentials of `s3_server`.
+
+    Args:
+        folder: The folder of its files, which need not exist.
     """
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(
-            f"{', '.join(missing)} not installed: apt-get install radosgw ceph-mon ceph-osd"
-        )
+    skip_without_tools()
     for name in ("mon", "osd", "rgw", "crash"):
         (folder / name).mkdir(parents=True)
-    fsid, (monitor, gateway) = str(uuid.uuid4()), free_ports(2)
-    conf = folder / "ceph.conf"
-    conf.write_text(
-        _CONFIGURATION.format(fsid=fsid, folder=folder, monitor=monitor, gateway=gateway)
+    cluster_id = str(uuid.uuid4())
+    monitor_port, gateway_port = free_ports(2)
+    configuration = folder / "ceph.conf"
+    configuration.write_text(
+        _CONFIGURATION.format(
+            fsid=cluster_id, folder=folder, monitor=monitor_port, gateway=gateway_port
+        )
     )
-    address = f"http://127.0.0.1:{gateway}"
+    in_cluster = ("-c", str(configuration))
+
     with contextlib.ExitStack() as daemons:
 
-        def start(*command: str) -> None:
-            daemons.enter_context(running(command, folder / f"{command[0]}.out", folder=folder))
+        def start(program: str, *arguments: str) -> None:
+            """Start a daemon in the foreground, which ends with the context."""
+            command = (program, *in_cluster, *arguments, "-f")
+            daemons.enter_context(running(command, folder / f"{program}.out", folder=folder))
 
-        monmap, place = folder / "monmap", f"[v2:127.0.0.1:{monitor}/0]"
-        run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", place, str(monmap))
-        run("ceph-mon", "-c", str(conf), "-i", "a", "--mkfs", "--monmap", str(monmap))
-        start("ceph-mon", "-c", str(conf), "-i", "a", "-f")
-        osd = str(uuid.uuid4())
-        run("ceph", "-c", str(conf), "--connect-timeout", "30", "osd", "new", osd)
-        run("ceph-osd", "-c", str(conf), "-i", "0", "--mkfs", "--osd-uuid", osd)
-        start("ceph-osd", "-c", str(conf), "-i", "0", "-f")
-        keys = [
-            CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            "--secret-key",
-            CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        ]
-        user = [
-            "user",
-            "create",
-            "--uid",
-            "test",
-            "--display-name",
-            "test",
-            "--max-buckets",
-            "0",
-            "--access-key",
-        ]
-        run("radosgw-admin", "-c", str(conf), "-n", "client.rgw", *user, *keys)
-        start("radosgw", "-c", str(conf), "-n", "client.rgw", "-f")
+        # The monitor, which knows the members of the cluster.
+        monitor_map = str(folder / "monmap")
+        monitor_address = f"[v2:127.0.0.1:{monitor_port}/0]"
+        run(
+            "monmaptool", "--create", "--fsid", cluster_id, "--addv", "a", monitor_address,
+            monitor_map,
+        )  # fmt: skip
+        run("ceph-mon", *in_cluster, "-i", "a", "--mkfs", "--monmap", monitor_map)
+        start("ceph-mon", "-i", "a")
+
+        # The storage daemon, which has to be registered with the monitor.
+        storage_id = str(uuid.uuid4())
+        run("ceph", *in_cluster, "--connect-timeout", "30", "osd", "new", storage_id)
+        run("ceph-osd", *in_cluster, "-i", "0", "--mkfs", "--osd-uuid", storage_id)
+        start("ceph-osd", "-i", "0")
+
+        # The gateway, with a user who may have any number of buckets.
+        run(
+            "radosgw-admin", *in_cluster, "-n", "client.rgw",
+            "user", "create", "--uid", "test", "--display-name", "test", "--max-buckets", "0",
+            "--access-key", CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            "--secret-key", CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )  # fmt: skip
+        start("radosgw", "-n", "client.rgw")
+        address = f"http://127.0.0.1:{gateway_port}"
         wait_for(address)
         yield address

@@ -13,10 +13,10 @@ import pytest
 
 VARIABLE = "NANOSET_TESTS_QUICK_HISTORY"
 """Environment variable: the folder of an empty database, for processes that a test starts."""
-
-
-_MOST_ENGINES = 16
-_ENGINES: dict[Any, Any] = {}
+MAX_ENGINES = 16
+"""How many databases stay open."""
+_engines: dict[Any, Any] = {}
+"""Database and how it is opened → the engine of SQLAlchemy that has it open."""
 QUICK_COMMAND = (
     "from helpers.dagster_history import quicken; quicken();"
     " from nanoset_core.cli import main; main()"
@@ -36,11 +36,16 @@ def quick_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     """Make Dagster's history fast, if the environment variable says that a test wants that.
 
-    Dagster sets up an engine for every query, so that every query is compiled again, and opens the
-    database again: more than half the time of a small run. Here engines and connections are kept,
-    and writes do not wait for the disk. The empty database of a run is a copy instead of the result
-    of all migrations. What a step prints goes to its file alone; to show it as well, Dagster would
-    start four processes for every run.
+    Without this, most of the time of a small run is spent on the history:
+
+    - Dagster makes an engine for every query, so every query opens the database and is compiled
+      again. Here, engines and connections are used again, and writes do not wait for the disk.
+    - The empty database of a run is the result of all migrations. Here, it is a copy of the first.
+    - Dagster starts four processes for every run, which show what its steps print. Here, this is
+      only written to the file of the step.
+
+    Args:
+        replace: Replaces an attribute of a module or class.
     """
     if VARIABLE not in os.environ:
         return
@@ -48,31 +53,47 @@ def quicken(replace: Callable[[Any, str, Any], None] = setattr) -> None:
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
 
-    replace(local_compute_log_manager, "mirror_stream_to_file", _to_file)
-    for module in (sqlite_event_log, sqlite_run_storage):
-        replace(module, "create_engine", _create_engine)
+    replace(local_compute_log_manager, "mirror_stream_to_file", _redirect_to_file)
+    replace(sqlite_event_log, "create_engine", _open_engine)
+    replace(sqlite_run_storage, "create_engine", _open_engine)
     storage = sqlite_event_log.SqliteEventLogStorage
-    empty, make = Path(os.environ[VARIABLE]) / "empty.db", storage._initdb
+    template = Path(os.environ[VARIABLE]) / "empty.db"
+    replace(storage, "_initdb", _copying_initdb(storage._initdb, template))
+
+
+def _copying_initdb(migrate: Callable[..., None], template: Path) -> Callable[..., None]:
+    """Return a replacement for the method of Dagster's storage that makes the database of a run.
+
+    Args:
+        migrate: The method, which runs all migrations.
+        template: The copy of an empty database, which the first call makes.
+    """
+    from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
 
     def initdb(self: Any, engine: Any, for_index_shard: bool = False) -> None:
         path = Path(engine.url.database)
-        if for_index_shard or path.stem == sqlite_event_log.INDEX_SHARD_NAME or path.exists():
-            make(self, engine, for_index_shard)
+        # The index of all runs has other tables. A database that exists may need a migration.
+        if for_index_shard or path.stem == INDEX_SHARD_NAME or path.exists():
+            migrate(self, engine, for_index_shard)
             return
-        if not empty.exists():
-            make(self, engine)
-            engine.pool.dispose()  # what is only in the log goes to the file
-            unfinished = empty.with_name(f"{os.getpid()}.db")
-            shutil.copyfile(path, unfinished)
-            unfinished.replace(empty)
-        else:
-            shutil.copyfile(empty, path)
+        if template.exists():
+            shutil.copyfile(template, path)
+            return
 
-    replace(storage, "_initdb", initdb)
+        migrate(self, engine)
+        # Closed databases have everything in their file, and nothing in their log.
+        engine.pool.dispose()
+        # Other processes may make the template at the same time.
+        unfinished_template = template.with_name(f"{os.getpid()}.db")
+        shutil.copyfile(path, unfinished_template)
+        unfinished_template.replace(template)
+
+    return initdb
 
 
 @contextmanager
-def _to_file(stream: Any, path: str) -> Iterator[None]:
+def _redirect_to_file(stream: Any, path: str) -> Iterator[None]:
+    """Write what a step prints to its file alone."""
     from dagster._core.execution.compute_logs import redirect_to_file
 
     Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -80,34 +101,40 @@ def _to_file(stream: Any, path: str) -> Iterator[None]:
         yield
 
 
-def _create_engine(url: str, *, poolclass: Any, connect_args: dict[str, Any] | None = None) -> Any:
+def _open_engine(url: str, *, poolclass: Any, connect_args: dict[str, Any] | None = None) -> Any:
+    """Return the engine of a database, in place of SQLAlchemy's `create_engine`."""
     from sqlalchemy import make_url
 
+    # A database that replaces another one has the same path, but another inode.
     path = Path(make_url(url).database or "")
-    # another file in its place is another database
-    number = path.stat().st_ino if path.exists() else 0
-    key = url, number, poolclass, tuple((connect_args or {}).items())
-    if key not in _ENGINES:
-        if len(_ENGINES) >= _MOST_ENGINES:
-            _ENGINES.pop(next(iter(_ENGINES))).pool.dispose()
-        _ENGINES[key] = _made_engine(url, poolclass, connect_args or {})
-    return _ENGINES[key]
+    inode = path.stat().st_ino if path.exists() else 0
+    options = connect_args or {}
+    key = (url, inode, poolclass, tuple(options.items()))
+    if key not in _engines:
+        if len(_engines) >= MAX_ENGINES:
+            oldest_key = next(iter(_engines))
+            _engines.pop(oldest_key).pool.dispose()
+        _engines[key] = _create_engine(url, poolclass, options)
+    return _engines[key]
 
 
-def close_databases() -> None:
-    """Close all open databases, so that changes to their files are noticed."""
-    while _ENGINES:
-        _ENGINES.popitem()[1].pool.dispose()
-
-
-def _made_engine(url: str, poolclass: Any, connect_args: dict[str, Any]) -> Any:
+def _create_engine(url: str, poolclass: Any, connect_args: dict[str, Any]) -> Any:
+    """Return a new engine, whose connections stay open and do not wait for the disk."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool, QueuePool
 
-    kept = QueuePool if poolclass is NullPool else poolclass
-    engine = create_engine(url, poolclass=kept, connect_args=connect_args)
+    pool_that_keeps = QueuePool if poolclass is NullPool else poolclass
+    engine = create_engine(url, poolclass=pool_that_keeps, connect_args=connect_args)
+    # Dagster disposes of an engine after each query.
     engine.dispose = lambda: None
     event.listen(
         engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
     )
     return engine
+
+
+def close_databases() -> None:
+    """Close all open databases, so that changes to their files are noticed."""
+    while _engines:
+        _, engine = _engines.popitem()
+        engine.pool.dispose()
