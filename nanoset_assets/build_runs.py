@@ -217,11 +217,18 @@ class BuildRuns:
         Args:
             steps: The steps that this build is about to execute. Each makes one output.
         """
-        # Other outputs are rebuilt because the user asked for it, or because their check failed.
-        outdated = [step.node for step in steps if not step.is_up_to_date]
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
-        return {node for node in outdated if self._is_made(project, node)}
+        made: set[Node] = set()
+        for step in steps:
+            if step.is_up_to_date:
+                continue  # rebuilt because the user asked for it, or because its check failed
+            # All builds make the outputs of a subject in the same order. So nobody has made those
+            # after one that is still missing, and they need not be looked up.
+            if not self._is_made(project, step.node):
+                break
+            made.add(step.node)
+        return made
 
     def _is_made(self, project: Project, node: Node) -> bool:
         """Return whether an output need not be built any more, because it is up to date.

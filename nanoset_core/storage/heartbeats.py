@@ -53,33 +53,33 @@ def has_ended(name: str) -> bool:
 
 
 def live_objects_after_sweep(
-    store: Store, folder: str, kind: str, *, ignored: str | None = None
-) -> list[str]:
+    store: Store, folder: str, *, ignored: str | None = None
+) -> dict[str, list[str]]:
     """Delete the objects of processes that have died, and list those of running processes.
 
     Args:
         store: The store.
         folder: Folder whose objects are named `<kind>-<mark>`, where the mark says which process on
             which machine has written the object.
-        kind: The kind of the objects to list; dead objects of all kinds are deleted.
         ignored: Name of an object to leave alone, such as that of the caller.
 
     Returns:
-        Names of the objects of this kind whose processes are taken to be running.
+        Kind → names of the objects whose processes are taken to be running, such as `{"lease":
+        [".in-use/lease-host-123"]}`. A kind without such objects is missing.
     """
     objects = [stored for stored in store.list(folder) if stored.name != ignored]
     if not objects:
-        return []  # without a request for the time
+        return {}  # without a request for the time
 
     now_ns = store.now()
-    live_names: list[str] = []
+    names_by_kind: dict[str, list[str]] = {}
     for stored in objects:
-        object_kind, mark = _kind_and_mark(stored.name)
-        if not is_live(mark, stored.written_ns, now_ns):
+        kind, mark = _kind_and_mark(stored.name)
+        if is_live(mark, stored.written_ns, now_ns):
+            names_by_kind.setdefault(kind, []).append(stored.name)
+        else:
             _try_to_delete(store, stored.name)
-        elif object_kind == kind:
-            live_names.append(stored.name)
-    return live_names
+    return names_by_kind
 
 
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:

@@ -226,18 +226,27 @@ class _OwnLease:
         )
         return dump(record)
 
-    def draw_ticket(self) -> None:
-        """Draw a ticket above those of all builds that make the same outputs, and publish it."""
-        highest = max((rival.ticket or 0 for rival in self.rivals()), default=0)
+    def draw_ticket(self, other_names: Iterable[str]) -> None:
+        """Draw a ticket above those of all builds that make the same outputs, and publish it.
+
+        Args:
+            other_names: Names of the other leases, listed after this one was written.
+        """
+        rivals = self._rivals_among(_read_leases(self.store, other_names))
+        highest = max((rival.ticket or 0 for rival in rivals), default=0)
         self.ticket = highest + 1
         write_object(self.store, self.name, self.content())
 
     def rivals(self) -> list[_Lease]:
         """Return the leases of other builds that make an output of this lease."""
         # This lease is often the only one. Without it, a single request shows that there is none.
+        return self._rivals_among(_leases_in(self.store, ignored=self.name))
+
+    def _rivals_among(self, leases: Iterable[_Lease]) -> list[_Lease]:
+        """Return those of some other leases whose builds make an output of this lease."""
         return [
             lease
-            for lease in _leases_in(self.store, ignored=self.name)
+            for lease in leases
             if not has_ended(lease.name) and not lease.made.isdisjoint(self.made)
         ]
 
@@ -329,11 +338,11 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
         # Write the lease before looking for commands that delete outputs. If one begins at the same
         # moment, either it sees this lease, or this process sees it.
         stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
-        _wait_for_collections(lease.store, own_lease=lease.name)
+        other_names = _wait_for_collections(lease.store, own_lease=lease.name)
 
         # Builds of the same output take turns, in the order of the tickets that they draw.
         if on_wait is not None:
-            lease.draw_ticket()
+            lease.draw_ticket(other_names)
             _wait_for_turn(lease, on_wait)
 
         # In the block, `at_work` reports the progress of this lease.
@@ -560,11 +569,21 @@ def _leases_in(store: Store, *, ignored: str | None = None) -> list[_Lease]:
         store: The store.
         ignored: Name of a lease to leave out, such as the caller's own.
     """
-    names = live_objects_after_sweep(store, FOLDER, _LEASE, ignored=ignored)
-    contents = in_parallel(store.read, names, CONNECTIONS)
+    names_by_kind = live_objects_after_sweep(store, FOLDER, ignored=ignored)
+    return _read_leases(store, names_by_kind.get(_LEASE, []))
+
+
+def _read_leases(store: Store, names: Iterable[str]) -> list[_Lease]:
+    """Read leases that were listed. One that was deleted in the meantime is left out.
+
+    Args:
+        store: The store.
+        names: Names of their objects.
+    """
+    listed_names = list(names)
+    contents = in_parallel(store.read, listed_names, CONNECTIONS)
     leases: list[_Lease] = []
-    for name, data in zip(names, contents, strict=True):
-        # A lease may have been deleted after it was listed.
+    for name, data in zip(listed_names, contents, strict=True):
         if data is not None:
             leases.append(_Lease.of(name, data))
     return leases
@@ -576,20 +595,25 @@ def _stores(access: FileAccess) -> list[Store]:
     return [local_store] if access.origin is None else [local_store, access.origin]
 
 
-def _wait_for_collections(store: Store, *, own_lease: str | None = None) -> None:
+def _wait_for_collections(store: Store, *, own_lease: str | None = None) -> list[str]:
     """Wait while a command that deletes outputs, such as `nanoset gc`, is running.
 
     Args:
         store: Where these commands write a *gate*, an object that exists while they run.
         own_lease: Name of an object of the caller in the same folder. Often it is the only one, and
             then a single request is enough.
+
+    Returns:
+        Names of the leases of running builds, without that of the caller. They are from the listing
+        that showed no such command, so that the caller need not list the folder again.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None
     while True:
-        gate_names = live_objects_after_sweep(store, FOLDER, _GATE, ignored=own_lease)
+        names_by_kind = live_objects_after_sweep(store, FOLDER, ignored=own_lease)
+        gate_names = names_by_kind.get(_GATE)
         if not gate_names:
-            return
+            return names_by_kind.get(_LEASE, [])
 
         # Log which process is waited for, once, and again when it is suspended or continued.
         first_name = gate_names[0]
