@@ -1,5 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one sentence, no process left, and the same command goes on to the
-same bytes.
+"""Ctrl-C and other signals end a command with one sentence, and an exit code that says which one.
+
+Slurm jobs are interrupted in tests/deploy/test_slurm.py.
 """
 
 from __future__ import annotations
@@ -8,6 +9,11 @@ import gc
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,105 +28,160 @@ from helpers.child_processes import (
 from helpers.sample_project import write_corpus
 from nanoset_core.cli import main
 
-MANY = "shards/web/*/manifest.json"
-EXECUTORS = {
-    "in this process": {"tokenization": {"workers": 1}},
-    "worker processes": {},
-    "a Dask cluster": {"executor": {"kind": "dask", "scheduler_file": "cluster/scheduler.json"}},
-    "a Ray cluster": {},
-}
-"""Settings. A variable names the Ray cluster; Slurm jobs are in tests/deploy/test_slurm.py."""
-INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-ENDS = [
-    ("in this process", [TERM]),
-    ("worker processes", [INT, INT]),
-    ("worker processes", [HUP]),
-    ("a Dask cluster", [INT, INT]),
-    ("a Ray cluster", [INT, INT]),
-    ("a Ray cluster", [TERM]),
-]
+SHARD_MANIFESTS = "data/shards/web/*/manifest.json"
+"""The manifests of finished shards, in the folder of a project."""
+DATASET_MANIFESTS = "data/datasets/web/*/manifest.json"
+"""The manifest of the dataset, which is made of all shards."""
+INT = signal.SIGINT
+TERM = signal.SIGTERM
+HUP = signal.SIGHUP
+SIGNALS = (INT, TERM, HUP)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def dask_workers(tmp_path_factory) -> Iterator[dask_cluster.Cluster]:
+    """A Dask cluster with two workers."""
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    with dask_cluster.running(tmp_path_factory.mktemp("cluster")) as started:
-        started.staff(2)
-        yield started
+    with dask_cluster.running(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.staff(2)
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def ray_nodes():
+def ray_nodes() -> Iterator[ray_cluster.RayNodes]:
+    """A Ray cluster with a node of two processors."""
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with ray_cluster.running() as nodes:
         nodes.add_node(n_cpus=2)
         yield nodes
 
 
-@pytest.mark.parametrize(("executor", "numbers"), ENDS)
-def test_every_executor_ends_in_the_same_way(tmp_path, tokenizer_file, request, executor, numbers):
-    """With one exit code and one sentence for each signal; the second Ctrl-C comes while the first
-    one is answered.
+def has_shards(folder: Path) -> bool:
+    """Return whether a build has finished the first shard of the project in a folder."""
+    return any(folder.glob(SHARD_MANIFESTS))
+
+
+def check_build_is_interrupted(
+    folder: Path,
+    tokenizer_file: Path,
+    signals: list[signal.Signals],
+    *,
+    settings: dict[str, Any] | None = None,
+    variables: dict[str, str] | None = None,
+) -> None:
+    """Check that signals end a build with its executor's tasks, its exit code and one sentence.
+
+    Args:
+        folder: An empty folder for the project.
+        tokenizer_file: The file of its tokenizer.
+        signals: The signals. A second one arrives while the build reacts to the first.
+        settings: Keys of its nanoset.yaml.
+        variables: Environment variables of the build.
     """
-    if executor == "a Dask cluster":
-        (tmp_path / "cluster").symlink_to(request.getfixturevalue("cluster").folder)
-    variables = {}
-    if executor == "a Ray cluster":
-        nodes = request.getfixturevalue("ray_nodes")
-        variables["NANOSET_RAY_ADDRESS"] = nodes.address
-    config = write_corpus(tmp_path, tokenizer_file, EXECUTORS[executor])
-    process = start_nanoset("build", "-c", config, env=variables)
-    said = interrupt(process, numbers, lambda: any((tmp_path / "data").glob(MANY)), group=True)
-    check_interrupted(process, said, numbers[0])
-    assert not any((tmp_path / "data" / ".in-use").glob("*")), "its lease ends with it"
-    if executor == "a Ray cluster":
-        [node] = nodes.nodes
-        assert wait_until(lambda: not node.worker_pids()), "its workers end with it"
+    config = write_corpus(folder, tokenizer_file, settings)
+    process = start_nanoset("build", "-c", config, env=variables or {})
+
+    stderr = interrupt(process, signals, lambda: has_shards(folder), group=True)
+
+    check_interrupted(process, stderr, signals[0])
+    leases = list((folder / "data" / ".in-use").glob("*"))
+    assert not leases, "the lease of a build ends with it"
 
 
-def test_build_goes_on(tmp_path, tokenizer_file):
-    """In the middle of one of Dagster's runs, whose helpers hear the Ctrl-C too."""
-    words, data = ("build", "-c", write_corpus(tmp_path, tokenizer_file)), tmp_path / "data"
-    process = start_nanoset(*words)
-    said = interrupt(process, [signal.SIGINT], lambda: any(data.glob(MANY)), group=True)
-    check_interrupted(process, said, signal.SIGINT)
-    assert not any(data.glob("datasets/*/*/manifest.json"))
-    shards = {path: path.stat().st_mtime_ns for path in data.glob("shards/web/*/manifest.json")}
-    again = start_forked(*words, said=tmp_path / "said")
-    again.join()
-    assert again.exitcode == 0, (tmp_path / "said").read_text()
-    assert any(data.glob("datasets/*/*/manifest.json"))
-    assert all(path.stat().st_mtime_ns == written for path, written in shards.items()), (
-        "what was finished stays"
-    )
+def test_a_signal_ends_a_build_in_its_own_process(tmp_path, tokenizer_file):
+    settings = {"tokenization": {"workers": 1}}
+
+    check_build_is_interrupted(tmp_path, tokenizer_file, [TERM], settings=settings)
 
 
-def test_what_the_parent_had_ignored_stays_ignored(tmp_path, tokenizer_file):
-    """As nohup, and shells that start a command in the background, would have it; Dagster sets
-    handlers of its own.
-    """
+@pytest.mark.parametrize("signals", [[INT, INT], [HUP]])
+def test_a_signal_ends_a_build_with_worker_processes(tmp_path, tokenizer_file, signals):
+    check_build_is_interrupted(tmp_path, tokenizer_file, signals)
+
+
+def test_a_signal_ends_a_build_on_a_dask_cluster(tmp_path, tokenizer_file, dask_workers):
+    scheduler_file = str(dask_workers.folder / "scheduler.json")
+    settings = {"executor": {"kind": "dask", "scheduler_file": scheduler_file}}
+
+    check_build_is_interrupted(tmp_path, tokenizer_file, [INT, INT], settings=settings)
+
+
+@pytest.mark.parametrize("signals", [[INT, INT], [TERM]])
+def test_a_signal_ends_a_build_on_a_ray_cluster_and_its_workers(
+    tmp_path, tokenizer_file, ray_nodes, signals
+):
+    variables = {"NANOSET_RAY_ADDRESS": ray_nodes.address}
+
+    check_build_is_interrupted(tmp_path, tokenizer_file, signals, variables=variables)
+
+    [node] = ray_nodes.nodes
+    assert wait_until(lambda: not node.worker_pids()), "the workers of a build end with it"
+
+
+@dataclass(frozen=True)
+class InterruptedBuild:
+    """A build that was interrupted while one of Dagster's runs made shards."""
+
+    folder: Path
+    """The folder of its project."""
+    process: Any
+    """Its process, which has ended."""
+    stderr: str
+    """What it wrote to standard error."""
+
+
+@pytest.fixture
+def interrupted_build(tmp_path, tokenizer_file) -> InterruptedBuild:
+    """A build that Ctrl-C has interrupted, together with all processes that it had started."""
     config = write_corpus(tmp_path, tokenizer_file)
-    ignored = (INT, TERM, HUP)
-    process = start_nanoset(
-        "build",
-        "-c",
-        config,
-        preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored],
-    )
+    process = start_nanoset("build", "-c", config)
+    stderr = interrupt(process, [INT], lambda: has_shards(tmp_path), group=True)
+    return InterruptedBuild(tmp_path, process, stderr)
+
+
+def test_an_interrupted_build_makes_nothing_of_its_unfinished_shards(interrupted_build):
+    check_interrupted(interrupted_build.process, interrupted_build.stderr, INT)
+    assert not any(interrupted_build.folder.glob(DATASET_MANIFESTS))
+
+
+def test_the_next_build_continues_an_interrupted_one_with_its_shards(interrupted_build):
+    folder = interrupted_build.folder
+    times_before = {path: path.stat().st_mtime_ns for path in folder.glob(SHARD_MANIFESTS)}
+    output = folder / "output"
+
+    process = start_forked("build", "-c", folder / "nanoset.yaml", output=output)
+    process.join()
+
+    assert process.exitcode == 0, output.read_text()
+    assert any(folder.glob(DATASET_MANIFESTS))
+    times_after = {path: path.stat().st_mtime_ns for path in times_before}
+    assert times_after == times_before, "finished shards are not made again"
+
+
+def ignore_signals() -> None:
+    """Ignore signals, as nohup does, and a shell that starts a command in the background."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def test_signals_that_the_parent_process_ignored_are_ignored(tmp_path, tokenizer_file):
+    # Dagster sets handlers of its own, which must not replace those of the parent.
+    config = write_corpus(tmp_path, tokenizer_file)
+    process = start_nanoset("build", "-c", config, preexec_fn=ignore_signals)
+
     while process.poll() is None:
-        for number in ignored:
-            (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
+        # A terminal sends these two to all processes of the command.
+        os.killpg(process.pid, INT)
+        os.killpg(process.pid, HUP)
+        os.kill(process.pid, TERM)
         time.sleep(0.05)
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
-    assert any((tmp_path / "data").glob("datasets/web/*/manifest.json")), said
+
+    stderr = process.communicate()[1]
+    assert process.returncode == 0, stderr
+    assert any(tmp_path.glob(DATASET_MANIFESTS)), stderr
 
 
-def test_before_the_command_itself_is_imported():
-    """A finder that hears Ctrl-C when the command's own module is looked for, as one that comes
-    early does.
-    """
-    finder = """
+INTERRUPTED_IMPORT = """
 import signal, sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -128,33 +189,48 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 """
-    process = start_nanoset("--help", before=finder)
-    said = process.communicate()[1]
-    assert process.returncode == 128 + signal.SIGINT
-    assert said == "interrupted: what is finished is kept; run the same command again to continue\n"
+"""Code after which Ctrl-C arrives as soon as the module of the commands is imported."""
 
 
-@pytest.mark.parametrize("number", [INT, TERM, HUP])
-def test_a_command_that_only_reads(make_project, monkeypatch, capfd, number):
-    """In this process: handlers are as before afterwards. The signal comes again as the first one
-    is answered.
-    """
+def test_ctrl_c_ends_a_command_that_is_still_being_imported():
+    process = start_nanoset("--help", before=INTERRUPTED_IMPORT)
+
+    stderr = process.communicate()[1]
+
+    assert process.returncode == 128 + INT
+    assert stderr == (
+        "interrupted: what is finished is kept; run the same command again to continue\n"
+    )
+
+
+@contextmanager
+def default_handlers() -> Iterator[None]:
+    """Handle signals as a new Python process does, and restore this process's handlers at the end."""
+    defaults = {INT: signal.default_int_handler, TERM: signal.SIG_DFL, HUP: signal.SIG_DFL}
+    handlers = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_command_that_only_reads_and_handlers_are_restored(
+    make_project, monkeypatch, capfd, number
+):
     from nanoset_core.project import status
 
     config = make_project()
     monkeypatch.setattr(status, "project_status", lambda project: signal.raise_signal(number))
+    # The command collects garbage while it reacts to the signal: then it arrives again.
     monkeypatch.setattr(gc, "collect", lambda: signal.raise_signal(number))
-    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
-    terminated = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # under nohup it is ignored, and stays so
-    hung_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        with pytest.raises(SystemExit) as left:
+
+    with default_handlers():
+        with pytest.raises(SystemExit) as exit_request:
             main(["status", "-c", str(config)])
-    finally:
-        signal.signal(signal.SIGINT, ours)
-        signal.signal(signal.SIGHUP, hung_up)
-        kept = signal.signal(signal.SIGTERM, terminated)
-    assert left.value.code == 128 + number
+        handler = signal.getsignal(TERM)
+
+    assert exit_request.value.code == 128 + number
     assert "run the same command again" in capfd.readouterr().err
-    assert kept == signal.SIG_DFL
+    assert handler == signal.SIG_DFL

@@ -262,7 +262,7 @@ def test_queued_runs_leave_a_complete_history(webserver, config_file, dagster_ho
 
     # A build finds nothing to do.
     output = tmp_path / "output"
-    build = start_forked("build", "--config", config_file, environment=os.environ, said=output)
+    build = start_forked("build", "--config", config_file, environment=os.environ, output=output)
     build.join()
     assert "nothing was made" in output.read_text()
 
@@ -296,7 +296,7 @@ def test_builds_at_the_same_time_share_one_history(dagster_home, tmp_path, token
     builds = []
     for number in range(N_BUILDS):
         arguments = ["build", "--config", write_share(tmp_path, number), "--select", "raw_jsonl"]
-        builds.append(start_forked(*arguments, environment=os.environ, said=output))
+        builds.append(start_forked(*arguments, environment=os.environ, output=output))
     for build in builds:
         build.join()
 

@@ -277,7 +277,7 @@ def start_build(config, home):
     """Start `nanoset build` in a process of its own; return it and the file with its output."""
     output = config.parent / "output"
     environment = {"DAGSTER_HOME": str(home)}
-    process = start_forked("build", "--config", config, environment=environment, said=output)
+    process = start_forked("build", "--config", config, environment=environment, output=output)
     return process, output
 
 

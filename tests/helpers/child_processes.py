@@ -110,41 +110,41 @@ def interrupt(
     return stderr
 
 
-def check_interrupted(process: subprocess.Popen[str], said: str, number: signal.Signals) -> None:
+def check_interrupted(process: subprocess.Popen[str], stderr: str, number: signal.Signals) -> None:
     """Check that a build ended with the exit code of a signal, and said so in one sentence.
 
     Args:
         process: The process, which has ended.
-        said: What it wrote to stderr.
+        stderr: What it wrote to stderr.
         number: The first signal that was sent to it.
     """
     code = process.returncode
     if code < 0:  # a second signal arrived in the last moment, and ended Python itself
         code = 128 - code
-    assert code == 128 + number, said
-    assert said.count("run the same command again to continue") == 1, said
+    assert code == 128 + number, stderr
+    assert stderr.count("run the same command again to continue") == 1, stderr
     reason = "interrupted: " if number == signal.SIGINT else f"ended by {number.name}: "
-    assert reason in said
+    assert reason in stderr
 
-    other_text = said.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
+    other_text = stderr.replace("raw_jsonl, tokenized_shards, indexed_dataset [web]", "")
     for noise in ("Traceback", "Error", "SpawnProcess", "Exception", "Aborted"):
-        assert noise not in other_text, said
+        assert noise not in other_text, stderr
 
 
 def start_forked(
-    *arguments: object, environment: Mapping[str, str] | None = None, said: Path | None = None
+    *arguments: object, environment: Mapping[str, str] | None = None, output: Path | None = None
 ) -> multiprocessing.process.BaseProcess:
     """Start `nanoset` in a process that is forked from one that has imported it already.
 
     This is faster than `start_nanoset`, which is for tests of imports and of the start of Python.
-    The process leads a group. What it prints is appended to the file `said`.
+    The process leads a group. What it prints is appended to the file `output`.
     """
     variables = dict(environment or {})
     quick_history = os.environ.get(dagster_history.VARIABLE)
     if quick_history is not None:
         variables.setdefault(dagster_history.VARIABLE, quick_history)
     words = [str(argument) for argument in arguments]
-    process = _server().Process(target=_run, args=(words, variables, said))
+    process = _server().Process(target=_run, args=(words, variables, output))
     process.start()
     return process
 
@@ -170,7 +170,7 @@ def _server() -> multiprocessing.context.ForkServerContext:
     return server
 
 
-def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -> None:
+def _run(arguments: list[str], environment: dict[str, str], output: Path | None) -> None:
     """Run `nanoset` in this process, as `start_forked` says."""
     from nanoset_core.cli import main
 
@@ -179,8 +179,8 @@ def _run(arguments: list[str], environment: dict[str, str], said: Path | None) -
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
     os.environ.update(environment)
     dagster_history.quicken()
-    if said is not None:
-        file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if output is not None:
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
     main(arguments)
