@@ -1,24 +1,56 @@
+"""Numbers in messages and tables are short, and have a unit."""
+
+from __future__ import annotations
+
 import pytest
 
 from nanoset_core.records.text import format_age, format_bytes, format_count, format_number
 
 
 @pytest.mark.parametrize(
-    ("written", "values", "expected"),
+    ("n_bytes", "text"),
     [
-        (
-            format_bytes,
-            [0, 999, 1000, 9994, 9995, 99949, 999_499, 999_500, 1.5e12, 2e18],
-            "0 B|999 B|1.00 kB|9.99 kB|10.0 kB|99.9 kB|999 kB|1.00 MB|1.50 TB|2,000 PB",
-        ),
-        (
-            format_age,
-            [-1, 59, 60, 3599, 3600, 90_000, 31 * 86400],
-            "0 s|59 s|1 min|59 min|1 h 0 min|1 d 1 h|31 d",
-        ),
-        (lambda count: format_count(count, "file"), [0, 1, 12_345], "0 files|1 file|12,345 files"),
-        (format_number, [2**24, 1e6, 0.001], "16,777,216|1,000,000|0.001"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.00 kB"),
+        (9994, "9.99 kB"),
+        (9995, "10.0 kB"),
+        (99_949, "99.9 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.00 MB"),
+        (1.5e12, "1.50 TB"),
+        (2e18, "2,000 PB"),
     ],
 )
-def test_numbers_are_written_for_people(written, values, expected):
-    assert "|".join(map(written, values)) == expected
+def test_bytes_have_three_digits_and_a_unit(n_bytes, text):
+    assert format_bytes(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h 0 min"),
+        (90_000, "1 d 1 h"),
+        (31 * 86400, "31 d"),
+    ],
+)
+def test_an_age_has_its_two_largest_units_at_most(seconds, text):
+    assert format_age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 files"), (1, "1 file"), (12_345, "12,345 files")]
+)
+def test_a_count_has_its_noun_in_the_singular_or_plural(count, text):
+    assert format_count(count, "file") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(2**24, "16,777,216"), (1e6, "1,000,000"), (0.001, "0.001")]
+)
+def test_a_number_has_separators_of_thousands_and_no_exponent(number, text):
+    assert format_number(number) == text

@@ -1,4 +1,4 @@
-"""What others write as YAML: refused with a ConfigError, or plain values."""
+"""YAML in files of users becomes plain values, or an error that names the line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nanoset_core.project.settings import load_config
 from nanoset_core.records.yaml_text import located, read_yaml
 from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
 
-WRONG = {
+NO_YAML = {
     "deep nesting": "[" * 2_000,
     "deep blocks": "".join(" " * n + "a:\n" for n in range(400)),
     "a long number": "a: " + "9" * 5000,
@@ -24,46 +24,59 @@ WRONG = {
     "a NUL": "a: \0",
     "half a surrogate": 'a: "\\ud800"\nb: [',
     "an alias of nothing": "a: *b",
-    "a value that holds itself": "a: &a [*a]",
+    "a value that contains itself": "a: &a [*a]",
 }
+"""What is wrong → text that is no YAML, or that has values which settings cannot have."""
 
 
 @pytest.mark.parametrize("read", [load_config, load_sampling])
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_yaml_is_a_short_error(name, read, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", NO_YAML)
+def test_text_that_is_no_yaml_is_a_short_error(name, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "nanoset.yaml"
-    file.write_text(WRONG[name])
+    file.write_text(NO_YAML[name])
+
     with pytest.raises(ConfigError, match=r"nanoset\.yaml") as caught:
         read(file)
+
     assert len(str(caught.value)) < 7000
-    assert [path.name for path in tmp_path.iterdir()] == ["nanoset.yaml"]
+    names = [path.name for path in tmp_path.iterdir()]
+    assert names == ["nanoset.yaml"], "code in the file was executed"
 
 
-def test_aliases_are_values(tmp_path):
-    (tmp_path / "a.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n")
-    expected = {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
-    assert read_yaml(tmp_path / "a.yaml", remedy="")[0] == expected
-    (tmp_path / "a.yaml").write_text("")
-    assert read_yaml(tmp_path / "a.yaml", remedy="")[0] is None
+def test_aliases_and_merge_keys_become_the_values_that_they_name(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]\n")
+
+    value, _ = read_yaml(file, remedy="")
+
+    assert value == {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
 
 
-def test_errors_are_told_with_their_lines_in_their_order(tmp_path):
+def test_an_empty_file_has_no_value(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("")
+
+    value, _ = read_yaml(file, remedy="")
+
+    assert value is None
+
+
+def test_errors_are_listed_with_their_lines_in_the_order_of_the_file(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("# settings\na:\n  web.v2: {x: 1}\n  b:\n  - {c: 1}\n  - {c: 2,\n     d: 3}\n")
-    lines = {
-        "a.b[1].d": 7,
-        "a.web.v2.x": 3,
-        "a.b[1].missing.e": 6,
-        "other": 2,
-        "a.b[1].c": 6,
-        "a.b[9]": 4,
-    }
-    found = located(
-        file, file.read_text(), [ConfigError("wrong", where=f"{file}: {key}") for key in lines]
-    )
-    expected = sorted(lines.items(), key=lambda item: item[1])
-    assert found.what.splitlines() == [
-        f"{len(lines)} mistakes:",
-        *(f"  {file}:{line}: {key}: wrong" for key, line in expected),
+    # The first key that does not exist has the line of the mapping or list in which it is missing.
+    keys = ["a.b[1].d", "a.web.v2.x", "a.b[1].missing.e", "other", "a.b[1].c", "a.b[9]"]
+    errors = [ConfigError("wrong", where=f"{file}: {key}") for key in keys]
+
+    error = located(file, file.read_text(), errors)
+
+    assert error.what.splitlines() == [
+        "6 mistakes:",
+        f"  {file}:2: other: wrong",
+        f"  {file}:3: a.web.v2.x: wrong",
+        f"  {file}:4: a.b[9]: wrong",
+        f"  {file}:6: a.b[1].missing.e: wrong",
+        f"  {file}:6: a.b[1].c: wrong",
+        f"  {file}:7: a.b[1].d: wrong",
     ]
