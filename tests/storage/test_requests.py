@@ -645,6 +645,29 @@ def test_anonymous_requests_are_not_signed():
     assert client.meta.endpoint_url == f"http://{UNUSED_ADDRESS}"
 
 
+@pytest.mark.parametrize(
+    ("n_bytes", "expectation"), [(1000, None), (2 * MIB, b"100-continue")], ids=["small", "large"]
+)
+def test_only_a_large_object_waits_until_the_server_agrees_to_receive_it(
+    place, n_bytes, expectation
+):
+    expectations = []
+    events = place.client().meta.events
+
+    def record(request, **arguments):
+        """Remember the header of a request by which its body waits for an answer."""
+        expectations.append(request.headers.get("Expect"))
+
+    events.register("before-send.s3.PutObject", record)
+    try:
+        place.put("object", bytes(n_bytes))
+    finally:
+        events.unregister("before-send.s3.PutObject", record)
+
+    assert expectations == [expectation]
+    assert place.read("object") == bytes(n_bytes)
+
+
 def test_a_client_is_not_reused_for_another_address_in_the_environment(new_clients, monkeypatch):
     store = S3Store("b", "p")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8")
