@@ -1,4 +1,7 @@
-"""Text from outside: what is shown of it, what is hidden, and how it reaches a shell."""
+"""Text from outside is shown without control characters and secrets.
+
+It reaches a shell as one word, and Markdown as plain text.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.locations import REPOSITORY
 from nanoset_core.errors import ConfigError, MissingError, combined, one_line
 from nanoset_core.untrusted import (
     Multiline,
@@ -24,8 +28,7 @@ from nanoset_core.untrusted import (
     without_secrets,
 )
 
-ROOT = Path(__file__).parents[1]
-STEERING = [
+CONTROLS = [
     "\x1b[2J",
     "\x9b31m",
     "a\nb",
@@ -37,9 +40,13 @@ STEERING = [
     "\u200b",
     "\ufeff",
     "\u00ad",
+    "\U000e0041",
+    "\u3164",
+    "\udc9b",
+    "\x7f",
+    "\x85",
 ]
-STEERING += ["\U000e0041", "\u3164", "\udc9b", "\x7f", "\x85"]
-"""Each steers a terminal, ends a line, turns the direction of writing, or cannot be seen."""
+"""Each controls a terminal, ends a line, changes the direction of writing, or is invisible."""
 SECRETS = [
     "s3://AKIA:s3cret@bucket/key",
     "s3://AKIA:s3cr/et+s3cret@bucket/key",
@@ -63,7 +70,8 @@ SECRETS = [
     "DefaultEndpointsProtocol=https;AccountKey=s3cret==",
     "Authorization: Bearer s3cret0123456789",
 ]
-PLAIN = [
+"""Each contains a secret that begins with s3cr."""
+WITHOUT_SECRETS = [
     "s3://bucket/key",
     "tcp://scheduler:8786/a@b",
     "http://[::1]:9000/x",
@@ -77,18 +85,21 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("text", STEERING, ids=ascii)
-def test_what_steers_a_terminal_is_escaped(text):
-    assert visible(text).isprintable()
-    assert len(visible(text).splitlines()) == 1
+@pytest.mark.parametrize("text", CONTROLS, ids=ascii)
+def test_what_controls_a_terminal_is_escaped(text):
+    shown = visible(text)
+
+    assert shown.isprintable()
+    assert len(shown.splitlines()) == 1
 
 
-def test_text_that_can_be_seen_stays():
+def test_visible_text_does_not_change():
     text = "naïve 漢字 🙂 <b>[red]|x|</b> C:\\n"
+
     assert visible(text) == text
 
 
-def test_own_line_ends_stay_and_nothing_else_does():
+def test_in_text_of_several_lines_only_the_ends_of_lines_and_tabs_do_not_change():
     assert visible(Multiline("a\n\tb\x1b[1m\r")) == "a\n\tb\\x1b[1m\\r"
 
 
@@ -98,38 +109,43 @@ def test_passwords_tokens_and_signatures_are_hidden(text):
     assert "s3cr" not in visible(f"cannot read {text!r}, nor {text}: no")
 
 
-@pytest.mark.parametrize("text", PLAIN)
-def test_addresses_without_secrets_and_digests_stay(text):
+@pytest.mark.parametrize("text", WITHOUT_SECRETS)
+def test_addresses_without_secrets_and_digests_do_not_change(text):
     assert without_secrets(text) == text
 
 
-def test_hiding_twice_changes_nothing():
-    assert [without_secrets(without_secrets(text)) for text in SECRETS] == list(
-        map(without_secrets, SECRETS)
-    )
+@pytest.mark.parametrize("text", SECRETS)
+def test_hiding_secrets_twice_is_the_same_as_once(text):
+    hidden = without_secrets(text)
+
+    assert without_secrets(hidden) == hidden
 
 
-@pytest.mark.parametrize("text", STEERING, ids=ascii)
-def test_json_stays_the_same_value_and_shows_no_steering_character(text):
+@pytest.mark.parametrize("text", CONTROLS, ids=ascii)
+def test_json_remains_the_same_value_without_control_characters(text):
     shown = visible_json(json.dumps({text: [text]}, ensure_ascii=False))
+
     assert shown.isprintable()
     assert json.loads(shown) == {text: [text]}
 
 
-def test_values_to_be_printed_hold_no_secrets():
-    assert "s3cr" not in json.dumps(
-        visible_value({SECRETS[0]: [SECRETS[1], {"a": (SECRETS[9], 1, None)}]})
-    )
+def test_secrets_are_hidden_in_keys_lists_and_mappings():
+    value = {SECRETS[0]: [SECRETS[1], {"a": (SECRETS[9], 1, None)}]}
+
+    shown = visible_value(value)
+
+    assert "s3cr" not in json.dumps(shown)
 
 
 @pytest.mark.parametrize(
     "text", ["<|im_start|>", "$(touch x)", "a b", "it's", "`x`", "a\nb", "\x1b[1m'\\", "\udcff", ""]
 )
-def test_a_word_for_a_shell_is_that_word_and_one_line(text):
+def test_a_shell_reads_text_as_one_word_of_one_line(text):
     line = shell_line("printf", "%s", text)
+
     assert line.isprintable()
-    said = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
-    assert said == text.encode("utf-8", "surrogateescape")
+    output = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+    assert output == text.encode("utf-8", "surrogateescape")
 
 
 def test_a_plain_word_for_a_shell_is_not_quoted():
@@ -138,32 +154,56 @@ def test_a_plain_word_for_a_shell_is_not_quoted():
 
 def test_markdown_shows_text_as_it_is():
     shown = markdown_text("[a](http://b) | **c** <img src=x> `d`\n# e")
-    for character in "[](|*<`#":
-        assert all(shown[at - 1] == "\\" for at, found in enumerate(shown) if found == character)
+
+    for position, character in enumerate(shown):
+        if character in "[](|*<`#":
+            assert shown[position - 1] == "\\"
 
 
-def test_errors_escape_names_and_hide_secrets_in_every_part():
-    text = "\x1b[1m\nremedy: run rm -rf\u202e ftp://u:s3cret@h"
-    error = ConfigError(text, where=text, found=text, expected=text, remedy=text)
-    assert len(str(error).splitlines()) == 4
-    assert all(line.isprintable() for line in str(error).splitlines())
-    parts = [
-        str(error),
-        one_line(error),
-        error.what,
-        error.where,
-        error.found,
-        error.expected,
-        error.remedy,
-    ]
-    assert not [part for part in parts if "s3cret" in part]
+HOSTILE_TEXT = "\x1b[1m\nremedy: run rm -rf\u202e ftp://u:s3cret@h"
 
 
-def test_an_error_with_several_mistakes_keeps_its_lines():
-    listed = combined(
-        [ConfigError("first", where="a"), ConfigError("second\nx", where="b")], "file"
+@pytest.fixture
+def hostile_error() -> ConfigError:
+    """An error, each part of which has control characters, the end of a line, and a secret."""
+    return ConfigError(
+        HOSTILE_TEXT,
+        where=HOSTILE_TEXT,
+        found=HOSTILE_TEXT,
+        expected=HOSTILE_TEXT,
+        remedy=HOSTILE_TEXT,
     )
-    assert str(listed).splitlines() == [
+
+
+def test_an_error_has_a_printable_line_for_each_of_its_parts(hostile_error):
+    lines = str(hostile_error).splitlines()
+
+    assert len(lines) == 4
+    for line in lines:
+        assert line.isprintable()
+
+
+def test_an_error_hides_secrets_in_every_part(hostile_error):
+    parts = [
+        str(hostile_error),
+        one_line(hostile_error),
+        hostile_error.what,
+        hostile_error.where,
+        hostile_error.found,
+        hostile_error.expected,
+        hostile_error.remedy,
+    ]
+
+    for part in parts:
+        assert "s3cret" not in part
+
+
+def test_an_error_with_several_mistakes_has_a_line_for_each():
+    mistakes = [ConfigError("first", where="a"), ConfigError("second\nx", where="b")]
+
+    error = combined(mistakes, "file")
+
+    assert str(error).splitlines() == [
         "file: 2 mistakes:",
         "  a: first",
         "  b: second\\nx",
@@ -175,57 +215,67 @@ def test_an_exception_of_a_library_is_one_line():
     assert one_line(OSError("a\n  b\x1b")) == "a b\\x1b"
 
 
-def test_log_records_are_safe_whatever_prints_them(caplog):
-    safe_logger("nanoset_core.hostile").warning(
-        "%s: no answer from %s", "ftp://u:s3cret@h", "\x1b]0;x\n"
-    )
+def test_log_messages_are_safe_whichever_handler_prints_them(caplog):
+    logger = safe_logger("nanoset_core.hostile")
+
+    logger.warning("%s: no answer from %s", "ftp://u:s3cret@h", "\x1b]0;x\n")
+
     assert caplog.messages == ["ftp://…@h: no answer from \\x1b]0;x\\n"]
+
+
+def test_a_safe_logger_is_the_logger_of_that_name():
     assert safe_logger("nanoset_core.hostile") is logging.getLogger("nanoset_core.hostile")
 
 
-def test_paths_in_errors_from_workers_stay_safe():
-    error = MissingError("gone", where="/scratch/a\x1b").with_places("/scratch", "s3://bucket")
-    assert str(error) == "s3://bucket/a\\x1b: gone"
+def test_paths_in_errors_from_workers_are_safe():
+    error = MissingError("gone", where="/scratch/a\x1b")
+
+    relocated_error = error.with_places("/scratch", "s3://bucket")
+
+    assert str(relocated_error) == "s3://bucket/a\\x1b: gone"
 
 
-PRINTING = {
-    *("nanoset_core/cli/echo.py", "nanoset_core/cli/terminal.py", "nanoset_core/cli/progress.py"),
+PRINTING_MODULES = {
+    # `echo` itself, tables, and bars: they make text visible before they print it.
+    "nanoset_core/cli/echo.py",
+    "nanoset_core/cli/terminal.py",
+    "nanoset_core/cli/progress.py",
+    # A script that runs without this package, and therefore makes text visible itself.
     "nanoset_core/stages/handoff/preflight.py",
-    *(
-        "nanoset_core/config.py",
-        "nanoset_core/shuffling.py",
-        "nanoset_core/stages/pbin/settings.py",
-    ),
+    # These warn of names that are deprecated.
+    "nanoset_core/config.py",
+    "nanoset_core/shuffling.py",
+    "nanoset_core/stages/pbin/settings.py",
 }
-"""`echo` itself, tables, JSON, bars, and a script that runs without this package: each makes
-visible what it prints.
+"""Modules that may print."""
+PRINTING_FUNCTIONS = {
+    "print",
+    "click.echo",
+    "click.secho",
+    "console.print",
+    "sys.stdout.write",
+    "sys.stderr.write",
+    "logging.getLogger(__name__)",
+    "warnings.warn",
+}
 
-The last three warn of names that are deprecated.
-"""
 
-
-def calls(path: Path) -> Iterator[tuple[int, str]]:
+def calls_in(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the function of each call in a module."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             yield node.lineno, ast.unparse(node.func)
 
 
-def test_nothing_prints_or_logs_but_by_the_functions_that_make_text_visible():
-    printing = {
-        "print",
-        "click.echo",
-        "click.secho",
-        "console.print",
-        "sys.stdout.write",
-        "sys.stderr.write",
-    }
-    printing |= {"logging.getLogger(__name__)", "warnings.warn"}
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for package in ("nanoset_core", "nanoset_assets")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        if path.relative_to(ROOT).as_posix() not in PRINTING
-        for line, name in calls(path)
-        if name in printing
-    ]
-    assert wrong == []
+def test_no_other_module_prints_or_logs_text_that_was_not_made_visible():
+    printing_calls = []
+    for package in ("nanoset_core", "nanoset_assets"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            module = path.relative_to(REPOSITORY).as_posix()
+            if module in PRINTING_MODULES:
+                continue
+            for line, function in calls_in(path):
+                if function in PRINTING_FUNCTIONS:
+                    printing_calls.append(f"{module}:{line}: {function}")
+
+    assert printing_calls == []
