@@ -1,16 +1,21 @@
+"""`nanoset demo` writes text of every format, settings and a tokenizer, all of which can be used."""
+
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nanoset_core import load_config
-from nanoset_core.demo import writing as texts
+from nanoset_core.demo import writing
 from nanoset_core.demo.writing import BROKEN_LINE, EOD, MARKER, write_demo
 from nanoset_core.errors import ConfigError
-from nanoset_core.text.documents import read_documents
+from nanoset_core.text.documents import DocumentBatch, read_documents
 from nanoset_core.text.inventories import take_inventory
 from nanoset_core.text.pieces import SourceRange
 from nanoset_core.text.survey import list_corpora
@@ -19,15 +24,20 @@ from nanoset_core.tokenizers.tokenizer import token_id, tokenizer_facts
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Path:
+    """The folder of a demo, which is not to be written to."""
     folder = tmp_path_factory.mktemp("demo")
-    said = []
-    assert write_demo(folder, megabytes=1.0, say=said.append) is True
-    assert len(said) == 2
+    messages: list[str] = []
+
+    is_new = write_demo(folder, megabytes=1.0, say=messages.append)
+
+    assert is_new is True
+    assert len(messages) == 2
     return folder
 
 
-def test_configuration_names_what_is_there(demo):
+def test_the_settings_name_all_corpora_and_the_tokenizer(demo):
     config = load_config(demo / "nanoset.yaml")
+
     corpora = list(list_corpora(config.raw_folder).corpora)
     assert corpora == ["descriptions", "documentation", "libraries", "stdlib"]
     assert sorted(config.nanosets["pretrain"].corpora) == corpora
@@ -36,62 +46,114 @@ def test_configuration_names_what_is_there(demo):
     assert config.tokenizer.eod == EOD
 
 
-def test_every_kind_of_file_is_there(demo):
-    suffixes = {path.name.partition(".")[2] for path in demo.glob("raw/**/*.jsonl*")}
-    assert suffixes == {"jsonl", "jsonl.gz", "jsonl.zst"}
+def test_the_text_has_files_of_every_compression(demo):
+    endings = {path.name.partition(".")[2] for path in demo.glob("raw/**/*.jsonl*")}
+
+    assert endings == {"jsonl", "jsonl.gz", "jsonl.zst"}
     assert list(demo.glob("raw/stdlib/*/*.gz"))
+
+
+def test_a_gzip_file_has_several_members(demo):
+    file = next(iter(demo.glob("raw/stdlib/**/*.gz")))
     decoder = zlib.decompressobj(31)
-    decoder.decompress(next(iter(demo.glob("raw/stdlib/**/*.gz"))).read_bytes())
-    assert decoder.unused_data.startswith(b"\x1f\x8b"), "one member where there should be two"
+
+    decoder.decompress(file.read_bytes())
+
+    # After the first member, the next one begins with the magic bytes of gzip.
+    assert decoder.unused_data.startswith(b"\x1f\x8b")
 
 
-def test_every_line_is_a_document_but_one(demo):
-    total, rejects = 0, []
+def batches_of(demo: Path, corpus: str) -> Iterator[DocumentBatch]:
+    """Yield the documents of a corpus."""
+    folder = demo / "raw" / corpus
+    inventory = take_inventory(folder, corpus)
+    yield from read_documents(folder, SourceRange(inventory.pieces))
+
+
+def test_every_document_has_text_and_an_id_that_is_unique_in_its_corpus(demo):
+    n_documents = 0
     for corpus in list_corpora(demo / "raw").corpora:
-        folder = demo / "raw" / corpus
-        inventory = take_inventory(folder, corpus)
-        ids = []
-        for batch in read_documents(folder, SourceRange(inventory.pieces)):
+        ids: list[str | None] = []
+        for batch in batches_of(demo, corpus):
             assert all(batch.texts)
             ids += batch.ids
-            rejects += batch.rejects
-        assert len(set(ids)) == len(ids) > 10
         assert None not in ids
-        total += len(ids)
-    assert total > 100
-    assert [(reject.reason, reject.excerpt) for reject in rejects] == [
-        ("invalid_json", BROKEN_LINE.decode().rstrip())
-    ]
+        assert len(set(ids)) == len(ids)
+        assert len(ids) > 10
+        n_documents += len(ids)
+
+    assert n_documents > 100
 
 
-def test_tokenizer_can_say_everything(demo):
-    from tokenizers import Tokenizer
+def test_one_line_is_broken_so_that_a_rejected_line_can_be_seen(demo):
+    rejects = []
+    for corpus in list_corpora(demo / "raw").corpora:
+        for batch in batches_of(demo, corpus):
+            rejects += batch.rejects
 
+    [reject] = rejects
+    assert reject.reason == "invalid_json"
+    assert reject.excerpt == BROKEN_LINE.decode().rstrip()
+
+
+def test_the_vocabulary_has_no_gaps_and_an_end_token(demo):
     facts = tokenizer_facts(demo / "tokenizer.json")
+
     assert facts.max_id == facts.vocab_size - 1
     assert token_id(demo / "tokenizer.json", EOD, "eod") == 0
+
+
+def test_the_tokenizer_can_encode_every_text(demo):
+    from tokenizers import Tokenizer
+
     tokenizer = Tokenizer.from_file(str(demo / "tokenizer.json"))
     text = "def naïve(日本): return '\U0001f600\t\0'\r\n"
-    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+
+    ids = tokenizer.encode(text).ids
+
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
-def test_demo_that_is_there_is_left_alone(demo):
-    before = {path: path.stat().st_mtime_ns for path in demo.rglob("*") if path.is_file()}
-    assert write_demo(demo, megabytes=1.0) is False
-    assert {path: path.stat().st_mtime_ns for path in demo.rglob("*") if path.is_file()} == before
+def times_of(folder: Path) -> dict[Path, int]:
+    """Return when each file in a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_unfinished_demo_is_made_anew(tmp_path):
-    (tmp_path / "raw" / "stdlib").mkdir(parents=True)
+def test_a_demo_that_exists_is_not_written_again(demo):
+    times_before = times_of(demo)
+
+    is_new = write_demo(demo, megabytes=1.0)
+
+    assert is_new is False
+    assert times_of(demo) == times_before
+
+
+@pytest.fixture
+def unfinished_demo(tmp_path) -> Path:
+    """The folder of a demo whose writing was interrupted."""
+    corpus = tmp_path / "raw" / "stdlib"
+    corpus.mkdir(parents=True)
+    (corpus / "half.jsonl").write_bytes(b'{"text": "cut o')
     (tmp_path / "raw" / MARKER).touch()
-    (tmp_path / "raw" / "stdlib" / "half.jsonl").write_bytes(b'{"text": "cut o')
     (tmp_path / "tokenizer.json").write_text("old")
-    assert write_demo(tmp_path, megabytes=0.2) is True
-    assert load_config(tmp_path / "nanoset.yaml").documents.max_rejected_fraction == 0.5, (
-        "of few lines one is broken"
-    )
-    assert not (tmp_path / "raw" / "stdlib" / "half.jsonl").exists()
-    assert json.loads((tmp_path / "tokenizer.json").read_bytes())["model"]["type"] == "BPE"
+    return tmp_path
+
+
+def test_an_unfinished_demo_is_replaced(unfinished_demo):
+    is_new = write_demo(unfinished_demo, megabytes=0.2)
+
+    assert is_new is True
+    assert not (unfinished_demo / "raw" / "stdlib" / "half.jsonl").exists()
+    tokenizer = json.loads((unfinished_demo / "tokenizer.json").read_bytes())
+    assert tokenizer["model"]["type"] == "BPE"
+
+
+def test_a_small_demo_accepts_many_rejected_lines(tmp_path):
+    write_demo(tmp_path, megabytes=0.2)
+
+    # The broken line is a large fraction of a few lines.
+    config = load_config(tmp_path / "nanoset.yaml")
+    assert config.documents.max_rejected_fraction == 0.5
 
 
 @pytest.mark.parametrize(
@@ -116,21 +178,29 @@ def test_files_of_the_user_are_never_replaced(tmp_path, name, refused):
     assert not (tmp_path / "nanoset.yaml").exists()
 
 
-def test_amount_of_text_is_about_what_is_asked():
-    size = sum(len(document["text"].encode()) for document in texts.standard_library(600_000))
-    assert 600_000 <= size < 600_000 + 400_000
-    assert list(texts.standard_library(50_000)) == list(texts.standard_library(50_000))
+def test_the_amount_of_text_is_about_the_requested_one():
+    documents = list(writing.standard_library(600_000))
+
+    n_bytes = sum(len(document["text"].encode()) for document in documents)
+    assert 600_000 <= n_bytes < 1_000_000
 
 
-@pytest.mark.parametrize("sources", [texts.standard_library, texts.libraries])
-def test_of_little_text_every_part_of_the_split_gets_a_document(sources):
-    documents = len(list(sources(1)))
-    boundaries = [round(share * documents) for share in (0.9, 0.95, 1)]
+def test_the_text_is_the_same_each_time():
+    documents = list(writing.standard_library(50_000))
+
+    assert list(writing.standard_library(50_000)) == documents
+
+
+@pytest.mark.parametrize("source", [writing.standard_library, writing.libraries])
+def test_every_split_gets_a_document_even_of_the_shortest_text(source):
+    n_documents = len(list(source(1)))
+
+    # The first documents of valid and of test, and the end of test.
+    boundaries = [round(share * n_documents) for share in (0.9, 0.95, 1)]
     assert boundaries == sorted(set(boundaries))
 
 
-def test_no_raw_file_is_left_in_part(demo, tmp_path):
-    limited = """
+WRITE_WITH_SIZE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
 from nanoset_core.demo.writing import write_demo
@@ -138,12 +208,16 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 write_demo(Path(sys.argv[1]), megabytes=1.0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", limited, str(tmp_path)], capture_output=True, text=True
-    )
-    assert "File too large" in done.stderr
-    left = list(tmp_path.glob("raw/**/*.jsonl*"))  # those that are small enough
-    assert len(left) < len(list(demo.glob("raw/**/*.jsonl*")))
-    assert all(
-        path.read_bytes() == (demo / path.relative_to(tmp_path)).read_bytes() for path in left
-    )
+"""A program that writes a demo, but cannot write a file of more than 10 kB."""
+
+
+def test_a_file_that_could_not_be_written_to_its_end_does_not_exist(demo, tmp_path):
+    command = [sys.executable, "-c", WRITE_WITH_SIZE_LIMIT, str(tmp_path)]
+
+    result = subprocess.run(command, capture_output=True, text=True)
+
+    assert "File too large" in result.stderr
+    written_files = list(tmp_path.glob("raw/**/*.jsonl*"))
+    assert len(written_files) < len(list(demo.glob("raw/**/*.jsonl*")))
+    for path in written_files:
+        assert path.read_bytes() == (demo / path.relative_to(tmp_path)).read_bytes()

@@ -1,8 +1,10 @@
-"""`nanoset explain` and `nanoset verify` as they are typed."""
+"""`nanoset explain` and `nanoset verify`, as users type them."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,150 +13,223 @@ from helpers.command import invoke_nanoset
 from nanoset_core import MMapIndexedDatasetBuilder
 from nanoset_core.errors import ConfigError, MissingError
 
+FILE = "part-0/web-1.jsonl"
+"""A file of the corpus web."""
+LINE = 18
+"""The line of the document web-77 in this file."""
 
-def run(*arguments, code=0):
+
+def run(*arguments: object, code: int = 0) -> str:
+    """Run a command, expect an exit code, and return what it prints."""
     outcome = invoke_nanoset(arguments, catch_exceptions=False)
     assert outcome.exit_code == code, outcome.output
     return outcome.output
 
 
 @pytest.fixture
-def config(built):
-    return "--config", built / "nanoset.yaml"
+def explain(built):
+    """A function that runs `nanoset explain` on the training data, and returns what it prints."""
+
+    def explain_train(*arguments: object, code: int = 0) -> str:
+        config = built / "nanoset.yaml"
+        return run("explain", "pretrain", "train", *arguments, "--config", config, code=code)
+
+    return explain_train
 
 
-def test_explain_a_sample(config):
-    text = run("explain", "pretrain", "train", 3, *config)
+# A sample
+
+
+def test_a_sample_is_explained_with_the_source_of_its_tokens(explain):
+    text = explain(3)
+
     assert text.startswith("pretrain train sample 3, which is sample ")
     assert "33 tokens from" in text
     assert "source: '" in text
-    value = json.loads(run("explain", "pretrain", "train", 3, "--json", *config))
+
+
+def test_json_names_the_same_lines_of_raw_text_as_the_text(explain):
+    text = explain(3)
+
+    value = json.loads(explain(3, "--json"))
+
     origin = value["pieces"][0]["origin"]
     assert f"{origin['corpus']}/{origin['file']}:{origin['line']}" in text
 
 
-def test_explain_a_document(config):
-    text = run("explain", "pretrain", "train", "--document", "web-77", *config)
-    assert text.startswith("1 document found\nweb/part-0/web-1.jsonl:18 (byte ")
+# A document
+
+
+def test_a_document_is_found_by_its_id_with_its_samples(explain):
+    text = explain("--document", "web-77")
+
+    assert text.startswith(f"1 document found\nweb/{FILE}:{LINE} (byte ")
     assert "train sample " in text
-    text = run(
-        "explain",
-        "pretrain",
-        "train",
-        "--file",
-        "part-0/web-1.jsonl",
-        "--line",
-        18,
-        "--show",
-        1,
-        *config,
-    )
+
+
+def test_only_the_requested_number_of_samples_is_printed(explain):
+    text = explain("--file", FILE, "--line", LINE, "--show", 1)
+
     assert "… and 1 more sample (--show)" in text
-    value = json.loads(
-        run("explain", "pretrain", "train", "--document", "code-119", "--json", *config)
-    )
-    assert "belongs to the test split" in value[0]["reason"]
 
 
-def test_explain_takes_the_place_that_it_prints(config):
-    expected = run(
-        "explain", "pretrain", "train", "--file", "part-0/web-1.jsonl", "--line", 18, *config
-    )
-    assert expected.startswith("1 document found\nweb/part-0/web-1.jsonl:18 (byte ")
-    places = ["web/part-0/web-1.jsonl:18", "part-0/web-1.jsonl:18"]
-    for place in places:
-        assert run("explain", "pretrain", "train", "--file", place, *config) == expected
-    assert (
-        run(
-            "explain",
-            "pretrain",
-            "train",
-            "--file",
-            "web/part-0/web-1.jsonl",
-            "--line",
-            18,
-            *config,
-        )
-        == expected
-    )
-    assert (
-        run("explain", "pretrain", "train", "--file", places[0], "--corpus", "web", *config)
-        == expected
-    )
+def test_a_document_of_another_split_has_a_reason_why_it_has_no_samples(explain):
+    documents = json.loads(explain("--document", "code-119", "--json"))
+
+    assert "belongs to the test split" in documents[0]["reason"]
+
+
+@pytest.fixture
+def explanation(explain) -> str:
+    """The explanation of the document at LINE of FILE."""
+    text = explain("--file", FILE, "--line", LINE)
+    assert text.startswith(f"1 document found\nweb/{FILE}:{LINE} (byte ")
+    return text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--file", f"web/{FILE}:{LINE}"],
+        ["--file", f"{FILE}:{LINE}"],
+        ["--file", f"web/{FILE}", "--line", LINE],
+        ["--file", f"web/{FILE}:{LINE}", "--corpus", "web"],
+    ],
+)
+def test_a_document_is_found_by_the_place_that_was_printed(explain, explanation, arguments):
+    assert explain(*arguments) == explanation
+
+
+def test_a_line_of_another_corpus_is_not_found(explain):
     with pytest.raises(MissingError, match="no such document"):
-        run("explain", "pretrain", "train", "--file", places[0], "--corpus", "code", *config)
+        explain("--file", f"web/{FILE}:{LINE}", "--corpus", "code")
+
+
+def test_a_line_that_was_rejected_is_not_found_for_this_reason(explain):
     with pytest.raises(MissingError, match="the line was rejected"):
-        run("explain", "pretrain", "train", "--file", "web/part-0/web-0.jsonl:64", *config)
+        explain("--file", "web/part-0/web-0.jsonl:64")
+
+
+def test_a_file_without_a_line_is_refused(explain):
     with pytest.raises(ConfigError, match="a file alone names no document"):
-        run("explain", "pretrain", "train", "--file", "web/part-0/web-1.jsonl", *config)
+        explain("--file", f"web/{FILE}")
 
 
-def test_explain_needs_one_question(config):
-    assert "give a SAMPLE, or a document" in run("explain", "pretrain", "train", *config, code=2)
-    for given in (["--document", "a"], ["--corpus", "web"]):
-        assert "not both" in run("explain", "pretrain", "train", 3, *given, *config, code=2)
+def test_an_id_that_no_document_has_is_not_found(explain):
     with pytest.raises(MissingError, match="no such document"):
-        run("explain", "pretrain", "train", "--document", "nobody", *config)
+        explain("--document", "nobody")
 
 
-def test_verify_a_project(config, copy):
-    text = run("verify", *config)
+def test_neither_a_sample_nor_a_document_is_a_wrong_use(explain):
+    assert "give a SAMPLE, or a document" in explain(code=2)
+
+
+@pytest.mark.parametrize("arguments", [["--document", "a"], ["--corpus", "web"]])
+def test_both_a_sample_and_a_document_are_a_wrong_use(explain, arguments):
+    assert "not both" in explain(3, *arguments, code=2)
+
+
+# A project
+
+
+def test_verify_reports_the_number_of_errors_and_warnings(built):
+    text = run("verify", "--config", built / "nanoset.yaml")
+
     assert "11 outputs" not in text
-    assert "0 errors, 1 warning" in text, "of a line that is no JSON"
-    reports = json.loads(run("verify", "--select", "pretrain/train", "--deep", "--json", *config))
-    assert [(report["output"], report["passed"]) for report in reports] == [
-        ("nanosets/pretrain/train", True)
-    ]
+    # The warning is of a line that is no JSON.
+    assert "0 errors, 1 warning" in text
+
+
+def test_json_has_a_report_for_each_selected_output(built):
+    text = run(
+        "verify",
+        "--select",
+        "pretrain/train",
+        "--deep",
+        "--json",
+        "--config",
+        built / "nanoset.yaml",
+    )
+
+    [report] = json.loads(text)
+    assert report["output"] == "nanosets/pretrain/train"
+    assert report["passed"] is True
+
+
+def test_verify_reports_a_missing_file_with_a_remedy(copy):
     project = copy()
-    next(project.outputs.folder.glob("webdatasets/shuffled/*/shard-00000002.tar")).unlink()
+    tars = project.outputs.folder / "webdatasets" / "shuffled" / "current"
+    (tars / "shard-00000002.tar").unlink()
+
     text = run("verify", "-s", "shuffled", "-c", project.config.file, code=1)
+
     assert "error: webdatasets/shuffled: a file is missing" in text
     assert "remedy: run `nanoset build --force`" in text
 
 
-def test_verify_a_prefix(tmp_path, tokenizer_file):
-    builder = MMapIndexedDatasetBuilder(tmp_path / "data", np.uint16)
-    builder.add_document(np.array([5, 6, 0], np.uint16), [3])
-    builder.add_document(np.array([5, 6], np.uint16), [2])
-    builder.finalize()
-    assert "0 errors" in run("verify", tmp_path / "data", "--tokenizer", tokenizer_file)
-    text = run(
-        "verify", tmp_path / "data", "--tokenizer", tokenizer_file, "--eod", "<|endoftext|>", code=1
-    )
-    assert "a sequence does not begin and end with the tokens that it should" in text
-    assert "--select is for projects" in run("verify", tmp_path / "data", "--select", "a", code=2)
-
-
-def test_verify_what_tokenize_left(tmp_path, tokenizer_file):
-    source = tmp_path / "a.jsonl"
-    source.write_text('{"text": "the data"}\n{"text": "a model"}\n')
-    arguments = (
-        "--input",
-        source,
-        "--output-prefix",
-        tmp_path / "out",
-        "--tokenizer",
-        tokenizer_file,
-        "--workers",
-        1,
-    )
-    run("tokenize", *arguments, "--append-eod", "--eod", "<|endoftext|>")
-    prefix = tmp_path / "out_text_document"
-    assert "0 errors" in run("verify", prefix, "--deep")
-    content = bytearray(prefix.with_name("out_text_document.bin").read_bytes())
-    content[-2:] = b"\x07\x00"
-    prefix.with_name("out_text_document.bin").write_bytes(content)
-    text = run("verify", prefix, "--deep", code=1)
-    assert "a sequence does not begin and end" in text
-    assert "a file has other bytes than when it was written" in text
-
-
-def test_a_split_that_is_not_built_is_one_finding(built, tmp_path):
+def test_a_split_that_is_not_built_is_one_error(built, tmp_path):
+    settings = (built / "nanoset.yaml").read_text()
     config = tmp_path / "nanoset.yaml"
-    config.write_text(
-        (built / "nanoset.yaml").read_text().replace("root: data", f"root: {tmp_path}/data")
-    )
+    config.write_text(settings.replace("root: data", f"root: {tmp_path}/data"))
     for name in ("raw", "tokenizer.json"):
         (tmp_path / name).symlink_to(built / name)
-    shown = run("verify", "--select", "pretrain/train", "--config", config, code=1)
-    assert "1 output: 1 error" in shown
+
+    text = run("verify", "--select", "pretrain/train", "--config", config, code=1)
+
+    assert "1 output: 1 error" in text
+
+
+# A dataset
+
+
+@pytest.fixture
+def pair(tmp_path) -> Path:
+    """The prefix of a dataset whose second document does not end with the end token."""
+    prefix = tmp_path / "data"
+    with MMapIndexedDatasetBuilder(prefix, np.uint16) as builder:
+        builder.add_document(np.array([5, 6, 0], np.uint16), [3])
+        builder.add_document(np.array([5, 6], np.uint16), [2])
+    return prefix
+
+
+def test_a_dataset_of_tokens_in_the_vocabulary_has_no_errors(pair, tokenizer_file):
+    assert "0 errors" in run("verify", pair, "--tokenizer", tokenizer_file)
+
+
+def test_a_document_without_the_given_end_token_is_an_error(pair, tokenizer_file):
+    arguments = ["--tokenizer", tokenizer_file, "--eod", "<|endoftext|>"]
+
+    text = run("verify", pair, *arguments, code=1)
+
+    assert "a sequence does not begin and end with the tokens that it should" in text
+
+
+def test_outputs_cannot_be_selected_in_a_dataset(pair):
+    assert "--select is for projects" in run("verify", pair, "--select", "a", code=2)
+
+
+@pytest.fixture
+def tokenized_pair(tmp_path, tokenizer_file) -> Path:
+    """The prefix of a dataset that `nanoset tokenize` has written."""
+    text = tmp_path / "a.jsonl"
+    text.write_text('{"text": "the data"}\n{"text": "a model"}\n')
+    options: list[Any] = ["--tokenizer", tokenizer_file, "--workers", 1]
+    options += ["--append-eod", "--eod", "<|endoftext|>"]
+    run("tokenize", "--input", text, "--output-prefix", tmp_path / "out", *options)
+    return tmp_path / "out_text_document"
+
+
+def test_a_dataset_of_tokenize_has_no_errors(tokenized_pair):
+    assert "0 errors" in run("verify", tokenized_pair, "--deep")
+
+
+def test_a_changed_token_in_a_dataset_of_tokenize_is_an_error(tokenized_pair):
+    token_file = tokenized_pair.with_name("out_text_document.bin")
+    content = bytearray(token_file.read_bytes())
+    content[-2:] = b"\x07\x00"
+    token_file.write_bytes(content)
+
+    text = run("verify", tokenized_pair, "--deep", code=1)
+
+    assert "a sequence does not begin and end" in text
+    assert "a file has other bytes than when it was written" in text
