@@ -34,12 +34,14 @@ from nanoset_core.storage.access import FileAccess
 def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
     """Return the manifest of an output's current version, without checking its files.
 
-    A manifest describes an output: what it was made from, its files, and counts.
+    An output, such as the dataset of the corpus `web`, can have several versions, of which one is
+    in use. The manifest of a version is a JSON file: it says what the version was made from, and
+    lists its files with their sizes and checksums, which a check then compares with the disk.
 
     Args:
         project: The project.
-        stage: Stage of the output.
-        key: The output.
+        stage: The step of the pipeline that makes the output, such as the one for datasets.
+        key: Which output of the stage, such as `Key("web")`.
 
     Raises:
         MissingError: The output has not been built.
@@ -60,17 +62,22 @@ def current_manifest(project: Project, stage: Stage, key: Key) -> Manifest:
 def check_freshness(
     report: Report, project: Project, stage: Stage, key: Key, manifest: Manifest
 ) -> bool:
-    """Warn if an output is stale: made from other inputs or settings than the present ones.
+    """Add a warning to a report if an output is stale, because its inputs or settings have changed.
+
+    Such an output is intact, but a build would replace it. The warning gives the reasons:
+
+        warning: datasets/web: this output is stale
+          found: seed: 7 → 8; web changed
 
     Args:
-        report: Report on the output. The warning has the same reasons as `nanoset status`.
+        report: Report on the output.
         project: The project.
-        stage: Stage of the output.
-        key: The output.
-        manifest: Manifest of its current version.
+        stage: The step of the pipeline that makes the output.
+        key: Which output of the stage.
+        manifest: Manifest of its current version, which says what the version was made from.
 
     Returns:
-        Whether the output is fresh, which means not stale.
+        Whether the output is up to date.
     """
     reasons = stale_reasons(project, stage, key)
     if not reasons:
@@ -82,13 +89,16 @@ def check_freshness(
 
 
 def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
-    """Check that every file that a manifest lists exists, with the size that was written.
+    """Check that every file of an output exists, with the size that it had when it was written.
+
+    The manifest of the output lists its files. Each file that is missing or has another size
+    becomes an error in the report.
 
     Args:
         report: Report on the output.
         manifest: Manifest of the output.
-        deep: Also read the files and compare their sha256, except those that have none in the
-            manifest, such as a .bin that a bucket joined from pieces.
+        deep: Also read the files and compare their sha256. A file is skipped if the manifest has
+            none, such as one that a bucket has joined from pieces without reading it.
     """
     # One request for the sizes of all files, instead of one for each.
     manifest_with_sizes = replace(manifest, stored=manifest.sizes())
@@ -101,12 +111,20 @@ def check_file(
 ) -> bool:
     """Check that one file of an output exists, and is as it was written.
 
+    If not, an error is added to the report. It also says what the user should do. A build finds out
+    by itself that a file is missing or has another size, and rebuilds the output. But it does not
+    read the bytes of files, so it would keep a file with wrong bytes. The user then has to delete
+    the manifest, without which the output counts as missing.
+
+        file            is missing, or has another size    has the right size, but other bytes
+        what to do      run `nanoset build`                delete manifest.json, run `nanoset build`
+
     Args:
         report: Report on the output.
-        manifest: Manifest of the output, perhaps with the sizes of the stored files.
+        manifest: Manifest of the output: lists its files with the sizes that were written.
         name: Name of the file.
         deep: Also read the file and compare its sha256.
-        remedy: What the user should do if the file is missing or has another size.
+        remedy: What the user should do, if it is not to run `nanoset build`.
 
     Returns:
         Whether the file passed the check.
@@ -184,14 +202,15 @@ def check_written(
 
 
 def _sha256_of(access: FileAccess, path: Path, expected: FileFact) -> str:
-    """Read a file of an output, and return its sha256 in hexadecimal digits.
+    """Read a file of an output, and return its sha256 as hexadecimal digits.
 
-    An output need not store bytes that another one has: `path` is then the other output's file.
+    To save space, an output need not store bytes that another one has. Its manifest then names a
+    range of the other output's file, such as the bytes 4096 to 8192, and only that range is read.
 
     Args:
         access: Reads the file.
-        path: Path of the file.
-        expected: Says which range of the file belongs to the output, if not all of it does.
+        path: Path of the file, perhaps of another output.
+        expected: What the manifest says about the file: its size, and its range if it has one.
     """
     if expected.within is None:
         stored = access.stored(path)

@@ -56,11 +56,19 @@ class Datasets:
             self._by_folder = WeakValueDictionary()
 
     def open(self, manifest: Manifest, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset that a manifest describes. Its files are opened when they are needed.
+        """Return the dataset that a manifest describes, and remember it for the next call.
+
+        There are three kinds of datasets. The folder of the manifest says which one it is:
+
+            datasets/web/…     all documents of the corpus `web`
+            views/best/…       a view: a selection of the documents of a corpus
+            packs/filled/…     packs: sequences of one length that are filled with documents
+
+        The files of the dataset are only opened when something is read.
 
         Args:
             manifest: Manifest of the dataset.
-            sequences: Its .bin and .idx, if they are open already.
+            sequences: Its .bin and .idx files, if the caller has opened them already.
         """
         dataset = self._by_folder.get(manifest.folder)
         if dataset is None:
@@ -70,14 +78,18 @@ class Datasets:
         return dataset
 
     def at(self, prefix: str, sequences: MMapIndexedDataset | None = None) -> Dataset:
-        """Return the dataset with the .bin and .idx at some path, opened once.
+        """Return the dataset whose files have some path, such as
+        `datasets/web/3f9c…/web_text_document`.
+
+        Trainers name a dataset in this way: by the path of its .bin and .idx files, without the
+        endings. The manifest in the same folder says which dataset it is.
 
         Args:
-            prefix: Path of the .bin and .idx, without these endings.
-            sequences: The opened .bin and .idx, if the caller has them.
+            prefix: The path.
+            sequences: The .bin and .idx files, if the caller has opened them already.
 
         Raises:
-            MissingError: Its folder contains no manifest.
+            MissingError: The folder contains no manifest.
             FormatError: The manifest is damaged.
         """
         # Each version of a dataset has a folder of its own, with its manifest.
@@ -97,13 +109,23 @@ class Datasets:
     def version(
         self, name: str, digest: str, what_if_missing: str, remedy: str = BUILD_AGAIN
     ) -> Dataset:
-        """Return one version of the dataset of a corpus, a view or packs.
+        """Return a certain version of a dataset, which need not be the current one.
+
+        For example, a training run has to read the dataset that it was started with, although a
+        newer one has been built. It has noted its name and digest: `web` and `3f9c…`.
+
+        Only the folder shows whether a name is that of a corpus, a view (a selection of documents)
+        or packs (sequences of one length):
+
+            views/web/3f9c…       looked for first
+            packs/web/3f9c…       then this
+            datasets/web/3f9c…    then this
 
         Args:
             name: Name of the dataset.
-            digest: Digest of the version.
-            what_if_missing: What the error says if the version was deleted, such as "the dataset
-                of this nanoset was deleted".
+            digest: Digest of the version, by which its folder is named.
+            what_if_missing: What the error says if the version was deleted, such as "the dataset of
+                this nanoset was deleted".
             remedy: What the user should do in that case.
 
         Raises:
@@ -122,13 +144,15 @@ class Datasets:
 
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:
-    """Return the dataset with a manifest; use `Datasets` to open several of one output root.
+    """Open a single dataset, which is closed as soon as the caller no longer uses it.
+
+    To open several datasets of one project, use `Datasets`, which opens each of them only once.
 
     Args:
-        outputs: The output root.
-        manifest: The manifest.
-        is_sampled: Whether little is read of the dataset. From a bucket, small blocks are then
-            fetched instead of large ones.
+        outputs: The folder (or bucket) of all outputs.
+        manifest: Manifest of the dataset, the file that describes it.
+        is_sampled: Whether little of the dataset will be read. From a bucket, small blocks are then
+            downloaded instead of large ones.
     """
     # A dataset refers to the object that opened it. If that object referred to the dataset as well,
     # Python would free the two only when its garbage collector runs, at a time that nobody can
@@ -149,17 +173,21 @@ def dataset_node(config: ProjectConfig, name: str) -> Node:
 
 
 def current_dataset(project: Project, name: str) -> Manifest:
-    """Return the current version of the dataset of a corpus, a view or packs, given its name.
+    """Return the manifest of a dataset's current version, the one that training should use.
+
+    The dataset may be that of a corpus, or a view (a selection of its documents), or packs
+    (sequences of one length that are filled with its documents). The settings of the project say
+    which of these a name belongs to.
 
     Args:
         project: The project.
-        name: Name of the dataset.
+        name: Name of the dataset, such as `web`.
 
     Returns:
-        Manifest of the version.
+        Manifest of the version, the file that describes it.
 
     Raises:
-        MissingError: It has not been built.
+        MissingError: The dataset has not been built.
     """
     node = dataset_node(project.config, name)
     return require(project, node.stage, node.key)

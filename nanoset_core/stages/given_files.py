@@ -46,14 +46,17 @@ class GivenFiles:
 
 
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
-    """Return the files that a key of nanoset.yaml names, with a digest of their content.
+    """Return the files that a user has named in the settings, with a digest of their content.
 
-    For example, `lists/*.txt` names all text files in the folder `lists`.
+    The user may have given the path of a file or folder, or a pattern. In `lists/*.txt`, the `*`
+    stands for any name, so the files are those of the folder `lists` that end in `.txt`. The digest
+    is different if a byte in any of these files changes, or if there are more or fewer files. Then
+    outputs that were made from them are built again.
 
     Args:
         project: The project.
-        pattern: The value of the key: the path of a file or folder, or a pattern with wildcards.
-        key: The key, for messages.
+        pattern: The path or pattern.
+        key: The setting that has it, such as `views.best.include`, for messages.
 
     Raises:
         ConfigError: The pattern is not a valid path or address.
@@ -99,11 +102,17 @@ class _PatternListing(NamedTuple):
 
 
 def _list_matching(pattern: _DividedPattern) -> _PatternListing:
-    """Return the files and folders that a pattern matches; none if its folder does not exist.
+    """Return the files and folders that a pattern stands for; none if its folder does not exist.
+
+    A pattern has been divided into a folder, here `data`, and what is below it:
+
+        data and `*/ids.txt`    the files `ids.txt` in all folders of `data`
+        data and `ids.txt`      this file
+        data and `lists`        all files in this folder
+        data and nothing        all files in `data`
 
     Args:
-        pattern: A folder, and what is meant below it: a path with wildcards, one file, or another
-            folder, which stands for all files in it.
+        pattern: The divided pattern.
     """
     path = "/".join(pattern.names_below)
     if _has_wildcard(path):
@@ -142,14 +151,19 @@ def _list_by_wildcards(folder: RawFolder, names: Sequence[str]) -> _PatternListi
 
 
 def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
-    """Refuse a folder that is named like a file, if the pattern matches none of the files in it.
+    """Refuse a folder that is named like a file, unless files in it are read.
 
-    For example, Spark writes a table as the folder `ids.parquet` with files in it. The pattern
-    `*.parquet` matches that folder only, so the table would be left out silently.
+    For example, a user wants all Parquet files in a folder, and writes `*.parquet`. Among them is a
+    table that Spark has written, which is a folder with files in it:
+
+        ids_1.parquet                     a file: read
+        ids_2.parquet/part-00000.zstd     `ids_2.parquet` is a folder: not read
+
+    Without an error, the second table would be left out, and nobody would notice.
 
     Args:
-        listing: The files and folders that the pattern matches.
-        names: The names of the path in the pattern, such as `["*", "ids.txt"]`.
+        listing: The files and folders that match the pattern.
+        names: The names in the pattern, such as `["lists", "*.parquet"]`.
 
     Raises:
         InputError: There is such a folder.
@@ -175,15 +189,16 @@ def _file_endings(paths: Iterable[str]) -> set[str]:
 
 
 def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern:
-    """Divide a pattern into a folder without wildcards, which can be listed, and the rest.
+    """Divide a pattern for files into a folder, which can be listed, and what has to match in it.
 
-    For example, `data/*/ids.txt` is divided into `data` and `*/ids.txt`, and a path without
-    wildcards, `data/ids.txt`, into `data` and `ids.txt`.
+        data/*/ids.txt           folder `data`, below it `*/ids.txt`
+        data/ids.txt             folder `data`, below it `ids.txt`
+        s3://bucket/data/*.txt   folder `s3://bucket/data`, below it `*.txt`
 
     Args:
-        project: The project. Local patterns are relative to its nanoset.yaml.
-        pattern: A path, or the address of objects in a bucket, such as s3://bucket/data/*.txt.
-        key: The key of nanoset.yaml that has the pattern, for messages.
+        project: The project. A local pattern is relative to the folder of its settings.
+        pattern: A path or an address, in which `*`, `?` and `[` stand for any characters.
+        key: The setting that has the pattern, for messages.
 
     Raises:
         ConfigError: The pattern is not a valid path or address.
@@ -200,17 +215,18 @@ def _divide_pattern(project: Project, pattern: str, key: str) -> _DividedPattern
 
 
 def _divide_address(project: Project, pattern: str, key: str) -> _DividedPattern:
-    """Divide the address of objects in a bucket into a folder without wildcards, and the rest.
+    """Divide the address of objects in a bucket into a folder, which can be listed, and the rest.
 
-    For example, `s3://bucket/data/*.txt` is divided into `s3://bucket/data` and `*.txt`.
+        s3://bucket/data/*.txt    folder `s3://bucket/data`, below it `*.txt`
+        s3://bucket/*/ids.txt     folder `s3://bucket`, below it `*/ids.txt`
 
     Args:
         project: The project. Its settings say how the bucket is reached.
-        pattern: The address, which may have wildcards.
-        key: The key of nanoset.yaml that has the pattern, for messages.
+        pattern: The address.
+        key: The setting that has the address, for messages.
 
     Raises:
-        ConfigError: The pattern is not a valid address.
+        ConfigError: The address is not valid.
     """
     scheme, _, path = pattern.partition("://")
     names = path.rstrip("/").split("/")
@@ -222,12 +238,15 @@ def _divide_address(project: Project, pattern: str, key: str) -> _DividedPattern
 
 
 def _remote_folder(project: Project, address: str, key: str) -> RemoteFolder:
-    """Return a folder in a bucket, whose objects are identified by their ETags instead of hashes.
+    """Return a folder in a bucket from which files are only read.
+
+    To find out whether the content of a file has changed, its ETag is used, a digest that the
+    bucket reports. A local file would have to be read and hashed.
 
     Args:
-        project: The project.
-        address: Address of the folder.
-        key: The key of nanoset.yaml that has the address, for messages.
+        project: The project. Its settings say how the bucket is reached.
+        address: Address of the folder, such as s3://bucket/data.
+        key: The setting that has the address, for messages.
 
     Raises:
         ConfigError: The address is not valid.
@@ -261,17 +280,19 @@ def _has_wildcard(text: str) -> bool:
 def _content_digests(
     project: Project, folder: RawFolder, stats: Sequence[FileStat]
 ) -> list[list[str]]:
-    """Return digests of the content of some files.
+    """Return digests of the content of files, without reading those that have not changed.
 
-    A file whose size and time have not changed is not read again.
+    Digests of earlier calls are stored together with the size and time of each file. If a file
+    still has the same size and time, its stored digests are returned. All others are read and
+    hashed.
 
     Args:
-        project: The project, whose output root stores the digests of local files.
+        project: The project, in whose output root the digests are stored.
         folder: The folder of the files.
-        stats: The files.
+        stats: Path, size and time of each file.
 
     Returns:
-        For each file, the digests of its pieces. Large files are hashed in several pieces.
+        For each file, the digests of its pieces. A large file is hashed in several pieces.
     """
     memory = _fingerprint_memory(project, folder)  # of earlier calls
     digests = []

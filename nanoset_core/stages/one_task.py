@@ -35,15 +35,15 @@ class Making(Protocol):
 
 
 def make_in_one_task(project: Project, make: Making) -> Manifest:
-    """Make an output in one task, and make it the current version.
+    """Make an output by a single task, on a worker of a cluster if there is one, and put it to use.
 
     Args:
-        project: The project. The task runs on a worker of its executor if it has one, and otherwise
-            in this process.
+        project: The project. The task runs on a worker of its executor (a cluster) if it has one,
+            and otherwise in this process.
         make: Makes the output, such as `partial(make_pbin, task=task)`.
 
     Returns:
-        Manifest of the output.
+        Manifest of the output, which is the current version from now on.
 
     Raises:
         NanosetError: Whatever `make` raises.

@@ -133,19 +133,26 @@ def make_per_shard(
     executor: Executor | None,
     look_first: bool = True,
 ) -> MadePerShard[Result]:
-    """Make the output of each shard that has none yet, in worker processes.
+    """Make one output for each shard of a corpus, except those that exist already.
 
-    A shard is made from a range of a corpus's text. If a build is killed, the next one makes only
-    what is missing.
+    A corpus is a collection of text. It is divided into shards, each of which is a range of its
+    text. Many outputs, such as a table of document ids, are made shard by shard, in worker
+    processes. If some text is appended, or a build is killed, the next build makes only what is
+    missing:
+
+        shard              0         1         2         3
+        its output         exists    exists    missing   missing
+        what is done       read it   read it   make it   make it
+        results            [ result of 0, result of 1, result of 2, result of 3 ]
 
     Args:
-        outputs: What the outputs are, and how each is made.
-        root: The output root.
-        work: Receives the progress.
+        outputs: Says what the output of a shard is, and how a worker makes it.
+        root: The folder (or bucket) of all outputs.
+        work: Shows the progress.
         workers: Number of worker processes on this machine.
         executor: Runs the tasks elsewhere, for example on a cluster; None for this machine.
-        look_first: Find the existing outputs here, so that workers get only tasks for missing
-            ones. Otherwise each worker looks for the output of its task.
+        look_first: Find the existing outputs in this process, so that workers only get tasks for
+            missing ones. If it is false, each worker looks for the output of its task itself.
 
     Returns:
         What the caller needs of the output of each shard, and which outputs existed.
@@ -168,12 +175,15 @@ def make_per_shard(
 def _report_existing(
     outputs: PerShard[Shard, Result], existing: Mapping[int, Result], work: RunningWork
 ) -> None:
-    """Count the outputs that exist already as work that is done.
+    """Tell the progress display how much of the work an earlier build has done already.
+
+    For example, the shards of a corpus have 100, 80 and 20 documents. If the outputs of shards 0
+    and 2 exist, the display starts at 120 of 200 documents.
 
     Args:
-        outputs: What the outputs are.
-        existing: Number of the shard → what the caller needs of its output.
-        work: Receives the progress.
+        outputs: Says how much work a shard is, such as the number of its documents.
+        existing: Number of the shard → what the caller needs of its output, for existing outputs.
+        work: Shows the progress.
     """
     if existing:
         for number, shard in enumerate(outputs.shards()):
@@ -184,15 +194,22 @@ def _report_existing(
 
 
 def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[int, Result]:
-    """Find the shards whose outputs exist and are complete.
+    """Find the shards whose outputs an earlier build has made.
+
+    The output of a shard is a folder. Its name is a digest of everything that decides its bytes:
+
+        columns/web/3f9c…/     output of shard 0
+        columns/web/a07e…/     output of shard 1
+
+    If the text or a setting changes, so does the digest, and then there is no folder of that name.
 
     Args:
-        outputs: What the outputs are.
-        root: The output root. If it is in a bucket, it is listed once, and then the manifests are
-            read.
+        outputs: Says which digest the output of each shard has.
+        root: The folder of all outputs. If it is in a bucket, it is listed once for all shards.
 
     Returns:
-        Number of the shard → what the caller needs of its output.
+        Number of the shard → what the caller needs of its output. Shards whose output is missing or
+        incomplete are left out.
     """
 
     # The outputs of all shards have the same stage and name, and differ in their digests.
@@ -268,11 +285,15 @@ class _MissingOutputs(Generic[Shard, Result]):
         """The output of each task that was created, shape (n_tasks,)."""
 
     def make(self, workers: int, executor: Executor | None) -> dict[int, Result]:
-        """Make the missing outputs in worker processes.
+        """Make the missing outputs in worker processes, and return what the caller needs of each.
+
+        Tasks end in any order. So each is numbered as it starts, and by this number the shard is
+        found when it ends: with shards 0 and 1 done by an earlier build, task 0 makes the output of
+        shard 2.
 
         Args:
             workers: Number of processes on this machine.
-            executor: Runs the tasks instead of these processes; None for processes of this machine.
+            executor: Runs the tasks elsewhere, for example on a cluster; None for this machine.
 
         Returns:
             Number of the shard → what the caller needs of its output.

@@ -73,10 +73,11 @@ def add_stage(stage: Stage) -> None:
 def sweep(project: Project) -> None:
     """Remove the temporary files that killed processes of a project left behind.
 
-    Files of processes that are still running stay.
+    Such files are, for example, the half-written tokens of a build that ran out of memory. Files of
+    processes that are still running stay.
 
     Args:
-        project: The project. Its output root and its folder for Slurm are searched.
+        project: The project. Its outputs and its folder for Slurm are searched.
     """
     outputs = project.outputs
     outputs.sweep()  # unfinished versions of outputs

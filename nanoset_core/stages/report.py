@@ -66,7 +66,11 @@ class Finding:
         return "\n  ".join(lines)
 
     def with_replaced_text(self, old: str, new: str) -> Finding:
-        """Return this finding with a text replaced in `where`, `found` and `remedy`.
+        """Return this finding with a text replaced by another one, wherever it names a file.
+
+        For example, the path of a local copy becomes the address of the file in a bucket:
+
+            where: /cache/mirror/web.bin    →    where: s3://bucket/web.bin
 
         Args:
             old: The text, such as the path of a folder.
@@ -182,7 +186,16 @@ class Report:
     def compare(
         self, what: str, *, where: object, found: object, expected: object, remedy: str
     ) -> bool:
-        """Add an error if a value of the output is not the expected one.
+        """Add an error to this report, unless a value of the output is the expected one.
+
+        For example, `report.compare("the file has another size", where="web.bin", found=4096,
+        expected=8192, remedy="run `nanoset build`")` adds this error:
+
+            error: datasets/web: the file has another size
+              where: web.bin
+              found: 4,096
+              expected: 8,192
+              remedy: run `nanoset build`
 
         Args:
             what: What is wrong if they differ, in a few words.
@@ -267,10 +280,11 @@ class Report:
                 self.count(name, figure)
 
     def include(self, other: Report) -> None:
-        """Add the findings and figures of a report on another output of the same subject.
+        """Add the findings and figures of a report on another output that is made of the same text.
 
-        Findings that this report already has are not repeated. For example, lost text is reported
-        for the shards of a corpus and again for its dataset.
+        For example, if text was lost, the check of a corpus's token files reports it, and so does
+        the check of the dataset that was merged from them. Together, it should be reported once. So
+        findings that this report has already are not repeated.
 
         Args:
             other: The other report. Its figures replace those with the same name.
@@ -283,13 +297,16 @@ class Report:
         self.figures.update(other.figures)
 
     def with_places(self, folder: object, url: object) -> Report:
-        """Let all findings name files in a bucket by their addresses instead of local copies.
+        """Let all findings name files in a bucket by their addresses, instead of local copies.
 
-        Files in a bucket are checked in a local copy, whose path means nothing to the user.
+        To check files in a bucket, they are copied to this machine. The path of a copy means
+        nothing to the user, so the start of it is replaced:
+
+            /cache/mirror/datasets/web.bin    →    s3://bucket/data/datasets/web.bin
 
         Args:
-            folder: Folder of the copies on this machine.
-            url: Address of the originals, such as s3://bucket/data.
+            folder: Folder of the copies on this machine, here `/cache/mirror`.
+            url: Address of the originals, here `s3://bucket/data`.
 
         Returns:
             This report, which has been changed.
@@ -336,12 +353,17 @@ class DividedCheck:
     """Number of parts that one process checks at the same time."""
 
     def conclude(self, report: Report, outcomes: Sequence[Any]) -> None:
-        """Add what follows from the outcomes of all parts to a report.
+        """Add the outcomes of all parts of a check to a report.
+
+        For example, the tokens of a dataset were checked in three ranges, by different processes:
+
+            part       tokens 0 to 999    tokens 1000 to 1999    tokens 2000 to 2999
+            outcome    nothing wrong      nothing wrong          an error: the file cannot be read
 
         Args:
-            report: The report.
-            outcomes: For each part, in order, what `check_part` returned, or the NanosetError that
-                it raised because the part could not be read.
+            report: The report on the dataset.
+            outcomes: For each part, in order, what its check returned, or the NanosetError that it
+                raised.
         """
         results = [outcome for outcome in outcomes if not isinstance(outcome, NanosetError)]
         self.add_outcomes(report, results)
@@ -368,12 +390,17 @@ class PartTask(NamedTuple):
 def run_here(report: Report, check: DividedCheck) -> None:
     """Check all parts of a large output in this process, and add the outcomes to a report.
 
+    A check that reads many gigabytes is divided into parts, such as ranges of tokens, so that
+    several processes can share it. This function is for a single process, which uses several
+    threads.
+
     Args:
         report: Report on the output.
         check: The parts, and the function that checks one of them.
 
     Raises:
-        StorageError: A store cannot be reached. Any other NanosetError of a part becomes a finding.
+        StorageError: A bucket cannot be reached, so nothing is known about the output. Any other
+            NanosetError, such as for a damaged file, becomes an error in the report.
     """
 
     def outcome_of(part: Any) -> Any:
@@ -394,10 +421,13 @@ def run_here(report: Report, check: DividedCheck) -> None:
 
 
 def check_part_task(task: PartTask) -> Any:
-    """Check one part of an output, in whatever process this is called.
+    """Check one part of an output, in this process or on a worker of a cluster.
+
+    An error is returned instead of raised, so that a worker sends it back like any other outcome,
+    and the checks of the other parts continue.
 
     Args:
-        task: The part, and the function that checks it.
+        task: The part, such as a range of tokens, and the function that checks it.
 
     Returns:
         What the function returned, or the NanosetError that it raised.
@@ -412,17 +442,22 @@ def check_part_task(task: PartTask) -> Any:
 
 
 def runs(sizes: Sequence[int], min_bytes: int = PART_BYTES) -> Iterator[range]:
-    """Group consecutive items, such as files, until each group has at least `min_bytes`.
+    """Group consecutive items, such as files, so that each group is worth a task of its own.
 
-    A group ends as soon as it reaches that size; the last one may be smaller. Sizes of 3, 4, 9 and
-    2 with `min_bytes=5` give the groups 0 to 1, 2, and 3.
+    A group ends as soon as it has at least `min_bytes`. The last group may be smaller. For example,
+    with `min_bytes=5`:
+
+        item              0    1    2    3
+        its size          3    4    9    2
+        group             0    0    1    2
+        bytes of group    7         9    2
 
     Args:
         sizes: Size of each item in bytes.
         min_bytes: Smallest size of a group.
 
     Yields:
-        The numbers of the items in each group.
+        The numbers of the items in each group: here range(0, 2), range(2, 3) and range(3, 4).
     """
     start = 0
     group_bytes = 0

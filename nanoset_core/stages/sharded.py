@@ -38,15 +38,20 @@ class Sharded(NamedTuple):
 
     @staticmethod
     def of(project: Project, dataset: Manifest) -> Sharded:
-        """Find the shards of a dataset, and count their documents.
+        """Find the shards that a dataset was merged from, and count the documents of each.
+
+        A corpus is tokenized in parts, the shards, which are then merged to one dataset. With
+        shards of 3 and 2 documents, the documents of the dataset are numbered like this:
+
+            shard 0: documents 0, 1, 2      shard 1: documents 3, 4      document_bounds: [0, 3, 5]
 
         Args:
             project: The project.
-            dataset: Manifest of a corpus's dataset.
+            dataset: Manifest of the dataset, which describes it.
 
         Raises:
-            MissingError: The set of shards, or a shard, was deleted.
-            FormatError: The current set cannot be read.
+            MissingError: The list of shards, or a shard, was deleted.
+            FormatError: The list of shards cannot be read.
         """
         tokenized = shards_of(project.outputs, dataset)
         n_documents = each_shard(project, dataset.name, tokenized.facts[SHARDS], _documents_of)
@@ -60,14 +65,18 @@ class Sharded(NamedTuple):
         return shards
 
     def places(self, project: Project, documents: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the files and lines of the raw text that documents were read from.
+        """Look up from which file and line of the raw text documents were read.
+
+        For example, document 1007 of a dataset comes from line 12 of `a.jsonl`. Each shard of the
+        dataset has a table that says so for its own documents, so the documents are looked up shard
+        by shard.
 
         Args:
             project: The project.
             documents: Numbers of documents in the dataset, ascending.
 
         Returns:
-            For each document, a dict with the keys `document`, `file`, `line` and `id`, such as
+            For each document, such as
             `{"document": 1007, "file": "a.jsonl", "line": 12, "id": "doc-17"}`.
         """
         document_numbers = np.array(documents, np.int64)  # (n_documents,)
@@ -90,16 +99,22 @@ class Sharded(NamedTuple):
     def _places_in_shard(
         self, project: Project, shard: int, documents: NDArray[np.int64], line_numbers: LineNumbers
     ) -> Iterator[dict[str, Any]]:
-        """Yield the files and lines that documents of one shard were read from.
+        """Yield the file and line that documents of one shard were read from.
 
-        For example, if the shard starts at document 1000, its document 1007 is row 7 of the shard's
-        table.
+        The shard has a table with a row for each of its documents. If the shard starts with
+        document 1000 of the dataset, document 1007 is in row 7:
+
+            row    file       byte_offset    line    id
+            7      a.jsonl    4096           3       doc-17
+
+        A large file is read in pieces by several processes. So `line` may be counted from the start
+        of a piece, here from byte 4096, and has to be converted to the line in the file.
 
         Args:
             project: The project.
             shard: Number of the shard.
             documents: Numbers of its documents in the dataset, ascending, shape (n_documents,).
-            line_numbers: Converts numbers of lines in pieces of files to those in the files.
+            line_numbers: Converts a line in a piece to the line in the file.
         """
         # Row n of a shard's table says where its document n was read from.
         [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
@@ -212,21 +227,28 @@ def make_of_documents(
     activity: str,
     subject: str,
 ) -> list[str]:
-    """Make one output for each shard of a dataset, such as hashes of its documents.
+    """Make an output for each shard of a dataset from the documents in it, such as their hashes.
 
-    Worker processes make those that do not exist yet.
+    A dataset is divided into shards. Here it has two, of 3 and 2 documents:
+
+        shard    documents of the dataset    what is made
+        0        0, 1, 2                     hashes of these three
+        1        3, 4                        hashes of these two
+
+    Worker processes make the outputs. Those that exist already are kept.
 
     Args:
         project: The project.
-        sharded: The dataset and its shards, which are parts of it.
-        recipes: Recipe of the output of each shard.
-        new_task: A subclass of `DocumentsTask`, or a function that creates one from the same
-            keyword arguments. The task makes one output.
-        activity: What is being done, for the progress.
-        subject: What it is done to, for the progress.
+        sharded: The dataset and its shards.
+        recipes: For each shard, everything that decides the bytes of its output. The folder of the
+            output is named by the digest of this.
+        new_task: Creates the task of one shard, which is sent to a worker. It is called with the
+            fields of `DocumentsTask`: the dataset, the first document and the number of documents.
+        activity: What is being done, for the progress, such as "hash".
+        subject: What it is done to, for the progress, such as the name of the corpus.
 
     Returns:
-        The digest of each shard's output.
+        The digest of each shard's output, by which it is found.
     """
     outputs = _OutputsOfDocuments(
         project=project, sharded=sharded, recipes=recipes, new_task=new_task

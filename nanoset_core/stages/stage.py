@@ -81,23 +81,29 @@ class Layout:
     """
 
     def name_of(self, key: Key) -> str:
-        """Return the name of an output: the path of its versions below `folder`.
+        """Return the name of an output, which is the path of its folder below that of its stage.
 
-        With the path `("{subject}", "index", "{part}")`, `Key("pretrain", "train")` has the name
-        `pretrain/index/train`.
+        For example, the index files for the split `train` of the nanoset (training mixture)
+        `pretrain`:
+
+            path of this layout    ("{subject}", "index", "{part}")
+            key of the output      Key(subject="pretrain", part="train")
+            name                   pretrain/index/train
 
         Args:
-            key: The output.
+            key: Which output of the stage.
         """
         values = {SUBJECT: key.subject, PART: key.part or ""}
         return "/".join(values.get(folder, folder) for folder in self.path)
 
     def key_of(self, name: str) -> Key | None:
-        """Return the key of the output with a name: the reverse of `name_of`.
+        """Return which output a name belongs to: the reverse of `name_of`.
 
-        With the path `("{subject}", "index", "{part}")`, `pretrain/index/train` is the name of
-        `Key("pretrain", "train")`. The name `pretrain/other/train` does not fit, because its second
-        folder is not `index`.
+        With the path `("{subject}", "index", "{part}")`:
+
+            pretrain/index/train    Key(subject="pretrain", part="train")
+            pretrain/other/train    None, since the second folder is not `index`
+            pretrain/index          None, since there are only two folders
 
         Args:
             name: Names of folders, separated by slashes.
@@ -125,10 +131,13 @@ class ReadingBudget:
     """Bytes that may still be read."""
 
     def spend(self, size: int) -> bool:
-        """Take bytes from the budget, if it has that many left.
+        """Ask whether some bytes may be read, and subtract them from the budget if so.
+
+        With 100 bytes left, `spend(80)` returns True and leaves 20. Then `spend(30)` returns False,
+        and still leaves 20.
 
         Args:
-            size: Number of bytes that the caller is going to read.
+            size: Number of bytes that the caller wants to read.
 
         Returns:
             Whether the caller may read them.
@@ -226,11 +235,13 @@ class Stage(ABC):
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
     ) -> Report:
-        """Check the current version of an output.
+        """Check an output of this stage: that its files are intact and contain what they should.
+
+        `nanoset verify` prints the result, and each build shows it in Dagster's UI.
 
         Args:
             project: The project.
-            key: The output.
+            key: Which output of the stage.
             deep: Read every byte; otherwise large files are sampled.
             run: Does checks that are divided into parts, in this process or on other machines.
 
@@ -464,17 +475,21 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return which unfinished version of this stage is made from a version of another stage.
+        """Return which unfinished output of this stage is being made from a finished one of another
+        stage.
 
-        `nanoset gc` calls this to keep versions that are still being written and have no manifest
-        yet. For example, the manifest of a webdataset's plan shows the digest that the tars will
-        have.
+        `nanoset gc` deletes outputs that nothing needs. An unfinished output has no manifest that
+        says what it is for. So before anything is deleted, this is asked about each output that is
+        needed:
+
+            needed      the plan of a webdataset, which says what goes into each of its tars
+            returned    the digest (and so the folder) of the tars, of which some may be written
 
         Args:
-            manifest: Manifest of a version of any stage.
+            manifest: Manifest of an output of any stage, the file that describes it.
 
         Returns:
-            The digest of the version of this stage; None, the default, if there is none.
+            The digest of the unfinished output; None if there cannot be one, which is the default.
         """
         return None
 
@@ -574,10 +589,16 @@ class Node:
         return self.stage.inputs(config, self.key)
 
     def direct_inputs(self, config: ProjectConfig) -> list[Node]:
-        """Return the inputs of this output without those that another input is made from.
+        """Return the inputs of this output, without those that another input is made from.
 
-        A view is made from a dataset and its columns, and the columns are made from the dataset, so
-        only the columns are returned.
+        For example, a view (a selection of documents) is made from the dataset of a corpus and from
+        the columns of its documents. The columns are made from the dataset:
+
+            dataset ──→ columns ──→ view
+               └───────────────────→
+
+        Whoever waits for the columns need not wait for the dataset, so only the columns are
+        returned.
 
         Args:
             config: The settings of nanoset.yaml.
@@ -600,12 +621,13 @@ def is_of_corpora(stage: Stage) -> bool:
 
 
 def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str]:
-    """Return warnings about settings of an output that are allowed but rarely intended.
+    """Return warnings about settings of an output that are allowed, but rarely intended.
 
     Args:
-        stage: Stage of the output. Only a stage that is `Advising` has warnings.
+        stage: The step of the pipeline that makes the output. Most stages never warn; those that
+            may are `Advising`.
         config: The settings of nanoset.yaml.
-        key: The output.
+        key: Which output of the stage.
 
     Returns:
         Clauses, such as "packs have an order of their own".
@@ -616,15 +638,18 @@ def settings_warnings(stage: Stage, config: ProjectConfig, key: Key) -> list[str
 
 
 def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
-    """Return the current version of an output, which is the one that other stages read.
+    """Return the version of an output that is in use, or why there is none.
+
+    A build that changes an output makes a new version next to the old one. Then it makes the new
+    one the current version, which is the one that is read from then on.
 
     Args:
         project: The project.
-        stage: Stage of the output.
-        key: The output.
+        stage: The step of the pipeline that makes the output.
+        key: Which output of the stage.
 
     Returns:
-        The version, or the reason why the output has no usable one.
+        The version, or the reason why there is no usable one, such as "not built yet".
     """
     if isinstance(stage, InParts):
         # The key names a part of an output, such as a group of tars, which has no versions.
@@ -633,12 +658,15 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
 
 
 def require(project: Project, stage: Stage, key: Key) -> Manifest:
-    """Return the manifest of the current version of an output that another one is made from.
+    """Return the manifest of an output that is needed to make another one.
+
+    For example, the dataset of a corpus is needed to make its index files. Its manifest says where
+    its files are, and what they contain.
 
     Args:
         project: The project.
-        stage: Stage of the output.
-        key: The output.
+        stage: The step of the pipeline that makes the needed output.
+        key: Which output of that stage.
 
     Raises:
         MissingError: The output has not been built, or a file of it is missing or damaged.
@@ -650,14 +678,17 @@ def require(project: Project, stage: Stage, key: Key) -> Manifest:
 
 
 def check_recipe(manifest: Manifest, expected: Recipe) -> None:
-    """Check that an output is not stale: that it was made from the present inputs and settings.
+    """Check that an output was made from the present inputs and settings, so that it can be used.
+
+    A recipe is everything that decides the bytes of an output. If the seed in the settings was
+    changed after the output was made, the error says `found: seed: 7 → 8`.
 
     Args:
-        manifest: Manifest of the output.
-        expected: Recipe that the output would have if it were made now.
+        manifest: Manifest of the output, which has the recipe that made it.
+        expected: The recipe by which it would be made now.
 
     Raises:
-        StaleError: Its recipe differs from `expected`.
+        StaleError: The recipes differ.
     """
     if manifest.digest == expected.digest:
         return
@@ -671,19 +702,23 @@ def check_recipe(manifest: Manifest, expected: Recipe) -> None:
 
 
 def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str] | None:
-    """Return the files of an unfinished version that have been uploaded to a bucket.
+    """Return the large files of an output in a bucket whose build was interrupted.
 
-    Large files of a version are uploaded first, and its manifest last. If a build is killed in
-    between, the next build continues with the large files.
+    A build uploads the large files of an output first, and its manifest last: without the manifest,
+    the output does not count as complete. The next build continues with these files.
+
+        web_text_document.bin    large: returned
+        manifest.json            missing, so the output is unfinished
 
     Args:
-        layout: Layout of the stage, with the endings of its large files.
-        access: Reaches the files.
-        folder: Folder of the version.
+        layout: Says by which endings the large files of the stage are recognised, such as `.bin`.
+        access: Lists the folder.
+        folder: Folder of the output.
 
     Returns:
-        Names of the large files, perhaps none. None if the folder contains other files, or if the
-        output root is on a disk, where all files of a version appear at once.
+        Names of the large files, perhaps none. None if the folder contains other files, which
+        somebody else may have put there, or if the outputs are on a disk, where a whole folder
+        appears at once.
     """
     large_file_endings = layout.uploaded_first
     if access.renames_folders or not large_file_endings:
