@@ -219,7 +219,7 @@ class BuildRuns:
         """
         # Read the outputs again, instead of relying on what this process has cached.
         project = replace(self.project, seen=None)
-        made: set[Node] = set()
+        complete_nodes: set[Node] = set()
         for step in steps:
             if step.is_up_to_date:
                 continue  # rebuilt because the user asked for it, or because its check failed
@@ -227,8 +227,8 @@ class BuildRuns:
             # after one that is still missing, and they need not be looked up.
             if not self._is_made(project, step.node):
                 break
-            made.add(step.node)
-        return made
+            complete_nodes.add(step.node)
+        return complete_nodes
 
     def _is_made(self, project: Project, node: Node) -> bool:
         """Return whether an output need not be built any more, because it is up to date.
