@@ -98,7 +98,15 @@ class ClusterExecutor:
 def _cluster_run(
     executor: ClusterExecutor, connection: ClusterConnection, work: Callable[[Any], Any]
 ) -> Iterator[_ClusterRun]:
-    """Yield a run of tasks on a cluster; tasks that are pending at the end are cancelled.
+    """Prepare to run tasks on a cluster, and cancel those that are not done when the block ends.
+
+    Three things are set up for the run:
+
+    - A check that each worker makes before a task: that it sees the outputs of the project, and has
+      the same software as this machine.
+    - A watch that raises an error if the cluster has had no workers for too long.
+    - A queue for the messages of workers. Several runs may share the connection to the cluster, so
+      each message has the name of its run with it.
 
     Args:
         executor: What runs the tasks.
@@ -174,7 +182,12 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         self.events.put(_TaskEnd(handle))
 
     def wait(self) -> Iterable[TaskHandle]:
-        """Wait for the next event, and return the task that has ended, if the event is its end.
+        """Wait for the next event of the run, and return the task that has ended, if one has.
+
+            event                              what is done                       returned
+            a task has ended                                                      [the task]
+            a warning, or a progress report    it is logged, or shown             []
+            none for a while                   check that there are workers       []
 
         The caller repeats this until all tasks have ended.
 
@@ -259,7 +272,11 @@ class _WorkerWatch:
         """Measures and shows how long there have been no workers."""
 
     def check_for_workers(self) -> float:
-        """Check that there are workers, or that there is time left to wait for some.
+        """Check that the cluster has workers, or that there is time left to wait for some.
+
+        Workers may join a cluster late, for example when a batch system starts their jobs. The
+        settings say for how long to wait for the first one, such as 10 minutes. After that, this
+        raises an error.
 
         Returns:
             Seconds after which to check again.

@@ -70,13 +70,18 @@ _logs: list[_SignalLog] = []
 
 @contextmanager
 def exit_on_sigint() -> Iterator[None]:
-    """Let Ctrl-C in the block end this process at once, with a message instead of a traceback.
+    """Let Ctrl-C in the `with` block end this process at once, with a message and no traceback.
 
-    It is for the time in which a command has nothing to clean up, such as that of slow imports. For
-    its real work, the command enters a block of `interruptible`.
+    A command does this while it has nothing to clean up yet, such as during slow imports:
+
+        $ nanoset build
+        ^Cinterrupted: what is finished is kept; run the same command again to continue
+
+    By default, Python would print some thirty lines about the import that was running.
 
     Raises:
-        SystemExit: The block raised it. Ctrl-C then still ends the process without a traceback.
+        SystemExit: The block raised it, since the command has ended. Ctrl-C still prints no
+            traceback until the process is gone.
     """
     # Replace only Python's own handler. Any other was set on purpose: a shell, for example, lets a
     # background job ignore Ctrl-C.
@@ -98,9 +103,18 @@ def exit_on_sigint() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
+    """Let all signals that end a process raise KeyboardInterrupt in the `with` block.
 
-    `received_signal` says which signal has arrived.
+    By default, `kill` (SIGTERM) and a closed terminal (SIGHUP) end a Python program on the spot,
+    and only Ctrl-C (SIGINT) lets it clean up. In the block, all three let it clean up:
+
+        with interruptible():
+            try:
+                build()
+            except KeyboardInterrupt:
+                print("interrupted by", received_signal())  # such as SIGTERM
+
+    A signal that this process was told to ignore, as `nohup` does with SIGHUP, stays ignored.
     """
     ignored_signals = []
     with handlers_restored():
@@ -122,10 +136,16 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
-    """Hold ending signals back until the block is ready to handle them.
+    """Hold back signals that end the process, until the `with` block is ready to handle them.
 
-    Otherwise, a signal could arrive after `interruptible` has begun, but before the `try` that
-    handles KeyboardInterrupt. The command would then end with a traceback.
+    Without this, there would be a gap between the two lines in which Ctrl-C is not handled:
+
+        with signals_held() as release, interruptible():
+            try:                       # a signal that arrived before this line is still held back
+                release()              # it arrives here
+                build()
+            except KeyboardInterrupt:
+                clean_up()
 
     Yields:
         A function that lets the signals arrive, also those that were held back.
@@ -144,10 +164,14 @@ def signals_held() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[None]:
-    """Log the signals that arrive in the block, so that `received_signal` can say which.
+    """Log the signals that arrive in the `with` block, for `received_signal`.
+
+    KeyboardInterrupt does not say which signal has caused it, and a handler for the signals could
+    be replaced by a library. So this uses a pipe: Python can be told to write the number of each
+    signal to a pipe as soon as it arrives, whatever the handlers do.
 
     Args:
-        ignored_signals: Signals that are left out.
+        ignored_signals: Signals that are not logged.
     """
     log = _SignalLog(ignored_signals)
     # From now on, Python writes the number of each signal to the pipe of the log, before it calls
@@ -164,11 +188,16 @@ def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[Non
 
 @contextmanager
 def _resent_from_finalizers() -> Iterator[None]:
-    """Send a signal again if it arrives in the block while a finalizer, such as `__del__`, runs.
+    """Send a signal again if it arrives while Python runs a finalizer, such as `__del__`.
 
-    A signal raises KeyboardInterrupt in the code that is running. Python does not let an exception
-    out of a finalizer: it passes it to `sys.unraisablehook`, which prints it, and continues. So the
-    signal would not end the program.
+    A signal raises KeyboardInterrupt in the code that is running at that moment. Usually, this ends
+    the program. But Python lets no exception out of a finalizer: it prints it, and continues.
+
+        in a function:     Ctrl-C  →  KeyboardInterrupt  →  the program cleans up and ends
+        in a finalizer:    Ctrl-C  →  KeyboardInterrupt  →  printed, and the program continues
+
+    To print it, Python calls `sys.unraisablehook`. Here, that is replaced by a function that sends
+    the signal once more, when the finalizer has ended.
     """
     watch = _FinalizerWatch()
     # The hook sends the signal once more, when the finalizer has ended.
@@ -273,11 +302,18 @@ def drop_further_signals() -> None:
 
 @contextmanager
 def children_shielded() -> Iterator[None]:
-    """Let processes that are started in the block ignore Ctrl-C and hang-ups, but obey SIGTERM.
+    """Let processes that are started in the `with` block ignore Ctrl-C, so that this one ends them.
 
-    A terminal sends Ctrl-C and hang-ups (SIGHUP) to all processes of a command. But only the
-    command itself should decide how to end, and then end its children by SIGTERM. This also holds
-    for children that are started by threads that begin in the block.
+    If a user presses Ctrl-C, the terminal sends SIGINT to a command and to all of its child
+    processes. If each of them reacted, they would end in any order, with a traceback each. Instead,
+    only the command itself receives the signal. It decides what to finish, and ends its children by
+    SIGTERM:
+
+        SIGINT (Ctrl-C)             children ignore it
+        SIGHUP (closed terminal)    children ignore it
+        SIGTERM (kill)              children end
+
+    Children that are started by threads that begin in the block are shielded, too.
     """
     # Block the two signals in this thread. Children and new threads inherit that.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])

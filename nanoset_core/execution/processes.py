@@ -72,15 +72,17 @@ def run_tasks(
 ) -> Iterator[tuple[int, Result]]:
     """Call a function for every task in several processes, and yield the results as tasks end.
 
-    The first error of a task is raised: tasks that have not begun are dropped, and those in
-    progress are waited for. If the caller is interrupted, or closes the iterator, the workers are
-    ended at once.
+        for number, n_tokens in run_tasks(count_tokens, ["a.txt", "b.txt", "c.txt"], workers=2):
+            ...  # such as (1, 250), then (0, 900), then (2, 40): b.txt was done first
+
+    If a task raises an error, those in progress are finished, no others are begun, and the error is
+    raised here. If the caller is interrupted, or stops iterating, the workers are ended at once.
 
     Args:
         work: The function. Another process must be able to import it by its name.
-        tasks: The tasks; a few of them are in memory at any time.
+        tasks: The tasks, which may come from a long iterator; a few are in memory at any time.
         workers: Number of processes, at most. With one, the tasks run in this process.
-        executor: Runs all tasks instead, whatever `workers` says.
+        executor: Runs all tasks elsewhere, such as on a cluster; then `workers` is not used.
 
     Yields:
         (number of the task, from 0; its result)
@@ -254,7 +256,13 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
         self._progress_receiver = progress_receiver
 
     def submit(self, task: Any) -> Future[Any]:
-        """Hand out a task to the pool, which may start a worker for it.
+        """Hand out a task to the pool of worker processes, which may have to start a worker for it.
+
+        Args:
+            task: The argument for the function that the workers call.
+
+        Returns:
+            The future result.
 
         Raises:
             BrokenProcessPool: A worker has died.
@@ -290,11 +298,19 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keep workers that are spawned in the block from importing the user's script.
+    """Keep workers that are started in the `with` block from importing the user's script.
 
-    Python's `multiprocessing` lets them do so, in case the work is defined in the script, which it
-    never is here. The import would fail for a script without the guard `if __name__ ==
-    "__main__"`, or for one that is read from a pipe.
+    Suppose that a user runs `python train.py`, and `train.py` calls this package, which starts
+    worker processes. Python's `multiprocessing` lets each worker import `train.py`, in case the
+    work is defined there. It never is, and the import would run the whole script again in every
+    worker.
+
+    `multiprocessing` learns from the module `__main__` what was run:
+
+        python train.py            __file__ is "train.py"
+        python -m my_package       __spec__ names the package
+
+    If both are missing, workers import nothing. So they are hidden until the block ends.
     """
     # The main module says by these two names what was run: `__spec__` for `python -m module`, or
     # else `__file__` for `python script.py`. If both are missing, workers import nothing.
@@ -318,15 +334,20 @@ def _start_worker(
     inherited_sender: Connection | None,
     progress_sender: Connection,
 ) -> None:
-    """Prepare a worker process: let it exit with its owner, and report progress to it.
+    """Prepare a worker process: let it end with its owner, and report progress to the owner.
 
-    The owner is the process that started the worker. Each holds one end of a pipe. The worker exits
-    when the owner's end is closed, because the owner has ended or wants its workers to end.
+    The owner is the process that has started the worker. If the owner is killed, nobody is left to
+    end the worker. So the two are connected by a pipe, through which nothing is ever sent:
+
+        owner  (sender) ═════════════ (receiver)  worker
+
+    When the owner ends, the system closes the sender. The worker notices that at its end, and
+    exits.
 
     Args:
         exit_receiver: The worker's end of this pipe.
-        inherited_sender: The owner's end, of which a forked worker has a copy; or None.
-        progress_sender: Another pipe, for progress.
+        inherited_sender: The owner's end, if the worker was forked, and so has a copy of it.
+        progress_sender: Another pipe, through which the worker reports its progress.
     """
 
     def send(report: TaskReport) -> None:

@@ -97,12 +97,17 @@ class RayClient(ClusterClient):
         self._receiver.start()
 
     def _take_messages(self, receive: Callable[[str, Message], None]) -> None:
-        """Pass on the messages that tasks put into the mailbox, until the connection ends.
+        """Pass on the messages of tasks, such as their progress, until the connection ends.
 
-        The mailbox is an object on a machine of the cluster, an actor of Ray.
+        Tasks run on other machines, and cannot call this process. So they put their messages into a
+        mailbox, a process in the cluster. This function takes the messages out of it again and
+        again:
+
+            task on machine 3  ──put──→  mailbox in the cluster  ──take──→  this process
 
         Args:
-            receive: Called with the folder of a run, and a message of one of its tasks.
+            receive: Called with each message, and with the folder that says which run it belongs
+                to.
         """
         import ray
         from ray.exceptions import ActorDiedError, ActorUnavailableError
@@ -130,7 +135,21 @@ class RayClient(ClusterClient):
         task: Any,
         receive_end: Callable[[RayTask], None],
     ) -> RayTask:
-        """Hand out a task to Ray, and call `receive_end` in a thread of Ray when it has ended."""
+        """Hand out a task to the Ray cluster.
+
+        Args:
+            check: What the worker checks first: that it has the same software, and sees the same
+                files.
+            work: Called with the task, on the worker.
+            task: The argument of `work`.
+            receive_end: Called with the handle when the task has ended, in a thread of Ray.
+
+        Returns:
+            A handle, by which the task can be cancelled, and its result be asked for.
+
+        Raises:
+            LostClusterError: The connection to the cluster was lost.
+        """
         try:
             # A worker calls `_run_on_ray_worker` with these arguments. Ray knows the task by the
             # reference. Its result arrives in the future.
@@ -166,7 +185,13 @@ class RayClient(ClusterClient):
                 ray.cancel(handle.reference)
 
     def n_workers(self) -> int:
-        """Return how many tasks the processors of the cluster can run at the same time."""
+        """Return how many tasks the processors of the cluster can run at the same time.
+
+        If the cluster does not answer for a moment, the number of the last look is returned.
+
+        Raises:
+            LostClusterError: The connection was lost for good.
+        """
         import ray
         from grpc import RpcError
 
@@ -193,7 +218,15 @@ class RayClient(ClusterClient):
 
 
 def _as_cluster_error(error: BaseException) -> Exception:
-    """Return what an error of Ray, which no task has raised, means for the run of tasks."""
+    """Return what an error of Ray means for a run of tasks, as one of three exceptions.
+
+        the worker cannot import this program    UnloadableTaskError: it must be installed there
+        workers were killed                      KilledWorkersError: perhaps too little memory
+        anything else                            LostClusterError: the cluster is gone
+
+    Args:
+        error: An error that Ray raised, and not the task itself.
+    """
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
 
     # Ray may wrap the error of an import like that of a task.
@@ -208,7 +241,14 @@ def _as_cluster_error(error: BaseException) -> Exception:
 
 
 def _import_failure(error: BaseException) -> str | None:
-    """Return why a machine of the cluster cannot import nanoset; None if the error says otherwise.
+    """Return why a machine of the cluster cannot import nanoset, or None if it can.
+
+    Nanoset has to be installed on every machine of the cluster. If it is missing, the error is one
+    of these two. For both, the result is "No module named 'nanoset_core'", perhaps with its type:
+
+        ModuleNotFoundError with `name="nanoset_core"`, if the task imported it
+        an error of Ray, whose text is a whole traceback that ends with
+            `ModuleNotFoundError: No module named 'nanoset_core'`
 
     Args:
         error: The error of a task, or one of Ray.
@@ -258,10 +298,12 @@ class Mailbox:
         self._has_messages = asyncio.Event()
 
     async def put(self, run_folder: str, message: Message) -> None:
-        """Add a message, and wait until it has arrived.
+        """Add a message, and wait until the process that handed out the tasks has received it.
+
+        So a task that sends its progress faster than it is received has to wait here.
 
         Args:
-            run_folder: Folder of the run, which names the run.
+            run_folder: Folder of the run, which says which run the message belongs to.
             message: The message.
         """
         delivery = self._next
@@ -272,7 +314,11 @@ class Mailbox:
     async def take(self) -> list[tuple[str, Message]]:
         """Wait until there are messages, and return all of them.
 
-        A call also confirms that the messages of the previous call have arrived.
+        The next call confirms that they have arrived, and only then may the senders continue:
+
+            put("10 %"), put("20 %")    both wait
+            take()                      returns "10 %" and "20 %"
+            take()                      both puts return; waits for the next messages
 
         Returns:
             (folder of the run, message) for each, in the order in which they came.
@@ -349,14 +395,14 @@ def _folder_of_process() -> Path:
 def _run_on_ray_worker(
     mailbox: Any, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on the worker of Ray that calls this, and return its result.
+    """Run a task, and return its result. Ray calls this on a worker of the cluster.
 
     Args:
-        mailbox: Handle of the `Mailbox`, which receives the messages of the task.
-        check: Checks that this machine has the same software as the one that handed out the task,
-            and sees the same outputs.
-        work: Called for the task.
-        task: The task.
+        mailbox: Takes the messages of the task, such as its progress; see `Mailbox`.
+        check: Checks first that this machine has the same software as the one that handed out the
+            task, and sees the same files.
+        work: Called with the task.
+        task: The argument of `work`, such as a range of text to tokenize.
     """
     worker = _RayWorker(mailbox, check.run_folder)
     try:
