@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
-from typing import Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.settings import Range
@@ -24,32 +24,21 @@ from nanoset_core.storage.address_checks import (
     check_filesystem_url,
     check_without_secrets,
 )
-from nanoset_core.storage.azure_store import AzureStore
 from nanoset_core.storage.filesystems import FilesystemStore
-from nanoset_core.storage.google_store import GoogleStore
 from nanoset_core.storage.local import LocalStore
-from nanoset_core.storage.memory_store import MemoryStore
-from nanoset_core.storage.object_store import ObjectStore
 from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
-from nanoset_core.storage.s3 import SCHEME, S3Store
-from nanoset_core.storage.s3_reading import S3Reader
+from nanoset_core.storage.s3_requests import S3_SCHEME
 from nanoset_core.storage.store import Store, Stored
+
+if TYPE_CHECKING:
+    from nanoset_core.storage.object_store import ObjectStore
 
 _INVALID_NAMES = ("", ".", "..")
 """Parts of a key that cannot be the name of a file or folder."""
 _URL = re.compile("(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 """Beginning of an address that is not a path of this machine."""
 _FILE_URL = re.compile("file://", re.IGNORECASE)
-_ROOT_STORES: Mapping[str, type[ObjectStore]] = {
-    "gs": GoogleStore,
-    "gcs": GoogleStore,
-    "abfs": AzureStore,
-    "abfss": AzureStore,
-    "az": AzureStore,
-    "memory": MemoryStore,
-}
-"""Scheme of a place for outputs → its class; `ROOT_SCHEMES` has the same schemes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +127,7 @@ def is_in_bucket(location: str) -> bool:
         location: What a user has written: True for `s3://bucket/a` and `S3://bucket/a`, False for
             `gs://bucket/a`.
     """
-    return location[: len(SCHEME)].lower() == SCHEME
+    return location[: len(S3_SCHEME)].lower() == S3_SCHEME
 
 
 def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
@@ -484,14 +473,39 @@ def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
         host: What follows the scheme, such as the bucket.
         only_read: Whether nothing will be written.
     """
-    store_class: type[FilesystemStore] = FilesystemStore
-    if not only_read:
-        store_class = _ROOT_STORES[scheme]
-    return store_class(f"{scheme}://{host}")
+    address = f"{scheme}://{host}"
+    if only_read:
+        return FilesystemStore(address)
+    return _root_store_class(scheme)(address)
+
+
+def _root_store_class(scheme: str) -> type[ObjectStore]:
+    """Return the class of a place for outputs, by the scheme of its address.
+
+    Args:
+        scheme: One of `ROOT_SCHEMES`.
+    """
+    # Imported here, because most commands use none of them, and importing all takes 6 ms.
+    if scheme in ("gs", "gcs"):
+        from nanoset_core.storage.google_store import GoogleStore
+
+        return GoogleStore
+    if scheme in ("abfs", "abfss", "az"):
+        from nanoset_core.storage.azure_store import AzureStore
+
+        return AzureStore
+    if scheme == "memory":
+        from nanoset_core.storage.memory_store import MemoryStore
+
+        return MemoryStore
+    raise ValueError(f"outputs cannot be in {scheme}://")
 
 
 def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:
     """Return a bucket as a store; one that is only read cannot be written to."""
+    from nanoset_core.storage.s3 import S3Store
+    from nanoset_core.storage.s3_reading import S3Reader
+
     store_class = S3Reader if only_read else S3Store
     return store_class(
         bucket=name,

@@ -29,6 +29,7 @@ from nanoset_core.storage.s3_parts import (
     stream_parts,
 )
 from nanoset_core.storage.s3_requests import (
+    S3_SCHEME,
     DamagedTransferError,
     is_missing,
     status_of,
@@ -50,7 +51,6 @@ from nanoset_core.storage.store import (
 from nanoset_core.storage.unanswered import Body, unanswered
 
 T = TypeVar("T")
-SCHEME = "s3://"
 SHA256 = "nanoset-sha256"
 """Key of an object's metadata: the sha256 of its bytes, as hex."""
 UPLOAD = "nanoset-upload"
@@ -106,7 +106,7 @@ class S3Store(Store):
 
     def url(self, name: str = "") -> str:
         """Return the address of an object, or of the whole store, such as s3://bucket/prefix/name."""
-        return f"{SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
+        return f"{S3_SCHEME}{self.bucket}/{self.key(name)}".rstrip("/")
 
     def key(self, name: str) -> str:
         """Return the key of an object in the bucket: the prefix and the object's name.
@@ -182,7 +182,7 @@ class S3Store(Store):
 
         # For messages: the object, or the folder that is listed.
         place = arguments.get("Key", arguments.get("Prefix", ""))
-        where = f"{SCHEME}{self.bucket}/{place}"
+        where = f"{S3_SCHEME}{self.bucket}/{place}"
         object_and_server = f"{where} at {self.server.address or 'AWS'}"
         # If the server copies bytes before it answers, a warning that it is silent comes later.
         patience = _SLOW_PATIENCE_SECONDS if operation in _SLOW else 0.0

@@ -19,6 +19,8 @@ from nanoset_core.storage.unanswered import warn
 from nanoset_core.untrusted import without_secrets
 
 T = TypeVar("T")
+S3_SCHEME = "s3://"
+"""Beginning of the addresses of buckets of S3."""
 ATTEMPTS = 10
 """How often a request is sent at most."""
 FIRST_WAIT_SECONDS = 0.1
