@@ -72,6 +72,8 @@ class _SequencePieces(NamedTuple):
 
     start_bytes: NDArray[np.int64]
     """First byte of each piece in the .bin; shape (n_pieces,)."""
+    stop_bytes: NDArray[np.int64]
+    """Byte after each piece in the .bin; shape (n_pieces,)."""
     lengths: NDArray[np.int64]
     """Tokens of each piece; shape (n_pieces,)."""
     counts: NDArray[np.int64]
@@ -383,18 +385,19 @@ class Nanoset(SplitSamples):
         if not len(samples):
             return np.empty((0, self._sample_tokens), np.int64)
 
-        # A sample consists of pieces of sequences. Only the last sample of a split may be shorter
-        # than the others: otherwise, the index arrays belong to another dataset.
+        # A sample consists of pieces of sequences.
         pieces = self._pieces(samples)
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
         is_wrong_length = token_counts != self._sample_tokens
+        if not is_wrong_length.any():
+            tokens = self._tokens_of_pieces(pieces)  # of all samples, concatenated
+            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+
+        # Only the last sample of a split may be shorter than the others: otherwise, the index
+        # arrays belong to another dataset.
         for row in np.flatnonzero(is_wrong_length):
             self._check_short(int(samples[row]), int(token_counts[row]))
-
-        tokens = self._tokens_of_pieces(pieces)  # of all samples, concatenated
-        if is_wrong_length.any():
-            return self._padded_rows(tokens, token_counts)
-        return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
+        return self._padded_rows(self._tokens_of_pieces(pieces), token_counts)
 
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
@@ -447,16 +450,15 @@ class Nanoset(SplitSamples):
         sequences = self._sequences_of(spans, counts)  # (n_pieces,) HI ABC ABC DEFG
 
         # A piece has all tokens of its sequence, except at both ends of a sample.
-        start_tokens = np.zeros(len(sequences), np.int64)
-        start_tokens[first_pieces] = spans.first_tokens  # (n_pieces,) 0 0 2 0
-        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stop_tokens[last_pieces] = spans.stop_tokens  # (n_pieces,) 2 3 3 4
-        lengths = stop_tokens - start_tokens  # (n_pieces,) 2 3 1 4
-
-        pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) first byte of each
-        start_bytes = pointers + start_tokens * self._token_bytes
-        self._check_in_dataset(start_bytes, lengths)
-        return _SequencePieces(start_bytes, lengths, counts, first_pieces)
+        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
+        lengths[last_pieces] = spans.stop_tokens  # 2 3 3 4
+        lengths[first_pieces] -= spans.first_tokens  # 2 3 1 4
+        start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,) a copy
+        start_bytes[first_pieces] += spans.first_tokens * self._token_bytes
+        stop_bytes = start_bytes + lengths * self._token_bytes
+        pieces = _SequencePieces(start_bytes, stop_bytes, lengths, counts, first_pieces)
+        self._check_in_dataset(pieces)
+        return pieces
 
     def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
         """Return the sequence of each piece of some samples; shape (n_pieces,).
@@ -476,19 +478,16 @@ class Nanoset(SplitSamples):
             raise self._misfit("a sequence outside of the dataset")
         return sequences
 
-    def _check_in_dataset(self, start_bytes: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Check that ranges of tokens are in the dataset.
-
-        Args:
-            start_bytes: First byte of each range in the .bin, shape (n,).
-            lengths: Tokens of each range, shape (n,).
+    def _check_in_dataset(self, pieces: _SequencePieces) -> None:
+        """Check that pieces of sequences are in the dataset.
 
         Raises:
-            StaleError: A range is not, because the index files belong to other data.
+            StaleError: A piece is not, because the index files belong to other data.
         """
-        stop_bytes = start_bytes + lengths * self._token_bytes
+        first_byte = pieces.start_bytes.min()
+        stop_byte = pieces.stop_bytes.max()
         bin_bytes = self._token_count * self._token_bytes
-        if lengths.min() < 0 or start_bytes.min() < 0 or stop_bytes.max() > bin_bytes:
+        if pieces.lengths.min() < 0 or first_byte < 0 or stop_byte > bin_bytes:
             raise self._misfit("samples outside of their sequences")
 
     def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
@@ -526,14 +525,13 @@ class Nanoset(SplitSamples):
         """Return the tokens of some pieces of sequences, concatenated.
 
         Args:
-            pieces: The first byte of each piece in the .bin, and its number of tokens.
+            pieces: Where the pieces are in the .bin.
 
         Returns:
             Shape (tokens of all pieces,), in the type in which they are stored.
         """
         # All tokens of the dataset, as an array. Those of the pieces are downloaded if necessary.
-        stop_bytes = pieces.start_bytes + pieces.lengths * self._token_bytes  # (n_pieces,)
-        all_tokens = self.dataset.tokens_for(pieces.start_bytes, stop_bytes)
+        all_tokens = self.dataset.tokens_for(pieces.start_bytes, pieces.stop_bytes)
 
         mean_length = int(pieces.lengths.sum()) / len(pieces.lengths)
         if mean_length < _PIECE_TOKENS:
@@ -541,7 +539,7 @@ class Nanoset(SplitSamples):
             first_tokens = pieces.start_bytes // self._token_bytes
             return all_tokens[positions_in(first_tokens, pieces.lengths)]
         # Joining the bytes of long pieces is twice as fast as copying them into an array.
-        views = self._slices(pieces.start_bytes, stop_bytes)
+        views = self._slices(pieces.start_bytes, pieces.stop_bytes)
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
