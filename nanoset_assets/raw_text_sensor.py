@@ -202,17 +202,21 @@ class _Tick:
         )
 
     def _raise_or_note_errors(self, *, has_requests: bool) -> None:
-        """Raise the errors of this call of the sensor, or only log them if it has a result.
+        """Raise the errors that this call has found, or only log them if it has a result.
 
-        If a sensor raises an error, Dagster discards the runs that it requests, and its cursor (the
-        state that it stores for the next call). So errors that a call with a result finds are
-        logged. A later call without a result finds and raises them.
+        Dagster calls a sensor every few seconds. The call returns runs to start, and a cursor,
+        which is the state for the next call. If it raises an error instead, Dagster discards both.
+        So an error must not keep healthy corpora from being built:
+
+            this call has found                      what happens to the error
+            an error in `books`, new text in `web`   logged, and a run of `web` is requested
+            an error in `books`, nothing else        raised: Dagster shows that the sensor fails
 
         Args:
-            has_requests: Whether runs or changes of partitions are requested.
+            has_requests: Whether this call requests runs, or changes of partitions.
 
         Raises:
-            NanosetError: There are errors, no requests, and no change of the cursor.
+            NanosetError: There are errors, and this call has no other result.
         """
         has_new_cursor = self.next_cursor != self.last_cursor
         if self.errors and not has_requests and not has_new_cursor:
@@ -221,11 +225,17 @@ class _Tick:
             self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Compare the corpora with those of the last tick, and request what has to change.
+        """Request partitions for folders of raw text that are new since the last call.
+
+        In Dagster, each corpus (a folder of raw text, such as `raw/web`) is a partition of the
+        assets that are made from it:
+
+            raw/ in the last call    web, books
+            raw/ now                 web, books, news
+            requested                add the partition `news`
 
         Returns:
-            Requests that add and delete partitions. For example, if the raw folder has a new folder
-            `web`, one that adds the partition `web`.
+            Requests that add and delete partitions.
         """
         known_before = KnownCorpora(
             seen=set(self.last_cursor.signatures),  # those that had text
@@ -243,10 +253,15 @@ class _Tick:
         return changes.requests
 
     def _find_errors_of_corpora(self, registered: set[str]) -> None:
-        """Add an error for each corpus that cannot be read, or that nanoset.yaml misspells.
+        """Add an error for each corpus that cannot be read, or that the settings misspell.
+
+        For example, `nanoset.yaml` mixes the corpora `web` and `boks`, but the folder is called
+        `books`. If another asset of the user is going to write the folder `boks`, it may be missing
+        until then.
 
         Args:
-            registered: The corpora that are partitions already, because they had text before.
+            registered: The corpora that are partitions already. They had text before, so if one is
+                missing now, that is an error.
         """
         # Corpora with a fault exist, but cannot be read. Several may have the same: report it once.
         unique_faults = dict.fromkeys(self.text.faults.values())
@@ -342,11 +357,14 @@ class _Tick:
         return corpus.is_quiet or not self._has_to_wait(corpus, now)
 
     def _up_to_date(self, inventories: Mapping[str, Recipe]) -> dict[str, Recipe]:
-        """Return those of the inventories that list the present files of their corpus.
+        """Return the corpora whose files are the same as in the last build.
+
+        A build stores an *inventory* of each corpus: which files it has read, with their digests.
+        If the inventory still describes the files in the folder of the corpus, there is nothing to
+        build.
 
         Args:
-            inventories: Corpus → recipe of its current inventory, the list of files that the last
-                build read. The digest of the recipe identifies these files.
+            inventories: Corpus → what its current inventory was made from.
 
         Returns:
             The entries of `inventories` whose corpora have not changed since.
@@ -358,13 +376,15 @@ class _Tick:
         return up_to_date
 
     def _record_in_history(self, inventories: Mapping[str, Recipe]) -> None:
-        """Add outputs that another machine has made to Dagster's history.
+        """Let Dagster know of outputs that another machine has built.
 
-        They are missing if another machine has built the corpora, or if the history was deleted.
-        To find out quickly, only the inventories are compared: they are made before all else.
+        Dagster shows an output as built if its own database, the history, has a record of that. If
+        another machine has built it, or the database was deleted, the output exists without a
+        record. To find out quickly, only one output of each corpus is looked up, the inventory,
+        which is made before all others.
 
         Args:
-            inventories: Corpus that is up to date → recipe of its inventory, which lists its files.
+            inventories: Corpus that is up to date → what its inventory was made from.
         """
         recorded = latest_data_versions(self.instance, self.inventory_asset, set(inventories))
         if all(recorded.get(name) == recipe.digest for name, recipe in inventories.items()):
@@ -377,11 +397,16 @@ class _Tick:
         )
 
     def _is_up_to_date(self, contents: Contents, digest: str) -> bool:
-        """Return whether the current inventory of a corpus lists its present files.
+        """Return whether the files of a corpus are those that the last build has read.
+
+        The quick way is to look at what the last call of the sensor has stored: if the names, sizes
+        and times of the files are the same as then, and so is the inventory, its result still
+        holds. Otherwise an inventory of the present files is made, and the digests of both are
+        compared.
 
         Args:
             contents: The files of the corpus.
-            digest: The digest of its current inventory, the list of files that the last build read.
+            digest: The digest of its current inventory.
         """
         # Quick: the last tick saw the same files (a signature is a hash of their names, sizes and
         # times), and found them to be those of the same inventory.
@@ -398,9 +423,11 @@ class _Tick:
         return inventory_recipe(new_inventory).digest == digest
 
     def _is_quiet(self, contents: Contents, now_ns: int) -> bool:
-        """Return whether nothing has been written to a corpus for `settle_seconds`.
+        """Return whether nobody is writing to a corpus at the moment, so that it can be built.
 
-        Its files must also have the same names, sizes and times as in the last call of the sensor.
+        An upload of many files takes a while, and should lead to one build at its end. A corpus is
+        quiet if its last change is at least `settle_seconds` ago (a setting, such as 60), and its
+        files have the same names, sizes and times as in the last call of the sensor.
 
         Args:
             contents: The files of the corpus, with their times.
@@ -413,14 +440,20 @@ class _Tick:
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus that is being written to has to wait.
+        """Return whether a corpus to which something is written has to wait until that ends.
 
-        It waits until nothing has been written to it for `settle_seconds`, so that an upload leads
-        to one build. After a long wait, it is built from the files that have settled, unless that
-        would build nothing new, or lose text.
+        Usually it has to, so that an upload leads to one build at its end. But if something writes
+        to the corpus all the time, such as a crawler, it would wait forever. After a long wait (20
+        times `settle_seconds`), the files to which nothing is written any more are built without
+        the others:
+
+            a.jsonl    written an hour ago       built now
+            b.jsonl    written 5 seconds ago     left out, and built later
+
+        This is not done if nothing new would be built, or if text of the last build would be lost.
 
         Args:
-            corpus: A changed corpus that is not quiet.
+            corpus: A changed corpus to which something was written a short time ago.
             now: The present time, in seconds since 1970.
         """
         waiting_since = self.last_cursor.written_since.get(corpus.name, now)
@@ -438,13 +471,14 @@ class _Tick:
         return True
 
     def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a build of only the settled files would lose text of the last build.
+        """Return whether a build without the files that are being written would lose text.
 
-        It would if a file that the last build read is being overwritten now: its old text no longer
-        exists, and its new text is not complete. A note names the file.
+        Suppose that the last build has read `a.jsonl`, and somebody is uploading a new version of
+        this file. A build now would have to leave it out. So the text of its old version would
+        vanish from the dataset, until the upload is complete. A note in the log names the file.
 
         Args:
-            corpus: A corpus that is being written to.
+            corpus: A corpus to which something is written.
         """
         changed_file = overwritten_file(self.project, corpus.name, corpus.contents.texts)
         if changed_file is None:
@@ -456,12 +490,10 @@ class _Tick:
         return True
 
     def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a build from the settled files of a corpus makes anything new.
-
-        A file has settled if nothing has been written to it for a while.
+        """Return whether a corpus has new text, apart from the files that are still being written.
 
         Args:
-            corpus: A corpus that is being written to.
+            corpus: A corpus to which something is written.
         """
         # Compare the current inventory, the list of files that the last build read, with the one
         # that such a build would make. The latter is known if all settled files were read before.
@@ -476,9 +508,16 @@ class _Tick:
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the request for a run that builds a corpus, or None if no run is needed.
 
+        Each run has a tag that identifies the files of the corpus for which it was requested. So
+        the runs that were already requested for the present files can be found:
+
+            earlier runs for these files             result
+            none                                     a request with the key "3f9c"
+            one, but another may be successful       a request with the key "3f9c:1"
+            one, and another would do the same       None
+
         Args:
-            corpus: A changed corpus that can be built now. If runs were requested for the same
-                files already, another is only requested if it may have a different result.
+            corpus: A changed corpus that can be built now.
         """
         # Each run has a tag that identifies the files for which it was requested.
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
@@ -494,11 +533,15 @@ class _Tick:
     def _needs_another_run(
         self, corpus: _ChangedCorpus, earlier_runs: Sequence[dg.RunRecord]
     ) -> bool:
-        """Return whether to build a corpus again, although runs were requested for its files.
+        """Return whether to build a corpus once more, although there were runs for its files.
+
+            a run has failed, and would fail again       no
+            no build of the corpus has ever succeeded    yes
+            something still writes to the corpus         yes: the runs have built only some files
+            the latest run has succeeded                 no: it has built the present files
 
         Args:
-            corpus: The corpus, whose inventory (the list of files of its last build) seems to be
-                outdated.
+            corpus: The corpus.
             earlier_runs: The runs for its present files, the latest first.
         """
         latest_run = earlier_runs[0]

@@ -44,19 +44,22 @@ class RunOptions(dg.Config):
 
 
 def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return which assets a stage has in Dagster, and which outputs each asset stands for.
+    """Return the assets of a stage of the pipeline in Dagster, and the outputs of each.
 
-    A stage makes an asset for each *subject*, such as a nanoset: {"pretrain": [Key("pretrain",
-    "train"), Key("pretrain", "valid")]}. A stage of corpora has a single asset for all of them:
-    {ALL_CORPORA: [Key(ALL_CORPORA)]}.
+    Most assets belong to one *subject*, such as a nanoset, which is a mixture of data for training.
+    Its outputs are then the partitions of the asset. A stage that works on corpora, such as the
+    tokenizer, has a single asset for all of them, whose partitions are added as corpora appear:
+
+        index mappings of the nanoset `pretrain`    {"pretrain": [Key("pretrain", "train"), …]}
+        tokens of all corpora                       {ALL_CORPORA: [Key(ALL_CORPORA)]}
 
     Args:
         stage: The stage.
-        config: The configuration of the project.
+        config: The settings of the project.
 
     Returns:
-        Subject → keys of the outputs. Empty if the configuration requests no output of the stage,
-        or if its outputs are not shown as assets.
+        Subject → keys of the outputs. Empty if the settings request no output of the stage, or if
+        its outputs are not shown as assets.
     """
     if not is_asset(stage):
         return {}
@@ -75,16 +78,18 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
-    """Return the output that a run of an asset, or of its check, has to make or check.
+    """Return which output a run of an asset has to make, or has to check.
+
+        asset                              partition    output
+        index mappings of `pretrain`       "train"      Key("pretrain", "train")
+        files for trainers of `pretrain`   none         Key("pretrain")
+        tokens of all corpora              "web"        Key("web")
 
     Args:
-        context: The context of the run, which names its partition.
-        stage: The step of the pipeline that makes the outputs of the asset.
-        subject: What the asset is of: a nanoset, webdataset, … Ignored for assets of corpora.
-
-    Returns:
-        Such as Key("pretrain", "train") for the split train of a nanoset, or Key("web") for a
-        corpus.
+        context: The context of the run in Dagster, which has the partition.
+        stage: The step of the pipeline that the asset belongs to.
+        subject: What the asset is of, such as the nanoset `pretrain`; not used for assets of
+            corpora.
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
@@ -155,12 +160,15 @@ def stage_asset(
 
 
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
-    """Return how an asset appears in Dagster's UI, as arguments of `dg.asset`.
+    """Return how an asset looks in Dagster's UI, as arguments of `dg.asset`.
+
+    These are its name, a group (which the UI draws as a box around several assets), owners, icons,
+    tags, a description, and where its files are.
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
+        stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
+        subject: What the asset is of, such as the nanoset `pretrain`; or `ALL_CORPORA`.
     """
     names = project_defs.names
     shape = shape_of(stage)
@@ -230,14 +238,15 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
 
 
 def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
-    """Return whether a run may end without making an output that is no longer requested.
+    """Return whether a run has nothing to make, because its output is no longer requested.
 
-    That happens if nanoset.yaml was edited after the assets were loaded, and the user chooses
-    "Materialize all".
+    This happens if somebody removes a nanoset from `nanoset.yaml` while Dagster runs, and then
+    clicks on "Materialize all": Dagster still knows the assets of that nanoset, and starts runs of
+    them.
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
-        config: The current configuration.
+        stage: The step of the pipeline that the asset belongs to.
+        config: The settings, as they are now.
         key: The output that the run is to make.
     """
     if shape_of(stage).is_output_required:
@@ -249,11 +258,14 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
 
 
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
-    """Return the tags of an asset; those of the host take precedence.
+    """Return the tags of an asset, by which users can search for it in Dagster's UI.
+
+    For example, `{"nanoset/stage": "mapping", "nanoset/preset": "megatron"}`, and tags that the
+    project which uses this package has set. The latter take precedence.
 
     Args:
         shape: How the assets of the stage appear in Dagster.
-        project_defs: The project, with the tags that the host sets.
+        project_defs: The project, with the tags that are set for it.
         subject: What the asset is of, such as a nanoset.
     """
     tags: dict[str, str] = {}
@@ -268,10 +280,13 @@ def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[st
 def _dependencies(
     stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
 ) -> list[dg.AssetDep]:
-    """Return the assets that an asset depends on, limited to the partitions that it reads.
+    """Return the assets that an asset is made from, and which of their partitions it reads.
+
+    For example, the nanoset `pretrain` mixes the corpora `web` and `books`. So its asset depends on
+    the asset of all datasets, but only on the partitions `web` and `books` of it.
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
+        stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
         keys: The outputs of the asset.
     """
@@ -290,17 +305,23 @@ def _dependencies(
 def _partitions_read(
     stage: Stage, config: ProjectConfig, keys: Sequence[Key]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Return the assets that an asset reads, and which of their partitions.
+    """Return the assets that an asset reads, and which partitions of each.
+
+    For a mixture of the corpora `web` and `books`, whose datasets are partitions of one asset:
+
+        {("indexed_dataset",): ["web", "books"]}
+
+    The list is empty if Dagster gets it right by itself. By default, it assumes that each partition
+    reads the one of the same name, such as the dataset of `web` the tokens of `web`; and if there
+    is none, that all partitions are read.
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
-        config: The configuration of the project.
+        stage: The step of the pipeline that the asset belongs to.
+        config: The settings of the project.
         keys: The outputs of the asset.
 
     Returns:
-        Path of an asset → its partitions, such as `{("indexed_dataset",): ["web", "books"]}` for a
-        data mixture of two corpora. The list is empty if Dagster's default is right: each partition
-        reads the one of the same name, or else all of them.
+        Path of an asset → names of its partitions.
     """
     partitions_by_asset: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key in keys:
@@ -314,11 +335,11 @@ def _partitions_read(
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether a dependency in Dagster has to list the partitions that an asset reads.
+    """Return whether Dagster has to be told which partitions of an asset are read.
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
-        source: An output that the asset reads, a partition of another asset.
+        stage: The step of the pipeline that the reading asset belongs to.
+        source: An output that it reads, which is a partition of another asset.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True
