@@ -8,11 +8,11 @@ groups of parts:
       math: {tokens: 20e9}
       code: {share: 0.3}
 
-All amounts here are shares of the samples of train, from 0 to 1. They are computed in two passes:
+All amounts here are fractions of the training samples, from 0 to 1, computed in two passes:
 
-1. From the corpora to the root: which amounts can each part have? A target (`tokens`, `epochs`)
-   fixes the amount of a part, and `max_epochs` limits it.
-2. From the root to the corpora: the amount of a group, less the targets within it, is divided among
+1. From the corpora to the root: which fractions can each part have? A target (`tokens`, `epochs`)
+   fixes the fraction of a part, and `max_epochs` limits it.
+2. From the root to the corpora: what a group has, less the targets within it, is divided among
    its other parts in proportion to their shares. If that is outside of a part's bounds, the part
    gets its bound, and the others share the rest (`bounded_division.py`).
 
@@ -93,22 +93,28 @@ class Mixture:
 
 
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
-    """Compute the weight of each corpus of a mixture, a tree of corpora and groups of corpora.
+    """Compute the weight of each corpus of a mixture, which says what a model is trained on.
 
-    For example, a group has half of train, and its corpora the shares 3 and 1: their weights are
-    0.375 and 0.125. The sizes of the datasets are those in the first split that has a share of the
-    data, mostly train.
+    A mixture is a tree of corpora (collections of texts) and groups of corpora. Trainers know only
+    one weight for each corpus. For example, english has half of the samples, and divides it 3 to 1:
+
+        mix:                                                      weights
+          english: {share: 1, mix: {web: 3, books: 1}}            web 0.375, books 0.125
+          code: {share: 1}                                        code 0.5
+
+    Other settings say how many tokens are read of a corpus, or how often it is read at most. So the
+    weights depend on the sizes of the corpora. These are counted in train, or if train has no share
+    of the data, in the first split that has one.
 
     Args:
         mix: The whole tree.
-        config: Configuration of the nanoset. It has one dataset for each corpus of the tree, in the
-            order written.
-        reader: Reads the datasets' `.idx` files; share it between nanosets that are planned
-            together.
+        config: What is trained: the split, the number of samples, and the datasets. It has one
+            dataset for each corpus of the tree, in the order of the tree.
+        reader: Reads the datasets' `.idx` files, which have the sizes; share it between calls for
+            the same files.
 
     Raises:
-        InputError: A corpus has no tokens in the split, or targets, floors and caps contradict each
-            other.
+        InputError: A corpus has no tokens in the split, or settings contradict each other.
         ConfigError: A boundary of the split is outside of a dataset.
     """
     split = _first_split(config)
@@ -126,12 +132,18 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
 def _check_corpora_have_tokens(
     mix: MixPart, tokens_by_prefix: Mapping[str, int], split: SplitName
 ) -> None:
-    """Check that no corpus of a mixture is empty.
+    """Check that every corpus (collection of texts) of a training mixture has tokens.
+
+    A corpus without any cannot have its share of the mixture. For example, this is an error that
+    names "books":
+
+        mix.corpora         ("web",                "books")
+        tokens_by_prefix    {"data/web": 5000000,  "data/books": 0}
 
     Args:
-        mix: The whole tree.
-        tokens_by_prefix: Prefix → tokens of each dataset, in the order of the corpora of the tree.
-        split: The split that the tokens are of, for the error.
+        mix: The whole mixture.
+        tokens_by_prefix: Path of each corpus's dataset → its tokens, in the order of `mix.corpora`.
+        split: The split (train, valid or test) that the tokens are of, for the message.
 
     Raises:
         InputError: A corpus has no tokens in the split.
@@ -147,7 +159,12 @@ def _check_corpora_have_tokens(
 
 
 def _samples_of_phase(config: NanosetConfig, split: SplitName) -> int | None:
-    """Return how many samples this phase of a run reads of a split; None for one epoch."""
+    """Return how many samples of a split training still has to read.
+
+    A run that continues with another mixture has read some of them before. For example, of 1,000
+    samples 400 were read, which leaves 600. None if no number is requested: then all data is read
+    once.
+    """
     n_samples = config.samples(split)
     if n_samples is None:
         return None
@@ -173,23 +190,23 @@ def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """A part of the tree, with the amounts that it can have: shares of the samples of train."""
+class _Part:
+    """A corpus or group of a mixture, and which fraction of the training samples it can have."""
 
     path: MixPath
-    """Its path in the tree."""
-    part: MixPart
+    """Its path in the tree, such as ("english", "books")."""
+    settings: MixPart
     """The settings of the part."""
     tokens: int
     """Tokens of one epoch."""
-    children: tuple[_Node, ...]
+    children: tuple[_Part, ...]
     """The parts of a group; empty for a corpus."""
-    min_amount: float
-    """Smallest amount, so that targets within the part can be reached."""
-    max_amount: float
-    """Largest amount, so that no corpus is read more often than its `max_epochs`."""
+    min_fraction: float
+    """Smallest fraction of the training samples, so that targets within the part can be reached."""
+    max_fraction: float
+    """Largest fraction of the training samples, so that no corpus exceeds its `max_epochs`."""
     target: float | None = None
-    """Amount that does not depend on its siblings, if it has one."""
+    """The fraction that it gets whatever its siblings have, if its settings say so."""
     temperature: float | None = None
     """Power of its tokens that is its weight among its siblings if it has no share; None for 1."""
 
@@ -199,8 +216,8 @@ class _Node:
         return ".".join(("mix", *self.path))
 
     @property
-    def corpora(self) -> list[_Node]:
-        """The nodes of all corpora within the part; for a corpus, itself."""
+    def corpora(self) -> list[_Part]:
+        """All corpora within the part; for a corpus, itself."""
         if not self.children:
             return [self]
         corpora = []
@@ -210,16 +227,16 @@ class _Node:
 
 
 class _Allotment(NamedTuple):
-    """The amount that a part of the tree gets: a share of the samples of train."""
+    """Which fraction of the training samples a part of a mixture gets, from 0 to 1."""
 
-    node: _Node
-    """The part."""
-    parent_amount: float
-    """Amount of the group around it."""
-    amount_by_share: float | None
-    """Amount that its share alone would give it; None if it has a target."""
-    amount: float
-    """Amount that it gets."""
+    part: _Part
+    """The corpus or group."""
+    group_fraction: float
+    """Fraction of the group around it."""
+    fraction_by_share: float | None
+    """Fraction that its share alone would give it; None if it has a target."""
+    fraction: float
+    """Fraction that it gets."""
 
 
 class _Mixer:
@@ -245,432 +262,599 @@ class _Mixer:
         self.samples = samples
 
     def mix(self, mix: MixPart) -> Mixture:
-        """Return the mixture of a whole tree.
+        """Compute what each part of a mixture gets, and from that the weight of each corpus.
+
+        It takes two passes through the tree of corpora (collections of texts) and groups:
+
+        1. From the corpora to the root: how much can each part have at least and at most? For
+           example, books can have at most 0.1 of the training samples, because they may be read
+           only twice.
+        2. From the root to the corpora: how much does each part get?
+
+        Args:
+            mix: The whole tree.
 
         Raises:
-            InputError: No amounts fulfil all targets, floors and caps.
+            InputError: The settings contradict each other.
         """
-        # First pass, from the corpora to the root: which amounts can each part have?
-        root = self._node(mix, path=(), outer_limit=None)
-        # Second pass, from the root to the corpora: which amount does each part get?
-        allotments = self._divide(root, amount=1.0)
+        # First pass, from the corpora to the root: which fractions can each part have?
+        root = self._build_part(mix, path=(), outer_limit=None)
+        # Second pass, from the root to the corpora: which fraction does each part get?
+        allotments = self._divide(root, fraction=1.0)
 
         rows = tuple(self._row(allotment) for allotment in allotments)
         return Mixture(_weights_of_corpora(allotments), rows)
 
-    def _node(self, part: MixPart, path: MixPath, outer_limit: float | None) -> _Node:
-        """Return a part of the tree with the smallest and the largest amount that it can have.
+    def _build_part(self, settings: MixPart, path: MixPath, outer_limit: float | None) -> _Part:
+        """Find the smallest and the largest fraction of the training samples that a part can have.
 
-        An amount is a share of the samples of train, from 0 to 1.
+        A mixture says which texts a model is trained on. It is a tree whose parts are corpora
+        (collections of texts), or groups of parts:
+
+            mix:
+              english: {share: 1, mix: {web: 3, books: {share: 1, max_epochs: 2}}}
+              math: {tokens: 20e9}
+
+        `max_epochs` limits how often a text is read. So books can have 0 to 0.1 of the samples if
+        two epochs of it are a tenth of them. A part with `tokens` or `epochs` can have one fraction
+        only: math has exactly 0.2 if training takes 100e9 tokens.
 
         Args:
-            part: The settings of the part.
-            path: Its path in the tree.
-            outer_limit: How often train may read corpora of the group around it; None for no limit.
+            settings: The settings of the part.
+            path: Names from the root of the tree to the part, such as ("english", "books").
+            outer_limit: `max_epochs` of the group around it; None for no limit.
 
         Raises:
             InputError: Its `tokens` or `epochs` are less or more than it can have.
         """
-        # `max_epochs` of the part overrides the limit of the group around it.
-        limit = part.inner_limit(outer_limit)
-        is_group = bool(part.parts)
-        if is_group:
-            node = self._group_node(part, path, limit)
+        # `max_epochs` of the part overrides that of the group around it.
+        max_epochs = settings.inner_limit(outer_limit)
+        if settings.parts:
+            part = self._build_group(settings, path, max_epochs)
         else:
-            node = self._corpus_node(part, path, limit)
-        if part.has_fixed_amount:
-            return _with_target(node, self._target(node))
-        return node
+            part = self._build_corpus(settings, path, max_epochs)
 
-    def _group_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a group with the smallest and the largest amount that its parts can have together.
+        if settings.has_fixed_amount:
+            return _with_target(part, self._target(part))
+        return part
 
-        An amount is a share of the samples of train, from 0 to 1. For example, two corpora can have
-        at most 0.1 and 0.3: the group can have at most 0.4.
+    def _build_group(self, settings: MixPart, path: MixPath, max_epochs: float | None) -> _Part:
+        """Find the smallest and the largest fraction of the training samples that a group can have.
+
+        A group of a mixture consists of corpora, which are collections of texts, and other groups.
+        It can have what its parts can have together:
+
+            part of the group      smallest fraction    largest fraction
+            web                    0                    0.3
+            books                  0.05                 0.1
+            group                  0.05                 0.4
 
         Args:
-            part: The settings of the group.
-            path: Its path in the tree.
-            limit: How often train may read each of its corpora; None for no limit.
+            settings: The settings of the group.
+            path: Names from the root of the mixture to the group, such as ("english",).
+            max_epochs: How often training may read each corpus of the group; None for no limit.
         """
         children = []
-        for name, child in part.parts.items():
-            node = self._node(child, (*path, name), limit)
-            # The setting `temperature` of a group is for its direct parts: it decides their
-            # weights.
-            children.append(replace(node, temperature=part.temperature))
-        return _Node(
+        for name, child_settings in settings.parts.items():
+            child = self._build_part(child_settings, (*path, name), max_epochs)
+            # `temperature` is a setting of the group, but decides how its direct parts are
+            # weighted.
+            children.append(replace(child, temperature=settings.temperature))
+
+        min_fraction = plain_sum(child.min_fraction for child in children)
+        max_fraction = plain_sum(child.max_fraction for child in children)
+        return _Part(
             path=path,
-            part=part,
+            settings=settings,
             tokens=sum(child.tokens for child in children),
             children=tuple(children),
-            # A sum of more than 1 is impossible, and refused later.
-            min_amount=plain_sum(child.min_amount for child in children),
-            # Each part alone may be able to have all of train, so the sum can exceed 1.
-            max_amount=min(plain_sum(child.max_amount for child in children), 1.0),
+            # More than 1, all samples, is impossible. A later check refuses it with a message.
+            min_fraction=min_fraction,
+            # Several parts without a limit can have 1 each, but the group cannot have more than 1.
+            max_fraction=min(max_fraction, 1.0),
         )
 
-    def _corpus_node(self, part: MixPart, path: MixPath, limit: float | None) -> _Node:
-        """Return a corpus with the smallest and the largest amount that it can have.
+    def _build_corpus(self, settings: MixPart, path: MixPath, max_epochs: float | None) -> _Part:
+        """Find the largest fraction of the training samples that a corpus can have.
 
-        An amount is a share of the samples of train: 1.0 is all of them. For example, the corpus
-        has
-        100 samples and may be read twice, and train has 1,000 samples. Then it can have 0 to 0.2.
+        A corpus is a collection of texts. Without a limit, all training samples can be from it:
+        the fraction is 1. With a limit, it depends on the corpus's size:
+
+            samples in one epoch of the corpus       100
+            max_epochs                                 2    so at most 200 samples
+            read earlier in this training run         50    so at most 150 more
+            samples that training still reads      1,000    so the fraction is at most 0.15
 
         Args:
-            part: The settings of the corpus in the tree.
-            path: Its path in the tree.
-            limit: How often train may read it, in all phases of the run; None for no limit.
+            settings: The settings of the corpus.
+            path: Names from the root of the mixture to the corpus, such as ("english", "books").
+            max_epochs: How often the whole training run may read the corpus; None for no limit.
         """
-        prefix = self.prefix_by_path[path]
+        prefix = self.prefix_by_path[path]  # path of the corpus's dataset, such as "data/books"
         tokens = self.tokens_by_prefix[prefix]
 
-        max_amount = 1.0
-        if limit is not None:
-            # What earlier phases of the run read of the corpus counts towards the limit.
-            order = self.config.orders.get(prefix)
-            samples_before = 0 if order is None else order.taken
-            max_amount = self._amount_of_epochs(tokens, limit, samples_before)
-        return _Node(path, part, tokens, children=(), min_amount=0.0, max_amount=max_amount)
+        if max_epochs is None:
+            max_fraction = 1.0
+        else:
+            # A run that changes its mixture midway remembers what it has read of each dataset.
+            samples_before = 0
+            if prefix in self.config.orders:
+                samples_before = self.config.orders[prefix].taken
+            max_fraction = self._fraction_of_epochs(tokens, max_epochs, samples_before)
+        return _Part(
+            path=path,
+            settings=settings,
+            tokens=tokens,
+            children=(),
+            min_fraction=0.0,
+            max_fraction=max_fraction,
+        )
 
-    def _target(self, node: _Node) -> float:
-        """Return the amount that `tokens` or `epochs` demand of a part: a share of train's samples.
+    def _target(self, part: _Part) -> float:
+        """Return the fraction of the training samples that the settings of a part demand.
 
-        For example, `tokens: 20e9` is 0.2 if train has 100e9 tokens.
+        Such settings of a mixture say how much is read of a corpus, whatever else is in the
+        mixture. There are three cases. In the examples, training takes 100e9 tokens, and books have
+        5e9:
+
+            math: {tokens: 20e9}                                      20e9 / 100e9 = 0.2
+            books: {epochs: 2}                                    2 * 5e9 / 100e9 = 0.1
+            extra: {mix: {math: {tokens: 20e9}, books: {epochs: 2}}}      0.2 + 0.1 = 0.3
 
         Args:
-            node: The part. Its settings have `tokens` or `epochs`; or it is a group, and those of
-                all its parts do.
+            part: A corpus, or a group of corpora. It is of one of these cases.
         """
-        settings = node.part
+        settings = part.settings
         if settings.tokens is not None:
-            return self._amount_of_tokens(settings.tokens)
+            return self._fraction_of_tokens(settings.tokens)
         if settings.epochs is not None:
-            return self._amount_of_corpora(node.corpora, settings.epochs)
-        targets_of_parts = [child.target for child in node.children if child.target is not None]
+            return self._fraction_of_corpora(part.corpora, settings.epochs)
+
+        # A group whose parts all have targets, which were computed before.
+        targets_of_parts = [child.target for child in part.children if child.target is not None]
         return plain_sum(targets_of_parts)
 
-    def _amount_of_tokens(self, tokens: float) -> float:
-        """Return the share of the samples of train that some tokens are."""
+    def _fraction_of_tokens(self, tokens: float) -> float:
+        """Return which fraction of the training samples a number of tokens is."""
         samples = tokens / self.config.step  # samples start `step` tokens apart
-        return samples / self._samples_of_train
+        return samples / self._n_train_samples
 
-    def _amount_of_corpora(self, corpora: Sequence[_Node], epochs: float) -> float:
-        """Return the share of the samples of train that some epochs of each corpus are.
+    def _fraction_of_corpora(self, corpora: Sequence[_Part], epochs: float) -> float:
+        """Return which fraction of the training samples some epochs of each of these corpora are.
 
-        What earlier phases of the run took does not count: `epochs` are those of this phase.
+        For example, two epochs of 100 and 50 samples are 300 of 1,000 samples: 0.3. What a run read
+        before it changed its mixture does not count, since `epochs` are those that it is to read
+        now.
         """
-        amounts = []
+        fractions = []
         for corpus in corpora:
-            amounts.append(self._amount_of_epochs(corpus.tokens, epochs, samples_before=0))
-        return plain_sum(amounts)
+            fractions.append(self._fraction_of_epochs(corpus.tokens, epochs, samples_before=0))
+        return plain_sum(fractions)
 
     @property
-    def _samples_of_train(self) -> int:
-        """Number by which samples are divided to get an amount.
+    def _n_train_samples(self) -> int:
+        """Number of training samples that are still to be read, by which others are divided.
 
-        It is 1 if no number of samples is requested. A mixture then has only shares, to which this
-        number does not matter.
+        It is 1 if no number is requested. A mixture then has only shares, for which this number
+        does not matter.
         """
         return self.samples or 1
 
-    def _amount_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return which share of the samples of train some epochs of a corpus are.
+    def _fraction_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
+        """Return which fraction of the training samples some epochs of a corpus are.
 
-        For example, 2 epochs of a corpus of 100 samples are 0.2 of 1,000 samples; or 0.15, if
-        earlier phases of the run have read 50 of them.
+        For example, a corpus has 100 samples, and training takes 1,000 samples. Then two epochs of
+        the corpus are 0.2 of them; or 0.15, if 50 of the corpus's samples were read before.
 
         Args:
-            tokens: Tokens of one epoch.
+            tokens: Tokens of one epoch of the corpus.
             epochs: Number of epochs.
-            samples_before: Samples of these epochs that earlier phases of the run took.
+            samples_before: How many samples of these epochs the training run has read already,
+                before it changed its mixture.
         """
         samples = most_samples(tokens, epochs, self.config) - samples_before
-        # Slightly less, since trainers round numbers of samples up.
-        return max(samples - _ROUNDING_SAMPLES, 0.0) / self._samples_of_train
+        # Trainers round numbers of samples up. A thousandth of a sample less prevents that they
+        # read one sample too many.
+        samples_to_read = max(samples - _ROUNDING_SAMPLES, 0.0)
+        return samples_to_read / self._n_train_samples
 
-    def _divide(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Divide the amount of a part among its children, what each gets among its own, and so on.
+    def _divide(self, part: _Part, fraction: float) -> list[_Allotment]:
+        """Divide the samples of a group among its parts, and so on down to the corpora.
+
+        The amount of samples is given as a fraction of all training samples. For example, the group
+        english has 0.4, and the shares below divide it:
+
+            english: {share: 1, mix: {web: 3, books: {share: 1, mix: {novels: 1, poems: 1}}}}
+
+            part        fraction
+            web         0.3
+            books       0.1
+            novels      0.05
+            poems       0.05
 
         Args:
-            node: The part. A corpus has no children, which ends the recursion.
-            amount: Its amount: a share of the samples of train, from 0 to 1.
+            part: The group. Or a corpus, which has no parts: then the result is empty.
+            fraction: Its fraction of all training samples.
 
         Returns:
-            The amounts of all parts within it: its first child, the parts within that, its second
-            child, and so on, in the order written.
+            The fraction of each part within the group, in the order of the example.
 
         Raises:
-            InputError: The amounts are impossible, or a part gets nothing.
+            InputError: No fractions fulfil all settings, or nothing is left for a part.
         """
         allotments = []
-        for allotment in self._divide_among_children(node, amount):
-            child = allotment.node
-            if allotment.amount <= _TOLERANCE:
-                raise _nothing_left_error(child, node, amount)
+        for allotment in self._divide_among_children(part, fraction):
+            child = allotment.part
+            if allotment.fraction <= _TOLERANCE:
+                raise _nothing_left_error(child, part, fraction)
             allotments.append(allotment)
-            allotments += self._divide(child, allotment.amount)
+            allotments += self._divide(child, allotment.fraction)
         return allotments
 
-    def _divide_among_children(self, node: _Node, amount: float) -> list[_Allotment]:
-        """Divide the amount of a group among its direct children, in the order written.
+    def _divide_among_children(self, part: _Part, fraction: float) -> list[_Allotment]:
+        """Divide the samples of a group among its direct parts.
 
-        Some children have a fixed amount, their *target*. The others divide the rest. For example,
-        a group has the amount 0.5, and a child has the target 0.2. The others divide 0.3.
+        Some parts have a *target*: they get the same number of samples whatever the group has. The
+        others divide the rest. For example, a group has 0.5 of all training samples:
+
+            part       settings          gets
+            math       tokens: 20e9      0.2     (its target)
+            web        share: 2          0.2     (two thirds of the other 0.3)
+            books      share: 1          0.1     (one third)
 
         Args:
-            node: The group, or a corpus, which has no children.
-            amount: Its amount: a share of the samples of train, from 0 to 1.
+            part: The group. Or a corpus, which has no parts: then the result is empty.
+            fraction: Its fraction of all training samples.
+
+        Returns:
+            The fraction of each direct part, in the order of nanoset.yaml.
 
         Raises:
-            InputError: No amounts of the children add up to that of the group.
+            InputError: The parts cannot have that much, or need more.
         """
-        if not node.children:
+        if not part.children:
             return []
         allotment_by_path = {}
-        for allotment in _divide_by_weight(node, amount):
-            allotment_by_path[allotment.node.path] = allotment
-        for child in node.children:
+        for allotment in _divide_by_weight(part, fraction):
+            allotment_by_path[allotment.part.path] = allotment
+        for child in part.children:
             if child.target is not None:
                 allotment_by_path[child.path] = _Allotment(
-                    node=child, parent_amount=amount, amount_by_share=None, amount=child.target
+                    part=child,
+                    group_fraction=fraction,
+                    fraction_by_share=None,
+                    fraction=child.target,
                 )
-        return [allotment_by_path[child.path] for child in node.children]
+        return [allotment_by_path[child.path] for child in part.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
-        """Return the amount of a part of the mixture as plans and tables show it.
+        """Return the row of a table that shows the user what a part of the mixture gets.
+
+        For example, training takes 100e9 tokens. The corpus books, which has 5e9, gets 0.1 of them:
+
+            name     asked    given    tokens    epochs    decided_by
+            books    0.133    0.1      10e9      2.0       max_epochs
+
+        Tokens and epochs are None if the user has not said how many samples training takes.
 
         Args:
-            allotment: The part, and its amount: a share of the samples of train.
+            allotment: A corpus or group of the mixture, and its fraction of the training samples.
         """
-        node = allotment.node
-        tokens = self._tokens_of(allotment.amount)  # None if the number of samples is not known
+        part = allotment.part
+        tokens = None
+        epochs = None
+        exact_tokens = self._tokens_of(allotment.fraction)
+        if exact_tokens is not None:
+            tokens = round(exact_tokens)
+            epochs = exact_tokens / part.tokens
         return MixRow(
-            name=node.path[-1],
-            depth=len(node.path) - 1,
-            asked=allotment.amount_by_share,
-            given=allotment.amount,
-            tokens=None if tokens is None else round(tokens),
-            epochs=None if tokens is None else tokens / node.tokens,
+            name=part.path[-1],
+            depth=len(part.path) - 1,  # 0 for the parts of the root
+            asked=allotment.fraction_by_share,
+            given=allotment.fraction,
+            tokens=tokens,
+            epochs=epochs,
             decided_by=_decided_by(allotment),
         )
 
-    def _tokens_of(self, amount: float) -> float | None:
-        """Return the tokens of a share of the samples of train; None if their number is unknown."""
+    def _tokens_of(self, fraction: float) -> float | None:
+        """Return how many tokens a fraction of the training samples has.
+
+        Returns:
+            For example, 0.1 of 1,000 samples of 2,048 tokens are 204,800. None if no number of
+            samples is requested.
+        """
         if self.samples is None:
             return None
-        return amount * self.samples * self.config.step
+        return fraction * self.samples * self.config.step
 
 
 def _weights_of_corpora(allotments: Sequence[_Allotment]) -> tuple[float, ...]:
-    """Return the weight of each corpus of a tree: its amount, divided by the sum of all amounts.
+    """Return the weight of each corpus of a mixture: its fraction of the training samples.
+
+    The fractions add up to 1 except for rounding errors, which a division removes.
 
     Args:
-        allotments: All parts of the tree, in the order written; the parts without parts are the
-            corpora.
+        allotments: All corpora and groups of the mixture, each with its fraction. Groups have
+            children, and corpora have none.
     """
-    amounts = [allotment.amount for allotment in allotments if not allotment.node.children]
-    total = plain_sum(amounts)  # 1, except for rounding errors
-    return tuple(amount / total for amount in amounts)
+    corpora = [allotment for allotment in allotments if not allotment.part.children]
+    fractions = [corpus.fraction for corpus in corpora]
+    total = plain_sum(fractions)  # 1, except for rounding errors
+    return tuple(fraction / total for fraction in fractions)
 
 
-def _with_target(node: _Node, target: float) -> _Node:
-    """Return a part of a mixture for which only one amount is possible, its target.
+def _with_target(part: _Part, target: float) -> _Part:
+    """Return a part of a mixture that gets exactly `target`, and neither more nor less.
+
+    A part has a target if its settings say how much of it is read, such as `tokens: 20e9`. Before,
+    it could have anything from its smallest to its largest fraction of the training samples:
+
+                 min_fraction    max_fraction
+        before   0               0.3
+        after    0.2             0.2               if the target is 0.2
 
     Args:
-        node: The part, with the smallest and largest amount that it can have.
-        target: The amount that its setting `tokens` or `epochs` demands: a share of the samples of
-            train, from 0 to 1.
+        part: The part, which is a corpus (a collection of texts) or a group of corpora.
+        target: The fraction of the training samples that it is to get.
 
     Raises:
-        InputError: The amount is less or more than the part can have.
+        InputError: The target is less or more than the part can have.
     """
-    if not _is_within(target, node.min_amount, node.max_amount):
+    if not _is_within(target, part.min_fraction, part.max_fraction):
         raise _impossible_mixture(
-            node,
+            part,
             found=f"its tokens or epochs are {100 * target:.4g}% of train",
-            amount=target,
-            minimum=node.min_amount,
-            maximum=node.max_amount,
+            fraction=target,
+            minimum=part.min_fraction,
+            maximum=part.max_fraction,
         )
-    return replace(node, min_amount=target, max_amount=target, target=target)
+    return replace(part, min_fraction=target, max_fraction=target, target=target)
 
 
-def _divide_by_weight(node: _Node, amount: float) -> list[_Allotment]:
-    """Divide what the fixed amounts leave of a group's amount among its other parts.
+def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
+    """Divide the samples of a group among its parts in proportion to their weights.
 
-    For example, parts of the weights 2 and 1 divide 0.3: they get 0.2 and 0.1. If the first may
-    have at most 0.15, both get 0.15.
+    All amounts are fractions of the training samples. Parts with a *target* get it in any case, so
+    the others divide the rest. If a part would get more than it can have, it gets its limit, and
+    the others get more. For example, a group has 0.5:
+
+        part       weight    limit    by weight alone    gets
+        math       -         -        -                  0.2     (its target)
+        web        2         0.15     0.2                0.15
+        books      1         1        0.1                0.15
 
     Args:
-        node: The group. Its parts with a `target` have a fixed amount.
-        amount: Its amount: a share of the samples of train, from 0 to 1.
+        group: The group.
+        group_fraction: The fraction that it has.
 
     Returns:
-        The amounts of the parts without a target.
+        What each part without a target gets: web and books in the example.
 
     Raises:
-        InputError: The parts can only have more or less than that.
+        InputError: These parts cannot have that much together, or need more.
     """
-    targets = [child.target for child in node.children if child.target is not None]
-    rest = amount - plain_sum(targets)
-    children = [child for child in node.children if child.target is None]
-    bounds = [_bounds(child, amount) for child in children]
-    _check_rest(node, children, bounds, rest)
+    targets = [child.target for child in group.children if child.target is not None]
+    rest = group_fraction - plain_sum(targets)  # 0.5 - 0.2 = 0.3
+    children = [child for child in group.children if child.target is None]
+    bounds = [_bounds(child, group_fraction) for child in children]
+    _check_rest(group, children, bounds, rest)
     if not children:
         return []
 
     weights = [_weight(child) for child in children]
     weight_sum = plain_sum(weights)
-    child_amounts = divide_within_bounds(weights, bounds, rest)
+    fractions = divide_within_bounds(weights, bounds, rest)
     allotments = []
-    for child, weight, child_amount in zip(children, weights, child_amounts, strict=True):
-        without_bounds = rest * weight / weight_sum
-        allotments.append(_Allotment(child, amount, without_bounds, child_amount))
+    for child, weight, fraction in zip(children, weights, fractions, strict=True):
+        fraction_by_share = rest * weight / weight_sum
+        allotments.append(_Allotment(child, group_fraction, fraction_by_share, fraction))
     return allotments
 
 
-def _nothing_left_error(node: _Node, parent: _Node, parent_amount: float) -> InputError:
-    """Return the error for a part that gets nothing of the amount of the group around it."""
+def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> InputError:
+    """Return the error for a part of a mixture that gets no samples.
+
+    For example, "nothing is left for a part of the mixture", where "mix.english.books", found
+    "mix.english has 40% of train". The other parts of english need these 40%.
+
+    Args:
+        part: The part, such as books.
+        group: The group around it, such as english.
+        group_fraction: The fraction of the training samples that the group has: 0.4.
+    """
     return InputError(
         "nothing is left for a part of the mixture",
-        where=node.where,
-        found=f"{parent.where} has {100 * parent_amount:.4g}% of train",
+        where=part.where,
+        found=f"{group.where} has {100 * group_fraction:.4g}% of train",
         remedy="lower the others, or leave it out",
     )
 
 
-def _weight(node: _Node) -> float:
-    """Return the weight of a part among the parts of its group: its share, or else its tokens.
+def _weight(part: _Part) -> float:
+    """Return the weight of a part of a mixture: how much is read of it, compared to its siblings.
 
-    With a temperature, it is a power of its tokens: for 0.5, a corpus with 100 times the tokens of
-    another one has 10 times its weight. Multilingual training does this (Conneau and Lample, 2019,
-    section 3.1, https://arxiv.org/abs/1901.07291, where the temperature is called α).
+    It depends on the settings. For two corpora of 10,000 and 100 tokens:
+
+        settings                           weights
+        no shares                          10000 and 100, the tokens
+        shares of 3 and 1                  3 and 1
+        `temperature: 0.5`, no shares      100 and 10: each is tokens ** 0.5
+
+    With a temperature, small corpora are read more often than large ones. This is common for
+    languages with little text (Conneau and Lample, 2019, section 3.1,
+    https://arxiv.org/abs/1901.07291, where the temperature is called α).
     """
-    if node.part.share is not None:
-        return node.part.share
-    if node.temperature is None:
-        return float(node.tokens)
-    # Weights decide digests, and powers may differ in the last digit between machines.
-    power = math.pow(node.tokens, node.temperature)
+    if part.settings.share is not None:
+        return part.settings.share
+    if part.temperature is None:
+        return float(part.tokens)
+
+    # A power can differ in the last of its 16 digits from machine to machine, and then so would
+    # the files that are made with the weights. So keep 12 digits.
+    power = math.pow(part.tokens, part.temperature)
     return float(f"{power:.12g}")
 
 
-def _bounds(node: _Node, parent_amount: float) -> Bounds:
-    """Return the smallest and largest amount that a part can have within its group.
+def _bounds(part: _Part, group_fraction: float) -> Bounds:
+    """Return the smallest and the largest fraction of the training samples that a part can have.
 
-    For example, the group has 0.5 of train, and the part `max_share: 0.4`: it gets at most 0.2, or
-    less if its corpora are too small for that.
+    Both the settings and the text that there is limit it. The higher floor and the lower cap apply.
+    For example, for a part of a group that has 0.5 of the training samples:
+
+                 by its settings                     by its text     result
+        floor    min_share: 0.1 of 0.5 is 0.05       0               0.05
+        cap      max_share: 0.4 of 0.5 is 0.2        0.15            0.15
 
     Args:
-        node: The part, with the amounts that its corpora allow.
-        parent_amount: Amount of the group around it.
+        part: The part, which is a corpus (a collection of texts) or a group of them. Its fractions
+            are those that its text allows.
+        group_fraction: Fraction of the group around it.
     """
-    min_share = node.part.min_share or 0.0
-    max_share = 1.0 if node.part.max_share is None else node.part.max_share
-    floor = max(min_share * parent_amount, node.min_amount)
-    cap = min(max_share * parent_amount, node.max_amount)
+    min_share = 0.0
+    if part.settings.min_share is not None:
+        min_share = part.settings.min_share
+    max_share = 1.0  # a part cannot have more than its group
+    if part.settings.max_share is not None:
+        max_share = part.settings.max_share
+    floor = max(min_share * group_fraction, part.min_fraction)
+    cap = min(max_share * group_fraction, part.max_fraction)
     return Bounds(floor, cap)
 
 
 def _check_rest(
-    node: _Node, parts_with_shares: Sequence[_Node], bounds: Sequence[Bounds], rest: float
+    group: _Part, children: Sequence[_Part], bounds: Sequence[Bounds], rest: float
 ) -> None:
-    """Check that the parts of a group that have shares can divide what the other parts leave.
+    """Check that the parts of a group can divide a given amount of samples among them.
 
-    For example, one part has a fixed amount of 0.4 of train, which leaves 0.6. The other parts can
-    have 0.1 to 0.2 and 0 to 0.3, together at most 0.5, so that is an error.
+    All amounts are fractions of the training samples. Some parts of the group have a fixed amount,
+    because their settings say how many tokens of them are read. The others, `children`, divide the
+    rest. For example, a rest of 0.6 is an error here, since these parts can have at most 0.5:
+
+        child      floor    cap
+        web        0.1      0.2
+        books      0        0.3
+        sum        0.1      0.5
 
     Args:
-        node: The group.
-        parts_with_shares: Its parts without a fixed amount.
-        bounds: Smallest and largest amount of each of these parts, as shares of train.
+        group: The group, for the message.
+        children: Its parts without a fixed amount.
+        bounds: The smallest amount (floor) and the largest one (cap) that each of them can have.
         rest: The amount that they have to divide.
 
     Raises:
-        InputError: A part needs more than it may have; or the rest is less than the parts need, or
-            more than they may have.
+        InputError: The rest is less than the sum of the floors, or more than that of the caps. Or
+            the floor of a part is higher than its cap.
     """
-    for child, bound in zip(parts_with_shares, bounds, strict=True):
+    for child, bound in zip(children, bounds, strict=True):
         _check_bounds(child, bound)
 
     floor_sum = plain_sum(bound.floor for bound in bounds)
     cap_sum = plain_sum(bound.cap for bound in bounds)
     if _is_within(rest, floor_sum, cap_sum):
         return
-    if parts_with_shares:
+    if children:
         found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
     else:
         found = f"no part is left for {100 * rest:.4g}% of train"
-    raise _impossible_mixture(node, found, amount=rest, minimum=floor_sum, maximum=cap_sum)
+    raise _impossible_mixture(group, found, fraction=rest, minimum=floor_sum, maximum=cap_sum)
 
 
-def _check_bounds(node: _Node, bounds: Bounds) -> None:
-    """Check that a part can have some amount: the smallest one must not exceed the largest.
+def _check_bounds(part: _Part, bounds: Bounds) -> None:
+    """Check that the smallest amount of a part is not more than the largest.
+
+    For example, the settings want at least 0.1 of the training samples from a corpus (`min_share`),
+    but allow to read it only twice (`max_epochs`), which is 0.05 of them. That is an error.
+
+    Args:
+        part: The corpus or group of a mixture, for the message.
+        bounds: Its smallest (floor) and largest (cap) fraction of the training samples.
 
     Raises:
-        InputError: The part needs more than it may have.
+        InputError: The floor is higher than the cap.
     """
     if bounds.floor > bounds.cap + _TOLERANCE:
         raise _impossible_mixture(
-            node,
+            part,
             found=f"floors within are {100 * bounds.floor:.4g}% of train",
-            amount=bounds.floor,
+            fraction=bounds.floor,
             minimum=0.0,
             maximum=bounds.cap,
         )
 
 
-def _is_within(amount: float, minimum: float, maximum: float) -> bool:
-    """Return whether an amount is from `minimum` to `maximum`, except for rounding errors."""
-    return minimum - _TOLERANCE <= amount <= maximum + _TOLERANCE
+def _is_within(number: float, minimum: float, maximum: float) -> bool:
+    """Return whether a number is from `minimum` to `maximum`, except for rounding errors."""
+    return minimum - _TOLERANCE <= number <= maximum + _TOLERANCE
 
 
 def _impossible_mixture(
-    node: _Node, found: str, amount: float, minimum: float, maximum: float
+    part: _Part, found: str, fraction: float, minimum: float, maximum: float
 ) -> InputError:
-    """Return the error for a part whose amount is less or more than is possible.
+    """Return the error for settings of a mixture that contradict each other.
+
+    For example, a corpus is to have 20% of the training samples, but is too small for that:
+
+        where       mix.math
+        found       its tokens or epochs are 20% of train
+        expected    0% to 10%
+        remedy      raise max_share or max_epochs, add text ...
 
     Args:
-        node: The part.
-        found: What the amount is, for the message.
-        amount: The amount, as a fraction of train.
-        minimum: Smallest possible amount.
-        maximum: Largest possible amount.
+        part: The corpus or group with the setting.
+        found: What is impossible, as in the example.
+        fraction: The fraction of the training samples that is impossible: 0.2.
+        minimum: Smallest possible fraction: 0.
+        maximum: Largest possible fraction: 0.1.
     """
+    if fraction > maximum:
+        remedy = _TOO_MUCH_REMEDY
+    else:
+        remedy = _TOO_LITTLE_REMEDY
     return InputError(
         "the mixture is impossible",
-        where=node.where,
+        where=part.where,
         found=found,
         expected=f"{100 * minimum:.4g}% to {100 * maximum:.4g}%",
-        remedy=_TOO_MUCH_REMEDY if amount > maximum else _TOO_LITTLE_REMEDY,
+        remedy=remedy,
     )
 
 
 def _decided_by(allotment: _Allotment) -> str:
-    """Return which key of nanoset.yaml decides the amount of a part of a mixture, for tables.
+    """Return what decided how many training samples a part of a mixture gets, for a table.
 
-    A part with `tokens` or `epochs` has a fixed amount. Others are at a bound, such as `max_share`,
-    or in proportion to the share or the size of their siblings.
+    A part is a corpus (a collection of texts) or a group of corpora. The user sees, for example:
+
+        part       settings                       decided by
+        math       tokens: 20e9                   tokens
+        books      share: 1, max_epochs: 2        max_epochs     (its share would be more)
+        web        share: 3                       share
+        code       none                           size           (in proportion to its tokens)
 
     Returns:
-        Name of the key: `tokens`, `epochs`, `min_share`, `max_share`, `max_epochs`, `share` or
-        `temperature`. Or "size", if its tokens are its weight, or "its parts", if keys of the parts
-        within it decide.
+        Name of the key of the settings that decides: `tokens`, `epochs`, `min_share`, `max_share`,
+        `max_epochs`, `share` or `temperature`. Or "size". Or "its parts", for a group in which the
+        keys of its parts decide.
     """
-    settings = allotment.node.part
-    if allotment.node.target is not None:
+    settings = allotment.part.settings
+    if allotment.part.target is not None:
         return _key_of_target(settings)
     key_of_bound = _key_of_bound(allotment)
     if key_of_bound is not None:
         return key_of_bound
     if settings.share is not None:
         return "share"
-    return "size" if allotment.node.temperature is None else "temperature"
+    if allotment.part.temperature is not None:
+        return "temperature"
+    return "size"
 
 
 def _key_of_target(settings: MixPart) -> str:
-    """Return which key fixes the amount of a part; "its parts" if all parts within it have one."""
+    """Return which setting fixes how much is read of a part of a mixture.
+
+    Returns:
+        "tokens" or "epochs"; "its parts" for a group whose parts all have such settings.
+    """
     if settings.tokens is not None:
         return "tokens"
     if settings.epochs is not None:
@@ -679,23 +863,31 @@ def _key_of_target(settings: MixPart) -> str:
 
 
 def _key_of_bound(allotment: _Allotment) -> str | None:
-    """Return which key sets the bound at which the amount of a part is; None if it is at no bound.
+    """Return which setting keeps a part of a mixture from getting more, or less.
 
-    For example, the group has 0.5 of train, and the part `max_share: 0.4` and the amount 0.2: it is
-    at the bound of `max_share`. `_bounds` computes bounds in the same way, so an amount at a bound
-    equals it without rounding errors.
+    For example, a group has 0.5 of the training samples, and its part "web" has `max_share: 0.4`.
+    If web gets exactly 0.4 * 0.5 = 0.2, then `max_share` was the limit. The limits were computed
+    with the same operations before, so numbers can be compared without a tolerance.
+
+    Args:
+        allotment: The part, and the fraction of the training samples that it gets.
+
+    Returns:
+        `min_share`, `max_share` or `max_epochs`; "its parts" for a group that has just what its
+        parts need; None if no limit was reached.
     """
-    node = allotment.node
-    settings = node.part
-    amount = allotment.amount
-    if settings.min_share and amount == settings.min_share * allotment.parent_amount:
+    part = allotment.part
+    settings = part.settings
+    fraction = allotment.fraction
+    group_fraction = allotment.group_fraction
+    if settings.min_share and fraction == settings.min_share * group_fraction:
         return "min_share"
-    if settings.max_share is not None and amount == settings.max_share * allotment.parent_amount:
+    if settings.max_share is not None and fraction == settings.max_share * group_fraction:
         return "max_share"
-    # The largest amount is 1, all of train, unless `max_epochs` of the part or within it is less.
-    if amount == node.max_amount < 1.0:
+
+    # The largest fraction is 1, unless `max_epochs` of the part, or of parts within it, limits it.
+    if part.max_fraction < 1.0 and fraction == part.max_fraction:
         return "max_epochs"
-    # The smallest amount of a group is what the parts within it need.
-    if amount == node.min_amount:
+    if fraction == part.min_fraction:
         return "its parts"
     return None
