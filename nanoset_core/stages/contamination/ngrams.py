@@ -48,7 +48,13 @@ _MIN_LEADING_BITS = 16
 
 
 def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
-    """Return the hash of every run of `size` consecutive words.
+    """Return the hash of every run of `size` consecutive words of a text, an n-gram.
+
+    For example, of "how tired are their donkeys" and a size of 3, these are the hashes of
+
+        how tired are
+        tired are their
+        are their donkeys
 
     The hash of the words w[0], …, w[size - 1] is the polynomial
 
@@ -56,7 +62,7 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
 
     Args:
         words: Hash of each word, shape (n_words,).
-        size: Words of an n-gram.
+        size: Number of words in a run.
 
     Returns:
         Hash of the words from k to k + size - 1 for each k, shape (n_words - size + 1,); empty if
@@ -67,42 +73,47 @@ def hash_ngrams(words: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     if size == 1:
         return words
 
-    # Join each run from two of half its length, and one word more if its length is odd: a run of 5
-    # words from 2, 2 and 1. So runs of 64 words take 6 steps instead of 63.
+    # Join two halves: a run of 4 words consists of two runs of 2 words. So runs of 64 words take 6
+    # steps instead of 63.
     half_size = size // 2
     half_hashes = hash_ngrams(words, half_size)
-    hashes = _joined_runs(half_hashes, half_size, half_hashes, half_size)
-    if size % 2 == 1:
-        hashes = _joined_runs(hashes, size - 1, words, 1)
+    hashes = _join_runs(half_hashes, half_size, half_hashes, half_size)
+    if size % 2 == 1:  # a run of 5 words consists of two runs of 2 words, and one word more
+        hashes = _join_runs(hashes, size - 1, words, 1)
     return hashes
 
 
-def _joined_runs(
+def _join_runs(
     first_hashes: NDArray[np.uint64],
-    first_length: int,
+    first_size: int,
     second_hashes: NDArray[np.uint64],
-    second_length: int,
+    second_size: int,
 ) -> NDArray[np.uint64]:
-    """Return the hashes of runs of words that each consist of two shorter runs.
+    """Join each run of words with the run that follows it, and return the hash of both together.
 
-    For example, the run "how tired are" of 3 words from the runs "how tired" and "are". A run of a
-    words followed by one of b words has the hash `hash_a * FACTOR**b + hash_b`.
+    The hash is a polynomial, so it follows from the hashes of the two runs:
+
+        hash("how tired are") = hash("how tired") * FACTOR**1 + hash("are")     (1: one word "are")
+
+    For example, join runs of 2 words with one word more. The text has the words w x y z:
+
+        first runs     wx   xy   yz                 yz is at the end: no word follows it
+        second runs    w    x    y    z
+        result         wxy  xyz                     wx and y, xy and z
 
     Args:
         first_hashes: Hash of the first run from each word on, shape (n_first,).
-        first_length: Words of the first run, a.
+        first_size: Words of each first run.
         second_hashes: Hash of the second run from each word on, shape (n_second,).
-        second_length: Words of the second run, b.
+        second_size: Words of each second run. It has no more words than the first one.
 
     Returns:
-        Hash of both runs together from each word on, modulo 2**64, shape (n_second - a,).
+        Hash of both runs together from each word on, shape (n_second - first_size,).
     """
-    # The second run starts a words after the first one. Of the words w x y z, runs of 2 words are
-    # wx xy yz. They are followed by the words y and z, so drop the runs w and x, and yz.
-    second_hashes = second_hashes[first_length:]
-    first_hashes = first_hashes[: len(second_hashes)]
-    factor = U64(pow(_FACTOR, second_length, 1 << 64))
-    return first_hashes * factor + second_hashes
+    following_hashes = second_hashes[first_size:]  # of y and z, which follow wx and xy
+    followed_hashes = first_hashes[: len(following_hashes)]  # of wx and xy
+    factor = U64(pow(_FACTOR, second_size, 1 << 64))  # FACTOR**second_size modulo 2**64
+    return followed_hashes * factor + following_hashes
 
 
 class TextMatch(NamedTuple):
@@ -186,8 +197,8 @@ class _Pairs(NamedTuple):
         """Return some of the pairs.
 
         Args:
-            pairs: Indices of the pairs, in the order in which they are returned; shape
-                (n_selected,).
+            pairs: Indices of the pairs, in the order in which they are returned, such as [2, 0] for
+                the third and the first one; shape (n_selected,).
         """
         return _Pairs(*[column[pairs] for column in self])
 
@@ -217,32 +228,43 @@ class _HashFilter(NamedTuple):
 
     @staticmethod
     def of(hashes: NDArray[np.uint64]) -> _HashFilter:
-        """Return a filter that lets all these hashes pass, and few others.
+        """Make a filter that says quickly of nearly every other hash that it is not among these.
 
-        It is a bitmap of at least 16 bits for each hash, in which a bit is set for each hash. So at
-        most one in 16 bits is set, and at most that share of other hashes passes.
+        The filter is a bitmap, in which each hash sets one bit: that whose number is given by the
+        leading bits of the hash. For example, with three leading bits there are 8 bits:
 
-        For example, with three leading bits, the hash 101… sets bit 5 of a bitmap of 8 bits.
+            hash 101…  sets bit 5
+            hash 010…  sets bit 2          bitmap: 0 0 1 0 0 1 0 0
+
+        A hash 110… is not among these two, since bit 6 is not set. A hash 101… may be among them.
+        The bitmap has at least 16 bits for each hash, so of other hashes at most one in 16 passes.
 
         Args:
             hashes: The hashes, uint64, shape (n_hashes,).
         """
-        # The first n bits of a hash are its position in the bitmap, which has 2**n bits.
-        min_bitmap_bits = _FILTER_BITS_PER_NGRAM * len(hashes)
-        n = max(min_bitmap_bits.bit_length(), _MIN_LEADING_BITS)  # 2**n > min_bitmap_bits
-        bitmap = np.zeros(2**n // 8, np.uint8)
-        shift = U64(64 - n)
+        # Choose the size: a power of two, so that the leading bits of a hash are a position.
+        min_bits = _FILTER_BITS_PER_NGRAM * len(hashes)  # 16 for each hash
+        n_leading_bits = max(min_bits.bit_length(), _MIN_LEADING_BITS)  # 16 or more
+        n_bits = 2**n_leading_bits  # is greater than min_bits
+
+        # Look at the leading bits of each hash: drop the others of its 64 bits.
+        shift = U64(64 - n_leading_bits)
         positions = (hashes >> shift).astype(np.int64)  # (n_hashes,)
 
-        # Set these bits. Position 13 is bit 5 of byte 1, since a byte has 8 positions.
-        bytes_of_bitmap = positions // 8
+        # Set the bit at each position. Position 13 is bit 5 of byte 1, since a byte has 8 bits.
+        bitmap = np.zeros(n_bits // 8, np.uint8)
+        byte_numbers = positions // 8
         bits_of_byte = (positions % 8).astype(np.uint8)
         # Unlike |=, this sets all bits of a byte that occurs several times.
-        np.bitwise_or.at(bitmap, bytes_of_bitmap, np.uint8(1) << bits_of_byte)
+        np.bitwise_or.at(bitmap, byte_numbers, np.uint8(1) << bits_of_byte)
         return _HashFilter(bitmap, shift)
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the indices of the hashes that may be among those of the filter.
+        """Return which hashes pass the filter: those that may be among the hashes it was made from.
+
+        The filter is a bitmap. Each hash that it was made from has set the bit whose number is
+        given by the leading bits of the hash. So a hash whose bit is not set is certainly not among
+        these.
 
         Args:
             hashes: The hashes to look up, uint64, shape (n_hashes,).
@@ -250,12 +272,15 @@ class _HashFilter(NamedTuple):
         Returns:
             Indices of all hashes that are in the filter, and of few others; int64, ascending.
         """
-        # The first bits of a hash are its position in the bitmap. This runs for every n-gram of all
-        # documents, so it divides by 8 with bit operations: x >> 3 is x // 8, and x & 7 is x % 8.
-        positions = (hashes >> self.shift).astype(np.int64)  # (n_hashes,)
+        # The leading bits of a hash are its position in the bitmap.
+        positions = (hashes >> self.shift).astype(np.int64)  # (n_hashes,) such as [13, 2]
+
+        # Position 13 is bit 5 of byte 1, since a byte has 8 bits. This runs for every n-gram of all
+        # documents, so it divides with bit operations: x >> 3 is x // 8, and x & 7 is x % 8.
         bytes_of_bitmap = self.bitmap[positions >> 3]
-        bits = (bytes_of_bitmap >> (positions & 7).astype(np.uint8)) & 1  # (n_hashes,) 0 or 1
-        return np.flatnonzero(bits.view(np.bool_))
+        bits_of_byte = (positions & 7).astype(np.uint8)
+        bits = (bytes_of_bitmap >> bits_of_byte) & 1  # (n_hashes,) 0 or 1
+        return np.flatnonzero(bits.view(np.bool_))  # where the bit is 1
 
 
 @dataclass(frozen=True)
@@ -290,26 +315,32 @@ class NgramIndex:
         words_per_text: NDArray[np.int64],
         size: int,
     ) -> NgramIndex:
-        """Index the n-grams of texts: runs of `size` consecutive words.
+        """Index the n-grams of evaluation texts, so that copies of the texts can be found in
+        documents.
 
-        For example, the 3-grams of "how tired are their donkeys" are "how tired are", "tired are
-        their" and "are their donkeys".
+        An n-gram is a run of `size` consecutive words. The index says in which texts it occurs, and
+        where. For example, with a size of 3:
+
+            n-gram             in text   at word
+            how tired are      0         0          text 0 is "how tired are their donkeys"
+            tired are their    0         1
+            …
 
         Args:
-            words: Hash of each word of all texts, shape (n_words,).
+            words: Hash of each word of all texts, concatenated; shape (n_words,).
             letter_counts: Bytes of each word, shape (n_words,).
             words_per_text: Number of words of each text, shape (n_texts,).
             size: Words of an n-gram.
 
         Returns:
-            The index. Runs that occur very often are not in it.
+            The index. n-grams that occur very often prove nothing, and are left out.
         """
         text_numbers = np.arange(len(words_per_text), dtype=np.int32)
-        text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,)
+        text_of_word = np.repeat(text_numbers, words_per_text)  # (n_words,) such as [0, 0, 1, …]
         occurrences = _ngrams_of_texts(words, text_of_word, size)
 
-        # A text is found by the letters of its n-grams that are in a document. A word in none of
-        # these n-grams can never be found, so its letters do not count.
+        # Later, a passage is compared with a text by how many of the text's letters it has. Words
+        # that are in no n-gram of the index can never be found, so their letters do not count.
         is_indexed = _is_covered(occurrences.first_words, size, len(words))
         indexed_letters = np.where(is_indexed, letter_counts, 0)
         return NgramIndex(
@@ -375,15 +406,25 @@ class NgramIndex:
         return _HashFilter.of(self.hashes)
 
     def search(self, words: DocumentWords, threshold: float) -> TextMatches:
-        """Return the passages of documents that match an evaluation text.
+        """Find the passages of documents that are copies of an evaluation text, or of a part of it.
 
-        For example, the passage "how tired are their" matches the text "how tired are their seven
-        donkeys" by 57 %: it has 16 of its 28 letters.
+        A passage and a text are compared by runs of some words that both have (n-grams). For
+        example, with runs of three words, these have "how tired are" and "tired are their" in
+        common:
+
+            text        how tired are their seven donkeys     28 letters
+            document    ask how tired are their nine donkeys
+
+        The passage "how tired are their" has 16 of the 28 letters, which is a share of 57 %. It
+        matches the text if that reaches the threshold.
 
         Args:
             words: The words of the documents.
             threshold: Share of a text's letters, 0 to 1, that a passage must have in common with
                 it.
+
+        Returns:
+            The passages, with the text that each one matches.
         """
         # Find runs of words that a document and a text have in common. Pair each place where such a
         # run is in a document with each place where it is in a text.
@@ -393,7 +434,7 @@ class NgramIndex:
         # Pairs of one text that are near one another in a document form a *group*: a passage that
         # may be a copy of the text. A group that covers enough of its text is a match.
         groups = self._groups(pairs)
-        shares = self._shares(pairs, groups, threshold)  # (n_groups,)
+        shares = self._shares(pairs, groups, threshold)  # (n_groups,) such as 16 / 28
         is_match = shares >= threshold
 
         # A passage extends from the first run of words of its group to the end of the last one.
@@ -409,42 +450,47 @@ class NgramIndex:
         return matches.sorted()
 
     def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
-        """Return the n-grams of documents that are also in evaluation texts.
+        """Find the n-grams of documents (runs of some words) that are also in evaluation texts.
+
+        The evaluation texts are in an index. For example, with runs of three words, two are found:
+
+            words         0    1    2      3    4      5     6
+            document      ask  how  tired  are  their  nine  donkeys
+            in the index       "how tired are", n-gram 0
+                                    "tired are their", n-gram 1
 
         Args:
             words: The words of all documents, concatenated.
+
+        Returns:
+            Number of the first word of each of them, and its number in the index.
         """
         if not len(self.hashes):
             return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
 
-        # Hash the n-gram that starts at each word. A fast filter rules most of them out.
+        # Hash the n-gram that starts at each word. A fast filter rules most of them out: look up
+        # only the others, the candidates.
         ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
-        first_words = self._filter.candidates(ngram_hashes)  # (n_candidates,) numbers of words
+        first_words = self._filter.candidates(ngram_hashes)  # [1, 2, 5] in the example
+        numbers = self._numbers_of(ngram_hashes[first_words])  # in the index: [0, 1, -1]
 
-        # Look the others up: each gets the number of the same n-gram in the index, or -1.
-        numbers = self._numbers_of(ngram_hashes[first_words])  # (n_candidates,)
+        # Keep those that are in the index.
         is_known = numbers >= 0
-        known = _KnownNgrams(first_words[is_known], numbers[is_known])
+        first_words = first_words[is_known]
+        numbers = numbers[is_known]
 
-        # At the end of a document, an n-gram may have the first words of the next document.
-        return self._within_documents(words, known)
-
-    def _within_documents(self, words: DocumentWords, ngrams: _KnownNgrams) -> _KnownNgrams:
-        """Leave out n-grams that start in one document and end in the next.
-
-        Args:
-            words: The words of all documents, concatenated.
-            ngrams: Runs of these words.
-        """
-        last_words = ngrams.first_words + self.words_per_ngram - 1
-        is_within = words.documents(ngrams.first_words) == words.documents(last_words)
-        return _KnownNgrams(ngrams.first_words[is_within], ngrams.ngrams[is_within])
+        # Leave out n-grams that start with the last words of a document, and end with the first
+        # words of the next one.
+        last_words = first_words + self.words_per_ngram - 1
+        is_in_one_document = words.documents(first_words) == words.documents(last_words)
+        return _KnownNgrams(first_words[is_in_one_document], numbers[is_in_one_document])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the number of the n-gram with each hash, or -1 if no evaluation text has it.
+        """Look up n-grams by their hash. Return the number of each in the index, or -1 if it is
+        unknown.
 
-        For example, if the index has the hashes 3, 5 and 9, the hashes 9 and 4 have the numbers 2
-        and -1.
+        The numbers are those of the sorted hashes of the index. For example, if it has the hashes
+        [3, 5, 9], then the hashes 9 and 4 have the numbers 2 and -1.
 
         Args:
             hashes: uint64, shape (n_hashes,). The index must not be empty.
@@ -453,34 +499,42 @@ class NgramIndex:
             int64, shape (n_hashes,).
         """
         # Searching in ascending order is faster, since it reads the index from start to end.
-        order = np.argsort(hashes)
-        positions = np.searchsorted(self.hashes, hashes[order])
+        order = np.argsort(hashes)  # [1, 0]
+        positions = np.searchsorted(self.hashes, hashes[order])  # 4 belongs before 1, 9 before 2
 
-        # For an unknown hash, the position is that of a greater one, or after the end.
+        # Return to the order of the arguments. A hash above all others would belong after the end:
+        # compare it with the last one.
         numbers = np.empty(len(hashes), np.int64)
-        numbers[order] = np.minimum(positions, len(self.hashes) - 1)
-        return np.where(self.hashes[numbers] == hashes, numbers, -1)
+        numbers[order] = np.minimum(positions, len(self.hashes) - 1)  # [2, 1]
+
+        # If the index has a hash, it is exactly at this position. 4 is not: there is 5.
+        return np.where(self.hashes[numbers] == hashes, numbers, -1)  # [2, -1]
 
     def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
-        """Pair the known n-grams of documents with all their occurrences in evaluation texts.
+        """Pair each run of words of a document with all places where it occurs in evaluation texts.
 
-        For example, an n-gram in the documents 4 and 9 and in the texts 0 and 3 gives the four
-        pairs (4, 0), (4, 3), (9, 0) and (9, 3).
+        These runs of some words are n-grams. For example, one that is at word 20 of document 4, and
+        in the evaluation texts 0 and 3, gives two pairs:
+
+            document    word in the document    text    word in the texts
+                   4                      20       0                    7
+                   4                      20       3                   51
 
         Args:
             words: The words of the documents.
-            known_ngrams: The n-grams of the documents that are in the index.
+            known_ngrams: The n-grams of the documents that are in evaluation texts.
 
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
-        # The index lists the occurrences in texts of n-gram 0, then of n-gram 1, and so on. If the
-        # known n-grams have the occurrences 5 and 6, and 0 to 2, take 5 6 0 1 2.
-        starts = self._starts[known_ngrams.ngrams]  # (n_known,) such as [5, 0]
-        n_occurrences = self.stops[known_ngrams.ngrams] - starts  # such as [2, 3]
-        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,)
+        # The index lists all occurrences of n-gram 0, then all of n-gram 1, and so on. So those of
+        # each n-gram are a range of the list. Suppose that the first n-gram that was found has the
+        # occurrences 5 and 6, and the second one has 0 to 2.
+        starts = self._starts[known_ngrams.ngrams]  # (n_known,) [5, 0]
+        n_occurrences = self.stops[known_ngrams.ngrams] - starts  # [7, 3] - [5, 0] is [2, 3]
+        occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) [5, 6, 0, 1, 2]
 
-        # Repeat each n-gram of a document for each of its occurrences in texts.
+        # Repeat the place in the document for each occurrence: twice, and three times.
         documents = words.documents(known_ngrams.first_words)  # (n_known,)
         pairs = _Pairs(
             documents=np.repeat(documents, n_occurrences),
@@ -493,37 +547,43 @@ class NgramIndex:
     def _groups(self, pairs: _Pairs) -> _Groups:
         """Divide pairs into groups: passages of documents that may be copies of a text.
 
-        Pairs belong to one group if they are in one document, in one text, and near one another.
-        For example, if text 3 has 10 words, its n-grams at the words 50, 52, 57 and 900 of a
-        document form two groups: 50 to 57, and 900.
+        Each pair is a run of words that a document and an evaluation text have in common. Pairs
+        belong to one group if they have the same document and the same text, and are near one
+        another. For example, if the text has 10 words, these four form two groups:
+
+            pair                     0     1     2     3
+            word in the document     50    52    57    900
+            group                    0     0     0     1
 
         Args:
-            pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
-                and word.
+            pairs: The pairs, sorted by document, text and word in the document.
         """
-        is_first = self._begins_group(pairs)  # (n_pairs,)
-        first_pairs = np.flatnonzero(is_first)  # (n_groups,)
+        is_first = self._begins_group(pairs)  # (n_pairs,) [True, False, False, True]
+        first_pairs = np.flatnonzero(is_first)  # (n_groups,) [0, 3]
 
-        # A group extends to the pair before the next group.
-        stop_pairs = np.append(first_pairs[1:], len(is_first))  # (n_groups,)
+        # A group extends up to the next group, and the last one up to the end.
+        stop_pairs = np.append(first_pairs[1:], len(is_first))  # (n_groups,) [3, 4]
         return _Groups(
             first_pairs=first_pairs,
-            last_pairs=stop_pairs - 1,
-            group_of_pair=np.cumsum(is_first) - 1,
+            last_pairs=stop_pairs - 1,  # [2, 3]
+            group_of_pair=np.cumsum(is_first) - 1,  # [0, 0, 0, 1]
         )
 
     def _begins_group(self, pairs: _Pairs) -> NDArray[np.bool_]:
-        """Return which pairs begin a new passage of a document.
+        """For each pair, return whether it begins a new passage of a document.
 
-        A pair belongs to the passage of the pair before it if both are in one document and one
-        text, and at most as many words apart as the text has.
+        A pair is a run of words that a document and an evaluation text have in common. It belongs
+        to the passage of the pair before it if both have the same document and text, and at most as
+        many words are between their starts as the text has. For a text of 10 words:
+
+            word in the document     50     52     57     900
+            begins a passage         True   False  False  True      (900 - 57 is more than 10)
 
         Args:
-            pairs: n-grams of documents, each with an occurrence in a text; sorted by document, text
-                and word.
+            pairs: The pairs, sorted by document, text and word in the document.
 
         Returns:
-            Shape (n_pairs,).
+            bool, shape (n_pairs,).
         """
         # Compare each pair, from the second on, with the pair before it: (n_pairs - 1,)
         is_new_document = pairs.documents[1:] != pairs.documents[:-1]
@@ -536,45 +596,49 @@ class NgramIndex:
         return begins_group
 
     def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
-        """Return which share of its text's letters each group of n-grams covers.
+        """For each passage of a document, return how much of an evaluation text it covers, from 0
+        to 1.
 
-        A group is a passage of a document that may be a copy of an evaluation text.
-
-        For example, a group that covers 16 of a text's 28 letters has the share 0.57.
+        A passage is a group of n-grams: runs of some words that the document and the text have in
+        common. If they cover 16 of the text's 28 letters, for example, the share is 16 / 28 = 0.57.
 
         Args:
-            pairs: n-grams of documents, each with an occurrence in a text.
-            groups: Which pairs form a group.
-            threshold: The share that is needed.
+            pairs: The n-grams of all passages, each with its place in a text.
+            groups: Which of them belong to which passage.
+            threshold: The share that is needed for a match, such as 0.5.
 
         Returns:
-            float64, shape (n_groups,); 0 for groups that cover less than is needed.
+            float64, shape (n_groups,); 0 for passages that cover less than is needed.
         """
-        texts = pairs.texts[groups.first_pairs]  # (n_groups,)
-        letters = self.letters_per_text[texts]
-        # Fewer letters than MIN_LETTERS may be in common by chance, if the text is short.
-        needed = np.maximum(threshold * letters, MIN_LETTERS)
+        # How many letters does each group need? A few may be in common by chance, so it needs at
+        # least MIN_LETTERS (32 letters), even if the text is short.
+        texts = pairs.texts[groups.first_pairs]  # (n_groups,) the text of each group
+        text_letters = self.letters_per_text[texts]
+        needed_letters = np.maximum(threshold * text_letters, MIN_LETTERS)
 
-        # Counting covered letters takes long. Leave out the groups (most of them) that do not even
-        # have enough letters if overlaps of n-grams count twice.
-        may_match = self._letters_with_overlaps(pairs, groups) >= needed
+        # Counting the covered letters exactly takes long. Most groups do not even have enough if
+        # the overlaps of their n-grams count twice: leave these out.
+        may_match = self._letters_with_overlaps(pairs, groups) >= needed_letters
         is_counted = may_match[groups.group_of_pair]  # (n_pairs,)
         covered_letters = self._covered_letters(
             pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups=len(texts)
         )
 
-        shares = covered_letters / np.maximum(letters, 1)  # avoids a division by 0
-        return np.where(covered_letters >= needed, shares, 0.0)
+        shares = covered_letters / np.maximum(text_letters, 1)  # avoids a division by 0
+        return np.where(covered_letters >= needed_letters, shares, 0.0)
 
     def _letters_with_overlaps(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
-        """Return how many letters the n-grams of each group have, where overlaps count twice.
+        """Return how many letters the n-grams of each group have, counting overlaps twice.
 
-        For example, "how tired are" and "tired are their" have 11 + 13 letters. They cover only the
-        16 letters of "how tired are their", so the sum is an upper bound.
+        This is quick, and an upper bound of the letters that they cover. For example:
+
+            "how tired are"       11 letters
+            "tired are their"     13 letters      together 24; they cover "how tired are their", 16
 
         Args:
-            pairs: n-grams of documents, each with an occurrence in a text.
-            groups: Which pairs form a group.
+            pairs: n-grams (runs of some words) of documents, each with its place in an evaluation
+                text.
+            groups: Which of them form a group, which is a passage of a document.
 
         Returns:
             Numbers of letters, shape (n_groups,).
@@ -591,10 +655,14 @@ class NgramIndex:
     ) -> NDArray[Any]:
         """Return how many letters of the evaluation texts the n-grams of each group cover together.
 
-        Letters in the overlap of two n-grams count once.
+        n-grams are runs of some words. Where they overlap, letters count once. For example:
 
-        For example, "how tired are" and "tired are their" cover the 16 letters of "how tired are
-        their".
+            words of the text       5    6      7    8
+                                    how  tired  are  their
+            n-gram at word 5        how  tired  are
+            n-gram at word 6             tired  are  their
+            count of the first      how                         it ends where the next one starts
+            count of the second          tired  are  their      together 16 letters
 
         Args:
             text_words: First word of each n-gram in the evaluation texts; shape (n_ngrams,).
@@ -606,18 +674,18 @@ class NgramIndex:
         """
         # Sort each group by the place in the text, so that n-grams that overlap are neighbours.
         order = np.lexsort((text_words, groups))
-        text_words = text_words[order]
         groups = groups[order]
+        starts = text_words[order]  # (n_ngrams,) [5, 6] in the example
+        stops = starts + self.words_per_ngram  # [8, 9]
 
-        # Cut each n-gram off where the next one of its group starts. If n-grams of 3 words start at
-        # the words 5 and 6, the first one counts only word 5, and the second one 6, 7 and 8.
-        stops = text_words + self.words_per_ngram  # (n_ngrams,)
-        overlaps_next = (groups[1:] == groups[:-1]) & (text_words[1:] < stops[:-1])
-        cut_ngrams = np.flatnonzero(overlaps_next)
-        stops[cut_ngrams] = text_words[cut_ngrams + 1]
+        # If an n-gram overlaps the next one of its group, let it end where the next one starts.
+        is_same_group = groups[1:] == groups[:-1]  # for each n-gram but the last
+        overlaps_next = is_same_group & (starts[1:] < stops[:-1])
+        overlapping = np.flatnonzero(overlaps_next)  # [0]
+        stops[overlapping] = starts[overlapping + 1]  # [8, 9] becomes [6, 9]
 
-        # Sum up the letters of each group.
-        letters = self._letters_between(text_words, stops)
+        # Now no word counts twice. Sum up the letters of each group.
+        letters = self._letters_between(starts, stops)
         return np.bincount(groups, letters, minlength=n_groups)
 
     def _letters_between(
@@ -641,46 +709,55 @@ class _NgramOccurrences(NamedTuple):
 def _ngrams_of_texts(
     words: NDArray[np.uint64], text_of_word: NDArray[np.int32], size: int
 ) -> _NgramOccurrences:
-    """Return the n-grams of texts, and where they occur.
+    """Return the n-grams of texts, which are runs of `size` consecutive words, and where they
+    occur.
 
-    An n-gram that begins in one text and ends in the next is none. Those that occur very often are
-    left out.
+    For example, if text 0 has the words w and x, text 1 has the words y and z, and the size is 2,
+    then these are wx and yz. xy is no n-gram, since it starts in one text and ends in the other.
 
     Args:
         words: Hash of each word of all texts, shape (n_words,).
         text_of_word: Number of the text of each word, shape (n_words,).
         size: Words of an n-gram.
+
+    Returns:
+        The n-grams, without those that occur very often, such as "which of the following".
     """
-    hashes = hash_ngrams(words, size)  # (n_words - size + 1,)
-    text_of_first_word = text_of_word[: len(hashes)]
-    text_of_last_word = text_of_word[size - 1 :]
-    is_in_one_text = text_of_first_word == text_of_last_word
+    # The words of all texts are numbered in sequence. Hash the n-gram that starts at each word.
+    hashes = hash_ngrams(words, size)  # (n_words - size + 1,) of wx, xy, yz
+
+    # Leave out those that start in one text and end in another.
+    text_of_first_word = text_of_word[: len(hashes)]  # of w, x, y: [0, 0, 1]
+    text_of_last_word = text_of_word[size - 1 :]  # of x, y, z: [0, 1, 1]
+    is_in_one_text = text_of_first_word == text_of_last_word  # [True, False, True]
     return _rare_occurrences(hashes, first_words=np.flatnonzero(is_in_one_text))
 
 
 def _rare_occurrences(
     hashes: NDArray[np.uint64], first_words: NDArray[np.int64]
 ) -> _NgramOccurrences:
-    """Return where n-grams occur, without those that occur so often that they prove nothing.
+    """Return where n-grams (runs of some words) occur, without those that occur very often.
 
-    For example, a limit of two occurrences would leave out hash 9 here:
+    Those are phrases such as "which of the following", which prove nothing. For example, a limit of
+    two occurrences would leave out hash 9 here:
 
-        hashes         [9, 4, 9, 4, 9]   of the n-grams that start at the words 0 to 4
-        first_words    [0, 1, 2, 3, 4]
-        result         hashes [4], counts [2], first_words [1, 3]
+        n-gram starts at word    0  1  2  3  4
+        its hash                 9  4  9  4  9          result: hash 4, at the words 1 and 3
 
     Args:
         hashes: Hash of the n-gram that starts at each word; shape (n_words,).
         first_words: The words at which n-grams start; shape (n_occurrences,).
     """
-    # Sort by hash, so that the occurrences of an n-gram are neighbours: words 1 3 0 2 4 above.
+    # Sort by hash, so that the occurrences of an n-gram are neighbours.
     order = np.argsort(hashes[first_words], kind="stable")
-    first_words = first_words[order]
+    first_words = first_words[order]  # [1, 3, 0, 2, 4], with the hashes 4 4 9 9 9
 
-    # Count the occurrences of each n-gram: 2 of hash 4, and 3 of hash 9.
-    unique_hashes, counts = np.unique(hashes[first_words], return_counts=True)
-    is_rare = counts <= MAX_OCCURRENCES  # (n_ngrams,)
-    is_rare_occurrence = np.repeat(is_rare, counts)  # (n_occurrences,)
+    # Count the occurrences of each n-gram.
+    unique_hashes, counts = np.unique(hashes[first_words], return_counts=True)  # [4, 9], [2, 3]
+    is_rare = counts <= MAX_OCCURRENCES  # (n_ngrams,) [True, False]
+
+    # Repeat this for each occurrence: twice, and three times.
+    is_rare_occurrence = np.repeat(is_rare, counts)  # [True, True, False, False, False]
     return _NgramOccurrences(
         hashes=unique_hashes[is_rare],
         counts=counts[is_rare],
@@ -689,9 +766,12 @@ def _rare_occurrences(
 
 
 def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDArray[np.bool_]:
-    """Return whether each word is in one of some n-grams.
+    """For each word, return whether it belongs to one of some n-grams, which are runs of words.
 
-    For example, n-grams of two words that start at the words 0 and 3 cover the words 0, 1, 3 and 4.
+    For example, n-grams of two words start at the words 0 and 3:
+
+        word        0     1     2      3     4
+        covered     True  True  False  True  True
 
     Args:
         first_words: First word of each n-gram, shape (n_ngrams,).
@@ -701,8 +781,10 @@ def _is_covered(first_words: NDArray[np.int64], size: int, n_words: int) -> NDAr
     Returns:
         bool, shape (n_words,).
     """
-    # Count the n-grams that have started and not stopped at each word.
-    started = np.bincount(first_words, minlength=n_words + 1)
-    stopped = np.bincount(first_words + size, minlength=n_words + 1)
-    n_covering = np.cumsum(started - stopped)[:n_words]
+    # At each word, count the n-grams that start there, and those that have stopped before it.
+    n_starting = np.bincount(first_words, minlength=n_words + 1)  # [1, 0, 0, 1, 0, 0]
+    n_stopping = np.bincount(first_words + size, minlength=n_words + 1)  # [0, 0, 1, 0, 0, 1]
+
+    # Add up the differences: how many n-grams have started and not stopped.
+    n_covering = np.cumsum(n_starting - n_stopping)[:n_words]  # [1, 1, 0, 1, 1]
     return n_covering > 0

@@ -74,26 +74,26 @@ class ReadCorpus:
         return Sharded.of(self.project, self.dataset)
 
     def is_in_train(self, first_document: int, count: int) -> NDArray[np.bool_]:
-        """Return which of some consecutive documents train reads.
+        """For each of some consecutive documents, return whether the split train reads it.
 
         Args:
             first_document: Number of the first document.
             count: Number of documents.
 
         Returns:
-            bool, shape (count,).
+            bool, shape (count,), such as [True, True, False].
         """
         return (self.marks[first_document : first_document + count] & _TRAIN) > 0
 
     def is_held_out(self, first_document: int, count: int) -> NDArray[np.bool_]:
-        """Return which of some consecutive documents valid or test read.
+        """For each of some consecutive documents, return whether valid or test reads it.
 
         Args:
             first_document: Number of the first document.
             count: Number of documents.
 
         Returns:
-            bool, shape (count,).
+            bool, shape (count,), such as [False, True, True].
         """
         return (self.marks[first_document : first_document + count] & _HELD_OUT) > 0
 
@@ -106,25 +106,31 @@ class ReadCorpus:
         return int(np.count_nonzero(self.marks & _HELD_OUT))
 
     def count_tokens(self, documents: NDArray[np.int64]) -> int:
-        """Return how many tokens some documents have together.
+        """Return how many tokens some documents of the corpus have together.
+
+        A document is stored as one or more *sequences* of tokens. For example, document 2 has these
+        two, with 3 + 2 tokens of 4 bytes each:
+
+            sequence               4     5
+            its first byte       100   112
+            its tokens             3     2
 
         Args:
             documents: Numbers of the documents, shape (n_documents,). Each has at least one token.
         """
-        # A document has one or more sequences, which are consecutive in the .bin.
-        first_sequences = self.index.document_indices[documents]  # (n_documents,)
-        last_sequences = self.index.document_indices[documents + 1] - 1
+        first_sequences = self.index.document_indices[documents]  # (n_documents,) such as [4]
+        last_sequences = self.index.document_indices[documents + 1] - 1  # [5]
 
-        # Its tokens are those from the start of its first sequence to the start of the last one,
-        # and those of the last one. Pointers are the first byte of each sequence.
-        pointers = self.index.sequence_pointers
-        bytes_before_last = pointers[last_sequences] - pointers[first_sequences]
-        tokens_before_last = bytes_before_last // self.index.dtype.itemsize
-        tokens_of_last = self.index.sequence_lengths[last_sequences]
-        return int(tokens_before_last.sum()) + int(tokens_of_last.sum(dtype=np.int64))
+        # Sequences are stored one after another. So the distance from the start of the first
+        # sequence to the start of the last one is the size of all sequences but the last one.
+        start_bytes = self.index.sequence_pointers  # of all sequences of the corpus
+        bytes_before_last = start_bytes[last_sequences] - start_bytes[first_sequences]  # [12]
+        tokens_before_last = bytes_before_last // self.index.dtype.itemsize  # [3]
+        tokens_of_last = self.index.sequence_lengths[last_sequences]  # [2]
+        return int(tokens_before_last.sum()) + int(tokens_of_last.sum(dtype=np.int64))  # 3 + 2
 
     def split_holding_out(self, document: int) -> SplitName:
-        """Return the split that reads a held-out document.
+        """Return which split reads a document that is held out of training, to name it in a list.
 
         Args:
             document: Number of the document, which valid or test reads.
@@ -179,7 +185,14 @@ class HeldOutPairs(NamedTuple):
         return HeldOutPairs(empty, empty, empty, empty)
 
     def documents_of_corpus(self, corpus: int) -> set[int]:
-        """Return the documents of a corpus that are in one of the pairs, held out or in train.
+        """Return which documents of a corpus are in the pairs, so that they can be looked up
+        together.
+
+        For example, these pairs have the documents 3, 7 and 8 of corpus 0:
+
+            corpus    document    train_corpus    train_document
+                 0           3               0                 7
+                 0           8               1                 5
 
         Args:
             corpus: Number of the corpus.
@@ -206,17 +219,24 @@ class HeldOutPairs(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Sequence[HeldOutPairs]) -> HeldOutPairs:
-        """Return the pairs of all parts, in order.
+        """Join several lists of pairs into one.
 
         Args:
-            parts: The parts, at least one.
+            parts: The lists, at least one.
         """
         columns = zip(*parts, strict=True)
         return HeldOutPairs(*[np.concatenate(arrays) for arrays in columns])
 
 
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
-    """Find out which documents each split (train, valid, test) of a nanoset reads.
+    """Find out which documents the splits of a nanoset read, to see whether any is read by two.
+
+    A nanoset is what a training run reads: the splits train, valid and test, which take their
+    documents from one or more corpora (collections of texts). For a corpus of four documents:
+
+        document       0        1        2             3
+        read by        train    train    train, valid  none
+        its byte       0b001    0b001    0b011         0b000
 
     Args:
         project: The project.
@@ -228,7 +248,7 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
 
     Raises:
         MissingError: A dataset has not been built.
-        StaleError: Two views were made from different versions of their corpus.
+        StaleError: Two datasets were made from different versions of their corpus.
         ConfigError, InputError: A split cannot be filled as its settings ask.
     """
     datasets = Datasets(project.outputs)
@@ -259,33 +279,40 @@ class _DatasetRange(NamedTuple):
 
 
 def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_DatasetRange]:
-    """Yield what a split of a nanoset reads of each of its datasets: a range of rows.
+    """Yield which rows of each dataset a split of the training data reads.
 
-    For example, train reads the rows 0 to 989 of `web`, and valid reads the rows 990 to 999.
+    The splits are train, valid and test, and each reads a range of rows of every dataset:
+
+        dataset         web          code
+        train reads     0 to 989     0 to 494
+        valid reads     990 to 999   495 to 499
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The datasets that a training run reads, and how they are split.
         split: `train`, `valid` or `test`.
 
     Raises:
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
-    planned = nanoset.plan(split)
+    planned = nanoset.plan(split)  # how the samples of the split are drawn
     if planned.plan is None or not planned.plan.members:
         return  # the split reads no documents
-    dataset_plans = planned.plan.members  # in the order of the datasets
-    for name, dataset_plan in zip(planned.corpora, dataset_plans, strict=True):
+
+    # The plan has one member for each dataset, in the same order.
+    for name, dataset_plan in zip(planned.corpora, planned.plan.members, strict=True):
         start, stop = dataset_plan.rows
         yield _DatasetRange(name, start, stop)
 
 
 def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
-    """Check that a dataset was made from the same version of its corpus as the other datasets.
+    """Check that a dataset has documents of the same version of its corpus as the other datasets.
 
-    In another version, documents have other numbers, which cannot be compared.
+    The documents of a corpus are numbered. In another version of it, such as one to which text was
+    added, they may have other numbers. So documents of two versions cannot be compared by number.
 
     Args:
-        dataset: The corpus itself, or a view or pack of it.
+        dataset: The corpus itself, or a dataset with documents of it: a selection (view) of them,
+            or samples into which they are packed.
         corpus: The version of the corpus that the other datasets were made from.
 
     Raises:
@@ -300,7 +327,7 @@ def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
 
 
 def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
-    """Return a corpus of which no split reads a document so far.
+    """Return a corpus that is marked as read by no split (train, valid or test) yet.
 
     Args:
         dataset: The corpus.
@@ -312,13 +339,14 @@ def _unread_corpus(dataset: Dataset, project: Project) -> ReadCorpus:
 
 
 def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
-    """Return the documents that both the split train and another split read.
+    """Find documents that training reads although they are held out for validation or testing.
 
-    They are held out in name only. Each is returned as a pair with itself: held-out document 2 is
-    document 2 of train.
+    This happens if the splits overlap, for example if train and valid read two selections of one
+    corpus. Each such document is returned as a pair with itself, in the form in which `find_copies`
+    returns pairs of a document and its copy: held-out document 2 is document 2 of train.
 
     Args:
-        corpora: The corpora that the nanoset reads.
+        corpora: The corpora that are read, which say for each document which splits read it.
     """
     parts = [HeldOutPairs.none()]  # for the case that there are no corpora
     for number, corpus in enumerate(corpora):
@@ -337,35 +365,43 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Find held-out documents that are copies of a document that the split train reads.
+    """Find held-out documents of which training reads a copy: another document with the same
+    tokens.
 
-    A document is held out if valid or test reads it, and a copy if its tokens have the same hash.
-    Memory grows by 24 bytes for each held-out document, and not with train.
+    Documents are held out if the splits valid or test read them. Tokens are compared by their hash.
+    For example, of these documents, 1 and 3 are returned, each in a pair with document 7:
+
+        held-out document     1     2     3          document of train     6     7     8
+        hash                  9     5     9          hash                  4     9     9
+
+    Memory grows by 24 bytes for each held-out document, and does not depend on train.
 
     Args:
-        corpora: The corpora that the nanoset reads.
+        corpora: The corpora (collections of documents) that the splits read.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+            shard by shard: those of its first documents, then of the next ones, and so on.
 
     Returns:
         Each held-out copy with the first document of train that has the same tokens. A held-out
         document that train reads itself is left out.
     """
-    held_out = _held_out_documents(corpora, hashes_of)
+    held_out = _held_out_documents(corpora, hashes_of)  # with the hashes [9, 5, 9] in the example
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Several held-out documents may have the same hash: look it up in train once. For example, the
-    # hashes [9, 5, 9] are [5, 9] at the indices [1, 0, 1].
+    # Look up each hash in train once, even if several held-out documents have it.
     unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)
-    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # (n_unique,) for each hash
+    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # of the hashes [5, 9]
+
+    # Give each held-out document the result for its hash.
+    train_documents = train.documents[hash_indices]  # [-1, 7][[1, 0, 1]] is [7, -1, 7]
     pairs = HeldOutPairs(
         corpora=held_out.corpora,
         documents=held_out.documents,
         train_corpora=train.corpora[hash_indices],
-        train_documents=train.documents[hash_indices],
+        train_documents=train_documents,
     )
-    return pairs.where(pairs.train_documents >= 0)  # -1: train has no such document
+    return pairs.where(train_documents >= 0)  # -1: train has no such document
 
 
 class TrainCopies(NamedTuple):
@@ -384,47 +420,58 @@ def count_train_copies(
     hashes_of: HashesOfCorpus,
     max_documents: int = _MAX_SORTED_DOCUMENTS,
 ) -> list[TrainCopies]:
-    """Count the documents of the split train that are copies of an earlier document of it.
+    """Count the duplicates in the training data: documents with the same tokens as an earlier one.
 
-    Of documents with the same tokens, all but the first one are copies, in the order of the corpora
-    and of their documents. A view that repeats a document does not make it a copy.
+    For example, the training data has two copies in corpus 1, and none in corpus 0:
+
+        corpus                  0    0    1    1    1
+        hash of the tokens      A    B    A    C    C
+        is a copy               no   no   yes  no   yes
+
+    A document that training reads several times, since a setting repeats it, is no copy of itself.
 
     Args:
-        corpora: The corpora that the nanoset reads.
+        corpora: The corpora (collections of documents) that training reads.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+            shard by shard: those of its first documents, then of the next ones, and so on.
         max_documents: About how many documents are sorted at a time, which bounds memory.
 
     Returns:
-        The counts of each corpus with copies.
+        For each corpus with copies, their number and how many tokens they have together.
     """
-    n_documents: Counter[int] = Counter()  # by number of the corpus
-    n_tokens: Counter[int] = Counter()
+    document_counts: Counter[int] = Counter()  # number of the corpus → its copies
+    token_counts: Counter[int] = Counter()  # number of the corpus → tokens of these copies
 
+    # Copies come in groups, each with documents of several corpora.
     for copies in _train_copies(corpora, hashes_of, max_documents):
         for number in np.unique(copies.corpora).tolist():
             documents = copies.documents[copies.corpora == number]
-            n_documents[number] += len(documents)
-            n_tokens[number] += corpora[number].count_tokens(documents)
+            document_counts[number] += len(documents)
+            token_counts[number] += corpora[number].count_tokens(documents)
 
     counts = []
-    for number in sorted(n_documents):
+    for number in sorted(document_counts):
         name = corpora[number].name
-        counts.append(TrainCopies(name, n_documents[number], n_tokens[number]))
+        counts.append(TrainCopies(name, document_counts[number], token_counts[number]))
     return counts
 
 
 def _train_copies(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, max_documents: int
 ) -> Iterator[_HashedDocuments]:
-    """Yield the documents of train that have the hash of an earlier one, group by group.
+    """Yield the documents of the split train that have the hash of an earlier one.
 
-    All documents may be too many to sort. So their hashes are divided by a number such as 3, and
-    those with the remainders 0, 1 and 2 are sorted separately: equal hashes have equal remainders.
+    Sorting brings equal hashes together, but there may be too many documents to sort them at once.
+    So they are divided into groups by the remainder of their hash. For three groups:
+
+        hash         7    3    7    5    3
+        hash % 3     1    0    1    2    0         the groups are 3 3, 7 7 and 5
+
+    Documents with equal hashes are always in the same group, so each group is sorted alone.
 
     Args:
-        corpora: The corpora that the nanoset reads.
-        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
+        corpora: The corpora that training reads.
+        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
         max_documents: About how many documents are sorted at a time.
     """
     n_in_train = sum(corpus.count_in_train() for corpus in corpora)
@@ -435,20 +482,23 @@ def _train_copies(
 
 
 def _copies_in(group: _HashedDocuments) -> _HashedDocuments:
-    """Return the documents of a group that have the hash of an earlier document of the group.
+    """Return which documents have the same hash as an earlier document.
 
-    For example, of documents with the hashes 7 3 7 7, the third and the fourth.
+    For example, of documents with the hashes 7 3 7 7, these are the third and the fourth.
 
     Args:
-        group: The documents.
+        group: The documents, in order.
 
     Returns:
         The copies, sorted by hash.
     """
-    # Documents with equal hashes stay in order, so that copies follow the first of them.
-    by_hash = group.select(np.argsort(group.hashes, kind="stable"))
-    is_copy = by_hash.hashes[1:] == by_hash.hashes[:-1]  # for each document but the first
-    return by_hash.select(1 + np.flatnonzero(is_copy))
+    # Sort by hash. The sort is stable, so documents with equal hashes stay in order.
+    by_hash = group.select(np.argsort(group.hashes, kind="stable"))  # hashes 3, 7, 7, 7
+
+    # A document is a copy if the one before it has the same hash.
+    is_copy = np.zeros(len(by_hash.hashes), np.bool_)
+    is_copy[1:] = by_hash.hashes[1:] == by_hash.hashes[:-1]  # False, False, True, True
+    return by_hash.select(np.flatnonzero(is_copy))
 
 
 class _HashedDocuments(NamedTuple):
@@ -465,7 +515,8 @@ class _HashedDocuments(NamedTuple):
         """Return some of the documents.
 
         Args:
-            indices: Their indices, in the order in which they are returned.
+            indices: Which ones, in the order in which they are returned. For example, [2, 0]
+                selects the third document and then the first one.
         """
         return _HashedDocuments(
             corpora=self.corpora[indices],
@@ -475,10 +526,10 @@ class _HashedDocuments(NamedTuple):
 
     @staticmethod
     def concatenate(parts: Iterable[_HashedDocuments]) -> _HashedDocuments:
-        """Return the documents of all parts, in order.
+        """Join several lists of documents into one.
 
         Args:
-            parts: The parts; without any, the result has no documents.
+            parts: The lists. If there are none, the result has no documents.
         """
         empty = np.empty(0, np.int64)
         no_documents = _HashedDocuments(empty, empty, np.empty(0, np.uint64))
@@ -501,9 +552,10 @@ class _HashedShard(NamedTuple):
     """Whether valid or test reads each document, shape (n_documents,)."""
 
     def select(self, mask: NDArray[np.bool_]) -> _HashedDocuments:
-        """Return some of the documents, without those that have no hash.
+        """Return some of the documents, except those with hardly any tokens.
 
-        These have hardly any tokens: that two of them are equal proves nothing.
+        Such documents have the hash 0 (_NO_HASH). It proves nothing that two of them are equal, so
+        they are never compared.
 
         Args:
             mask: True for the documents to return, shape (n_documents,).
@@ -519,12 +571,15 @@ class _HashedShard(NamedTuple):
 def _hashed_shards(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> Iterator[_HashedShard]:
-    """Yield the documents of all corpora, shard by shard.
+    """Yield the documents of all corpora with their hashes, and with the splits that read them.
+
+    A corpus, which is a collection of documents, is stored in shards, each with many documents.
+    They are yielded one by one, so that memory has to hold only one of them.
 
     Args:
         corpora: The corpora.
-        hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
-            shard by shard.
+        hashes_of: Called with an index of `corpora`; yields the number of the first document and
+            the hashes of all documents of each shard, such as (0, [9, 5]) and then (2, [9, 7, 1]).
     """
     for number, corpus in enumerate(corpora):
         for first_document, hashes in hashes_of(number):
@@ -540,14 +595,16 @@ def _hashed_shards(
 def _train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
 ) -> _HashedDocuments:
-    """Return those documents of the split train whose hashes leave a certain remainder.
+    """Return the training documents whose hash leaves a certain remainder, to find copies among
+    them.
 
-    Equal hashes have equal remainders. So with all remainders in turn, documents with equal hashes
-    are always in one group, and a group is small enough to be sorted.
+    There may be too many documents to handle all at once. So the caller asks for those with `hash %
+    n_groups == 0`, then for those with the remainder 1, and so on. Copies have equal hashes, and so
+    equal remainders: they are always returned together.
 
     Args:
-        corpora: The corpora.
-        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
+        corpora: The corpora that training reads.
+        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
         n_groups: The number by which hashes are divided.
         remainder: The remainder that is selected.
     """
@@ -561,11 +618,11 @@ def _train_documents(
 def _held_out_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> _HashedDocuments:
-    """Return the documents that the splits valid or test read, and train does not.
+    """Return the documents that are held out: those that valid or test reads, and train does not.
 
     Args:
-        corpora: The corpora.
-        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
+        corpora: The corpora that the splits read.
+        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
     """
     parts = []
     for shard in _hashed_shards(corpora, hashes_of):
@@ -573,77 +630,78 @@ def _held_out_documents(
     return _HashedDocuments.concatenate(parts)
 
 
-class _TrainDocuments:
-    """The first document of train with each hash of held-out documents."""
+class _TrainDocuments(NamedTuple):
+    """For each hash of held-out documents, the first document of train with this hash."""
 
-    def __init__(self, hashes: NDArray[np.uint64]) -> None:
-        """Start without documents.
-
-        Args:
-            hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
-        """
-        self._hashes = hashes
-        self.corpora = np.full(len(hashes), -1)
-        """int64, shape (n_hashes,): number of the corpus, or -1."""
-        self.documents = np.full(len(hashes), -1)
-        """int64, shape (n_hashes,): -1 if train reads no document with the hash."""
-
-    def add(self, documents: _HashedDocuments) -> None:
-        """Enter documents that train reads, for each held-out hash that has no document yet.
-
-        For example, of documents with the hashes 5, 9 and 5, the first is entered for hash 5,
-        unless an earlier call has entered one.
-
-        Args:
-            documents: The documents, in order.
-        """
-        # Leave out documents whose hash is that of no held-out document.
-        hash_indices = _indices_in_sorted(self._hashes, documents.hashes)  # -1 if missing
-        known = np.flatnonzero(hash_indices >= 0)
-
-        # Several documents may have the same hash: take the first one.
-        unique_indices, first_positions = np.unique(hash_indices[known], return_index=True)
-        first_documents = documents.select(known[first_positions])  # one for each unique index
-
-        # Keep the documents of earlier calls.
-        is_new = self.documents[unique_indices] < 0
-        new_indices = unique_indices[is_new]
-        self.corpora[new_indices] = first_documents.corpora[is_new]
-        self.documents[new_indices] = first_documents.documents[is_new]
+    corpora: NDArray[np.int64]
+    """Number of the document's corpus, or -1; shape (n_hashes,)."""
+    documents: NDArray[np.int64]
+    """Number of the document, or -1 if train reads none with the hash; shape (n_hashes,)."""
 
 
 def _first_train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, held_out_hashes: NDArray[np.uint64]
 ) -> _TrainDocuments:
-    """Find, for each hash of a held-out document, the first document of train that has it.
+    """Find the first training document that has the same text as each held-out document.
 
-    For example, if train has hash 5 in the documents 3 and 8, and hash 9 in none, the result for
-    the hashes 5 and 9 is document 3 and -1.
+    Texts are compared by hashes of their tokens. For example, the held-out documents have the
+    hashes 5 and 9. Training reads documents of the corpora 0 and 1:
+
+        corpus      0    0    1    1
+        document    3    8    2    4
+        hash        5    5    7    6      result: document 3 of corpus 0 for hash 5, and -1 for 9
 
     Args:
-        corpora: The corpora.
-        hashes_of: Yields the hashes of a corpus's documents, see `_hashed_shards`.
-        held_out_hashes: The hashes: distinct, ascending, at least one; shape (n_hashes,).
+        corpora: Collections of texts that training reads.
+        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
+        held_out_hashes: Hashes of held-out documents: distinct, ascending, at least one; shape
+            (n_hashes,).
+
+    Returns:
+        Numbers of the corpus and of the document for each hash, or -1 if no document has it.
     """
-    train = _TrainDocuments(held_out_hashes)
+    train = _TrainDocuments(
+        corpora=np.full(len(held_out_hashes), -1),
+        documents=np.full(len(held_out_hashes), -1),
+    )
     for shard in _hashed_shards(corpora, hashes_of):
-        train.add(shard.select(shard.is_in_train))
+        documents = shard.select(shard.is_in_train)
+
+        # Leave out documents whose hash is that of no held-out document.
+        hash_indices = _indices_in_sorted(held_out_hashes, documents.hashes)  # -1 if missing
+        known = np.flatnonzero(hash_indices >= 0)
+
+        # Several documents of the shard may have the same hash: take the first one.
+        unique_indices, first_positions = np.unique(hash_indices[known], return_index=True)
+        first_documents = documents.select(known[first_positions])  # one for each unique index
+
+        # An earlier shard may have had a document with this hash: keep that one.
+        is_new = train.documents[unique_indices] < 0
+        new_indices = unique_indices[is_new]
+        train.corpora[new_indices] = first_documents.corpora[is_new]
+        train.documents[new_indices] = first_documents.documents[is_new]
     return train
 
 
 def _indices_in_sorted(
     sorted_hashes: NDArray[np.uint64], hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the index of each of some hashes in a sorted array, or -1 if it is not in there.
+    """Look up hashes in a sorted array. Return the index of each, or -1 if it is not in there.
 
-    For example, the hashes 5 and 6 have the indices 1 and -1 in [2, 5, 9].
+    For example, look up the hashes 5, 6 and 12 in [2, 5, 9]:
+
+        hash                              5     6    12
+        would be inserted before index    1     2     3
+        result                            1    -1    -1     (9, at index 2, is not 6)
 
     Args:
         sorted_hashes: Distinct hashes, ascending, at least one.
         hashes: The hashes to look up, shape (n_hashes,).
     """
-    # Where each hash would be inserted: if the array contains it, it is exactly there.
+    # If the array contains a hash, then it is exactly where the hash would be inserted.
     indices = np.searchsorted(sorted_hashes, hashes)
-    indices = np.minimum(indices, len(sorted_hashes) - 1)  # for a hash above all others
+
+    # A hash above all others would be inserted after the end. Compare it with the last one.
+    indices = np.minimum(indices, len(sorted_hashes) - 1)
     is_contained = sorted_hashes[indices] == hashes
     return np.where(is_contained, indices, -1)
