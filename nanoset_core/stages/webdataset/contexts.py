@@ -170,17 +170,23 @@ class ContextTable:
         sources: Sequence[tuple[str, int]],
         cut: _CutStreams,
     ) -> tuple[SourceContexts, ...]:
-        """Count the rows and contexts of each source.
+        """Count the training samples that each source of text gives.
 
-        A source of 10 rows that is read 2.3 times has 23 contexts.
+        A source consists of one or more streams of tokens, such as its files. Each stream is cut
+        into rows of one length. A source that is read 2.3 times and has 10 rows gives 23 samples:
+
+            source    streams (files)    rows of each    read    samples
+            web       2                  4, 6            2.3     23
+            code      1                  5               1       5
 
         Args:
             sources: Name and token count of each source.
-            cut: The rows of all streams of all sources.
+            cut: The rows of all streams: first those of the first source, then those of the next
+                one.
         """
         counts: list[SourceContexts] = []
         for number, (name, n_tokens) in enumerate(sources):
-            streams = self._streams_of(number)
+            streams = self._streams_of(number)  # range(0, 2) for web, range(2, 3) for code
             rows_of_source = cut.part(streams.start, streams.stop)
             counts.append(_counts_of(name, n_tokens, rows_of_source, self.settings))
         return tuple(counts)
@@ -195,36 +201,51 @@ class ContextTable:
         return range(int(self.first_streams[source]), int(self.first_streams[source + 1]))
 
     def locate(self, contexts: NDArray[np.int64]) -> ContextPlaces:
-        """Return where the tokens of contexts, which are rows of one length, are in the sources.
+        """Return where the tokens of some training samples are in the text that they are cut from.
 
-        A context is one occurrence of a row of consecutive tokens. If source 0 has 2 rows of 4
-        tokens, and source 1 has 2 such rows twice, then context 5 is the second row of source 1: it
-        starts at token 4 of this source, and has 4 tokens.
+        A sample (here called a context) is one occurrence of a row, which is a number of
+        consecutive tokens of a source. For example, with rows of 4 tokens:
+
+            source                   web          code
+            its tokens               8            8
+            it is read               once         twice
+            number of the context    0     1      2     3     4     5
+            its tokens               0-3   4-7    0-3   4-7   0-3   4-7
+
+        Tokens are counted within their source. So context 5 is in code (source 1), starts at its
+        token 4, and has 4 tokens.
 
         Args:
             contexts: Numbers of the contexts, shape (n_contexts,).
 
         Returns:
-            The source, the first token and the number of tokens of each context. If rows may
-            continue in the next source (tail `carry`), this is the source of the first token.
+            The source, the first token and the number of tokens of each context. A context that
+            continues in the next source (which the setting `tail: carry` permits) is said to be in
+            the source of its first token.
 
         Raises:
-            SampleIndexError: A number is outside the table.
+            SampleIndexError: There is no context with one of these numbers.
         """
         contexts = np.asarray(contexts, dtype=np.int64)
         self._check_numbers(contexts)
 
-        # Context → source → row → the stream (such as a file) that the row is cut from; all of
-        # these arrays have the shape (n_contexts,).
-        row_tokens = self.settings.row_tokens
-        sources = np.searchsorted(self.first_contexts, contexts, side="right") - 1
-        rows = self._rows_over_all_sources(contexts, sources)
-        streams = np.searchsorted(self.first_rows, rows, side="right") - 1
-        rows_in_stream = rows - self.first_rows[streams]
-        starts = self.starts[streams] + rows_in_stream * row_tokens
+        # The source of a context is the last one whose first context has the same or a lower
+        # number. Comments show context 5. All arrays have the shape (n_contexts,).
+        n_sources_begun = np.searchsorted(self.first_contexts, contexts, side="right")
+        sources = n_sources_begun - 1  # 1
+
+        # A source consists of streams, such as its files. Find the row, and the stream of the row.
+        rows = self._rows_over_all_sources(contexts, sources)  # 3, since web has the rows 0 and 1
+        n_streams_begun = np.searchsorted(self.first_rows, rows, side="right")
+        streams = n_streams_begun - 1  # 1, the only stream of code
+
+        # All rows of a stream before this one have the full length.
+        row_tokens = self.settings.row_tokens  # 4
+        rows_in_stream = rows - self.first_rows[streams]  # 1
+        starts = self.starts[streams] + rows_in_stream * row_tokens  # 4
 
         # The last row of a stream may be shorter than the others.
-        lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)
+        lengths = np.clip(self.stops[streams] - starts, 0, row_tokens)  # 4
         return ContextPlaces(sources=sources, starts=starts, lengths=lengths)
 
     def _check_numbers(self, contexts: NDArray[np.int64]) -> None:
@@ -241,41 +262,60 @@ class ContextTable:
         contexts: NDArray[np.int64],
         sources: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return the row of each context, numbered through the rows of all sources.
+        """Return which row of text each training sample holds.
 
-        If source 0 has 2 rows, then row 1 of source 1 has the number 3.
+        Text is cut into rows of some tokens. A sample (context) is one occurrence of a row. Rows
+        are numbered through all sources of text, and so are contexts. If web has 2 rows and is read
+        once, and code has 2 rows and is read twice:
 
-        Args:
-            contexts: Numbers of the contexts over all sources, shape (n_contexts,).
-            sources: Source of each context, shape (n_contexts,).
-        """
-        numbers_in_source = contexts - self.first_contexts[sources]
-        rows = self._rows_of(sources, numbers_in_source)  # counted within each source
-
-        # The first row of a source is the first row of its first stream.
-        rows += self.first_rows[self.first_streams[sources]]
-        return rows
-
-    def _rows_of(self, sources: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of each context, counted within its source.
-
-        A context is one occurrence of a row. A source of 10 rows at frequency 2.3 has 23 contexts:
-        0 to 9 are its rows in order, and so are 10 to 19; 20, 21 and 22 are the 3 rows that were
-        chosen to occur once more.
+            source     web      code
+            context    0   1    2   3   4   5
+            row        0   1    2   3   2   3
 
         Args:
-            sources: Source of each context, shape (n_contexts,).
-            numbers: Number of each context within its source, shape (n_contexts,).
+            contexts: Numbers of the contexts, shape (n_contexts,).
+            sources: Number of the source of each context, shape (n_contexts,).
 
         Returns:
             Shape (n_contexts,).
         """
-        # The contexts 0 to 19 of the example are two passes over all rows. Treat all contexts like
-        # these first.
-        rows = numbers % self.rows_per_pass[sources]  # (n_contexts,)
+        # Count contexts and rows from the start of their source first.
+        numbers_in_source = contexts - self.first_contexts[sources]  # [0, 1, 0, 1, 2, 3]
+        rows_in_source = self._rows_in_source(sources, numbers_in_source)  # [0, 1, 0, 1, 0, 1]
 
-        # Then correct those after the passes, 20 to 22. Their rows were chosen source by source.
-        choice_numbers = numbers - self.contexts_in_passes[sources]  # 0, 1 and 2
+        # The first row of a source is the first row of its first stream (such as a file).
+        first_streams = self.first_streams[sources]
+        first_rows_of_sources = self.first_rows[first_streams]  # [0, 0, 2, 2, 2, 2]
+        return first_rows_of_sources + rows_in_source
+
+    def _rows_in_source(
+        self,
+        sources: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return which row of its source each training sample holds.
+
+        A source of text is cut into rows. If it is to be read 2.3 times and has 10 rows, it gives
+        23 samples (contexts). 3 rows are chosen at random to occur a third time, such as 1, 4 and
+        9:
+
+            contexts of the source    0 ... 9    10 ... 19    20  21  22
+            their rows                0 ... 9     0 ...  9     1   4   9
+                                      first pass  second pass  chosen rows
+
+        Args:
+            sources: Number of the source of each context, shape (n_contexts,).
+            numbers: Number of each context, counted within its source, shape (n_contexts,).
+
+        Returns:
+            Rows, counted within their source, shape (n_contexts,).
+        """
+        # In each pass, the rows occur in order: context 14 is row 4.
+        rows = numbers % self.rows_per_pass[sources]
+
+        # This is wrong for contexts after the passes, 20 to 22. They are number 0, 1 and 2 of the
+        # chosen rows. Each source has made its own choice, so look them up source by source.
+        choice_numbers = numbers - self.contexts_in_passes[sources]  # negative within the passes
         after_passes = np.flatnonzero(choice_numbers >= 0)  # indices of these contexts
         for source in np.unique(sources[after_passes]):
             is_of_source = sources[after_passes] == source
@@ -284,10 +324,18 @@ class ContextTable:
         return rows
 
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the numbers of all contexts that contain at least one of the tokens [start, stop).
+        """Return the training samples that contain at least one of the tokens [start, stop).
 
-        A context is one occurrence of a row, which is a number of consecutive tokens of a source.
-        With rows of 4 tokens, token 5 is in row 1, and in all contexts that repeat it.
+        For example, a document has to be erased, and its owner asks which samples were made of it.
+
+        A source of text is cut into rows of consecutive tokens, and a sample (context) is one
+        occurrence of a row. Suppose that source 0 has 12 tokens, and is read twice in rows of 4:
+
+            row                      0      1      2
+            its tokens               0-3    4-7    8-11
+            contexts with this row   0, 3   1, 4   2, 5
+
+        Then the tokens [5, 7) of source 0 are in the contexts 1 and 4.
 
         Args:
             source: Number of the source of the tokens.
@@ -295,10 +343,11 @@ class ContextTable:
             stop: Token after the last one, counted within the source.
 
         Returns:
-            Shape (n_contexts,), in no particular order.
+            Numbers of the contexts, in no particular order, shape (n_contexts,).
         """
         contexts = [self._contexts_beginning_in(source, start, stop)]
-        # With this setting, rows of earlier sources may continue in this one.
+        # With this setting, the last row of a source is filled up with tokens of the next source.
+        # So rows that begin in earlier sources may contain the tokens too.
         if self.settings.tail == "carry":
             contexts.extend(self._carried_contexts(source, start, stop))
         return np.concatenate(contexts)
@@ -309,21 +358,33 @@ class ContextTable:
         start: int,
         stop: int,
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield, for each earlier source, its contexts that extend to the tokens [start, stop).
+        """Find samples that contain tokens of a source of text, but begin in an earlier source.
 
-        All earlier sources are searched, since a context may extend over several short sources.
+        The sources are cut into samples (contexts) as if they were one long text. With samples of 6
+        tokens, the first one contains all of web, all of news, and token 0 of code:
+
+            source             web    news   code
+            its tokens         0-2    0-1    0-6
+            tokens of sample 0 0-2    0-1    0
+
+        So all earlier sources are searched, and not only the last one.
 
         Args:
-            source: Number of the source of the tokens.
-            start: First token, counted within the source.
-            stop: Token after the last one, counted within the source.
+            source: Number of the source of the tokens: 2 for code.
+            start: First token, counted within this source.
+            stop: Token after the last one, counted within this source.
+
+        Yields:
+            For each earlier source, the contexts that begin in it and contain one of the tokens.
         """
-        # Count the tokens from the start of the earlier source. If the source before this one has
-        # 100 tokens, then token 5 of this source is its token 105.
-        tokens_before = 0  # from the start of the earlier source to the start of this one
+        # Count the tokens from the start of the earlier source: token 0 of code is also token 2 as
+        # counted from the start of news, and token 5 as counted from the start of web.
+        tokens_between = 0  # from the start of the earlier source to the start of this one
         for earlier in reversed(range(source)):
-            tokens_before += self.sources[earlier].tokens
-            yield self._contexts_beginning_in(earlier, tokens_before + start, tokens_before + stop)
+            tokens_between += self.sources[earlier].tokens
+            yield self._contexts_beginning_in(
+                earlier, tokens_between + start, tokens_between + stop
+            )
 
     def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the contexts that begin in a source and contain one of the tokens [start, stop).
@@ -333,29 +394,38 @@ class ContextTable:
         return self._contexts_of(source, self._rows_containing(source, start, stop))
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the contexts in which some rows of a source occur.
+        """Return all training samples that hold one of some rows of a source of text.
 
-        A source of 10 rows at frequency 2.3 has 23 contexts: two passes over all rows, and 3 chosen
-        rows once more. Row 4 is then in the contexts 4 and 14, and in one of 20 to 22 if it was
-        chosen.
+        A sample (context) is one occurrence of a row. A source of 10 rows that is read 2.3 times
+        gives 23 contexts; the rows 1, 4 and 9 may be those that occur a third time:
+
+            contexts of the source    0 ... 9    10 ... 19    20  21  22
+            their rows                0 ... 9     0 ...  9     1   4   9
+
+        Row 4 is then in the contexts 4, 14 and 21, and row 5 in 5 and 15.
 
         Args:
             source: Number of the source.
             rows: Numbers of the rows within the source, shape (n_rows,).
 
         Returns:
-            Numbers of the contexts over all sources, shape (n_contexts,).
+            Numbers of the contexts, counted over all sources, shape (n_contexts,).
         """
-        in_passes = self._contexts_in_passes(source, rows)
-        after_passes = self._contexts_after_passes(source, rows)
+        in_passes = self._contexts_in_passes(source, rows)  # [4, 14] for row 4
+        after_passes = self._contexts_after_passes(source, rows)  # [21]
         first_context = int(self.first_contexts[source])
         return first_context + np.concatenate([in_passes, after_passes])
 
     def _contexts_in_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the contexts of rows in the whole passes over their source: one in each pass.
+        """Return the training samples of some rows, one for each time that all rows are read.
 
-        If a source of 10 rows is read 2.3 times, there are two passes over all rows. Row 4 is in
-        the contexts 4 and 14.
+        A source of text that has 10 rows and is read 2.3 times gives 23 samples (contexts):
+
+            contexts    0 ... 9      10 ... 19      20, 21, 22
+            rows        all          all            3 chosen ones
+                        first pass   second pass    (these are not returned here)
+
+        Row 4 is in the contexts 4 and 14, and row 5 in 5 and 15.
 
         Args:
             source: Number of the source.
@@ -364,16 +434,24 @@ class ContextTable:
         Returns:
             Numbers of the contexts within the source, shape (n_passes * n_rows,).
         """
-        # (n_passes,) the first context of each pass
-        pass_starts = np.arange(0, self.contexts_in_passes[source], self.rows_per_pass[source])
-        return (pass_starts[:, None] + rows).ravel()
+        # The first context of each pass, as a column: [[0], [10]]
+        stop = self.contexts_in_passes[source]  # 20
+        pass_starts = np.arange(0, stop, self.rows_per_pass[source])[:, None]  # (n_passes, 1)
+
+        # Each pass has all rows in order: [[0], [10]] + [4, 5] is [[4, 5], [14, 15]].
+        contexts = pass_starts + rows  # (n_passes, n_rows)
+        return contexts.ravel()
 
     def _contexts_after_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the contexts of those rows that were chosen to occur once more than the others.
+        """Return the training samples of those rows that occur once more than the other rows.
 
-        If a source of 10 rows is read 2.3 times, the contexts 0 to 19 are two passes over all rows.
-        The contexts 20, 21 and 22 are three chosen rows, such as 1, 4 and 9. Row 4 gives 21 then,
-        and row 5 nothing.
+        A source of text that has 10 rows and is read 2.3 times gives 23 samples (contexts). The
+        first 20 are two passes over all rows. For the last three, 3 rows are chosen at random:
+
+            contexts of the source    20  21  22
+            chosen rows                1   4   9
+
+        Then row 4 gives context 21, and row 5 gives none, since it was not chosen.
 
         Args:
             source: Number of the source.
@@ -382,137 +460,184 @@ class ContextTable:
         Returns:
             Numbers of the contexts within the source, shape (n_chosen,).
         """
-        choice = self.choices[source]
-        chosen_rows = rows[choice.is_chosen(rows)]
-        numbers = choice.numbers_of(chosen_rows)  # counted among the chosen rows of the source
-        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + numbers
+        choice = self.choices[source]  # which rows were chosen
+        chosen_rows = rows[choice.is_chosen(rows)]  # [4] of [4, 5]
+        numbers = choice.numbers_of(chosen_rows)  # [1]: 4 is number 1 of 1, 4 and 9
+        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + numbers  # [20 + 1]
         return contexts
 
     def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the rows of a source that hold one of the tokens [start, stop).
+        """Return the rows of a source of text that contain one of the tokens [start, stop).
 
-        With rows of 4 tokens, the tokens [5, 9) are in the rows 1 and 2.
+        A source consists of streams, such as its files, and each stream is cut into rows. With two
+        files of 8 tokens, and rows of 4 tokens, the tokens [5, 9) are in the rows 1 and 2:
+
+            file                       first         second
+            row                        0     1       2      3
+            its tokens                 0-3   4-7     8-11   12-15
+            tokens of these in it            5-7     8
 
         Args:
             source: Number of the source.
             start: First token, counted within the source.
-            stop: Token after the last one. Tokens beyond the end of the source are those of the
-                next sources: with the tail `carry`, the source's last row may contain them.
+            stop: Token after the last one. It may be beyond the end of the source, and then means
+                tokens of the next source: the last row of a source may continue there.
 
         Returns:
             Numbers of the rows within the source, shape (n_rows,).
         """
         if start >= stop:
             return _NO_CONTEXTS
-        first_row = self.first_rows[self.first_streams[source]]  # first row of the source
+        first_row_of_source = self.first_rows[self.first_streams[source]]
         rows_by_stream = [_NO_CONTEXTS]
         for stream in self._streams_containing(source, start, stop):
-            rows = self._rows_in_stream(stream, start, stop)
-            rows_by_stream.append(rows - first_row)
+            # Row 0 of the second file is row 2 of the source, since the first file has 2 rows.
+            rows_in_earlier_streams = self.first_rows[stream] - first_row_of_source
+            rows_in_stream = self._rows_in_stream(stream, start, stop)
+            rows_by_stream.append(rows_in_earlier_streams + rows_in_stream)
         return np.concatenate(rows_by_stream)
 
     def _streams_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the streams of a source whose rows hold one of the tokens [start, stop).
+        """Return the streams of a source, such as its files, with one of the tokens [start, stop).
 
-        The tokens are counted within the source.
-        """
-        streams = self._streams_of(source)
-        starts_before_stop = self.starts[streams.start : streams.stop] < stop
-        stops_after_start = self.stops[streams.start : streams.stop] > start
-        return streams.start + np.flatnonzero(starts_before_stop & stops_after_start)
-
-    def _rows_in_stream(self, stream: np.int64, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the rows of a stream that hold one of the tokens [start, stop) of its source.
-
-        With rows of 4 tokens, the tokens [5, 9) of the stream are in its rows 1 and 2.
+        With two files of 8 tokens, the tokens [5, 9) are in both, and [5, 7) only in the first one.
+        Tokens that are in no row, since they do not fill one, do not count.
 
         Args:
-            stream: Number of the stream, which has some of these tokens.
+            source: Number of the source.
             start: First token, counted within the source.
-            stop: Token after the last one.
+            stop: Token after the last one, counted within the source.
 
         Returns:
-            Numbers of the rows over all sources, shape (n_rows,).
+            Numbers of the streams, counted over all sources, shape (n_streams,).
         """
-        # Count the tokens that the stream has of these from the start of the stream.
-        stream_start = self.starts[stream]
-        first_token = max(start, stream_start) - stream_start
-        stop_token = min(stop, self.stops[stream]) - stream_start
+        streams = self._streams_of(source)
+        begins_before_stop = self.starts[streams.start : streams.stop] < stop
+        ends_after_start = self.stops[streams.start : streams.stop] > start
+        return streams.start + np.flatnonzero(begins_before_stop & ends_after_start)
 
-        # The stop is rounded up, since the last token may be anywhere in its row.
+    def _rows_in_stream(self, stream: np.int64, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows of a stream contain at least one of the tokens [start, stop).
+
+        A source of text consists of streams, such as its files, and a stream is cut into rows.
+        Suppose that a file has the tokens 8 to 19 of the source, in rows of 4. Then [5, 13) are in
+        its rows 0 and 1:
+
+            row of the stream          0       1        2
+            its tokens                 8-11    12-15    16-19
+
+        Args:
+            stream: Number of the stream, which has at least one of the tokens.
+            start: First token, counted within the source.
+            stop: Token after the last one, counted within the source.
+
+        Returns:
+            Numbers of the rows, counted from the start of the stream, shape (n_rows,).
+        """
+        # Leave out the tokens of other streams, and count from the start of this one.
+        stream_start = self.starts[stream]  # 8
+        first_token = max(start, stream_start) - stream_start  # 0
+        stop_token = min(stop, self.stops[stream]) - stream_start  # 5
+        last_token = stop_token - 1  # 4
+
         row_tokens = self.settings.row_tokens
-        first_row = first_token // row_tokens
-        stop_row = -(-stop_token // row_tokens)
-        rows_in_stream = np.arange(first_row, stop_row, dtype=np.int64)
-        return rows_in_stream + int(self.first_rows[stream])
+        first_row = first_token // row_tokens  # 0
+        last_row = last_token // row_tokens  # 1
+        return np.arange(first_row, last_row + 1, dtype=np.int64)
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
-        """Return how many tokens of some contexts, which are rows of one length, are padding.
+        """Return how many tokens of some training samples are padding.
+
+        All samples (contexts) have the same length. If a text ends before its last sample is full,
+        this sample is filled up with pad tokens. For example, with 4 tokens each:
+
+            context       0    1    2
+            text tokens   4    4    3
+            pad tokens    0    0    1     (1 in all)
 
         Args:
             contexts: Numbers of the contexts, int64, shape (n_contexts,).
 
-        Returns:
-            The number in all of them together.
-
         Raises:
-            SampleIndexError: A number is outside the table.
+            SampleIndexError: There is no context with one of these numbers.
         """
-        lengths = self.locate(contexts).lengths
-        return int(lengths.size * self.settings.row_tokens - lengths.sum())
+        text_tokens = self.locate(contexts).lengths  # (n_contexts,)
+        all_tokens = text_tokens.size * self.settings.row_tokens
+        return int(all_tokens - text_tokens.sum())
 
 
 def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSettings) -> _CutStreams:
-    """Cut the streams of all sources into rows.
+    """Cut the text of all sources into rows, which are training samples of one length in tokens.
+
+    The setting `tail` says what happens to the tokens that remain after the last full row of a
+    stream, such as a file. With `carry`, the row continues in the next source. Otherwise, each
+    stream is cut for itself, and the tokens are left out (`drop`) or padded (`pad`).
 
     Args:
-        lengths_by_source: Tokens of each stream of each source.
-        settings: Settings of the plan, such as the length of contexts.
+        lengths_by_source: Tokens of each stream of each source, such as [[10, 8], [5]].
+        settings: Settings with the length of rows, and the tail.
     """
     if settings.tail == "carry":
-        source_tokens = [sum(lengths) for lengths in lengths_by_source]
+        source_tokens = [sum(lengths) for lengths in lengths_by_source]  # [18, 5]
         return _cut_carrying(source_tokens, settings.row_tokens)
     return _cut_separately(lengths_by_source, settings.row_tokens, settings.tail)
 
 
 def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
-    """Cut all sources as one stream; a row belongs to the source of its first token.
+    """Cut several texts into rows of one length, as if they were one long text.
 
-    With rows of 4 tokens, sources of 6 and 7 tokens give the rows [0, 4), [4, 8) and [8, 12). The
-    first source has two of them. The second one has one, which begins at its token 2. The last
-    token is in no row. Comments show the values of this example.
+    A row counts for the text, here called source, in which it begins. For example, sources of 6
+    and 7 tokens are cut into rows of 4:
+
+        tokens of both    0 1 2 3   4 5 6 7   8 9 10 11   12
+        source            0 0 0 0   0 0 1 1   1 1 1  1    1
+        row               0         1         2           (in no row, since it does not fill one)
+
+    The rows 0 and 1 begin in source 0, and row 2 in source 1.
 
     Args:
-        source_tokens: Tokens of each source.
-        row_tokens: Tokens of a row.
+        source_tokens: Tokens of each source: [6, 7] in the example, and so on in the comments.
+        row_tokens: Tokens of a row: 4.
     """
-    bounds = _running_sum(source_tokens)  # (n_sources + 1,) start of each source: [0, 6, 13]
-    first_rows = _first_rows_from(bounds, row_tokens)  # (n_sources + 1,) [0, 2, 3]
+    # Where the sources begin, and the last one ends, shape (n_sources + 1,).
+    source_bounds = _running_sum(source_tokens)  # [0, 6, 13]
+
+    # The first row that begins in each source, and at the end the number of all rows.
+    first_rows = _first_rows_from(source_bounds, row_tokens)  # (n_sources + 1,) [0, 2, 3]
     row_counts = np.diff(first_rows)  # (n_sources,) [2, 1]
-    row_bounds = first_rows * row_tokens  # (n_sources + 1,) first tokens of these rows: [0, 8, 12]
+
+    # At which tokens these rows begin, and the last row ends.
+    row_bounds = first_rows * row_tokens  # (n_sources + 1,) [0, 8, 12]
+    end_of_rows = row_bounds[-1]  # 12
     return _CutStreams(
         row_counts=row_counts,
-        starts=row_bounds[:-1] - bounds[:-1],  # [0, 2]
+        starts=row_bounds[:-1] - source_bounds[:-1],  # [0, 8] - [0, 6] = [0, 2]
         tokens_in_rows=row_counts * row_tokens,  # [8, 4]
-        tokens_used=np.diff(np.minimum(bounds, row_bounds[-1])),  # [6, 6]
+        tokens_used=np.diff(np.minimum(source_bounds, end_of_rows)),  # [6, 12 - 6] = [6, 6]
     )
 
 
-def _first_rows_from(bounds: NDArray[np.int64], row_tokens: int) -> NDArray[np.int64]:
-    """Return the number of the first row of a stream that begins at or after each position.
+def _first_rows_from(positions: NDArray[np.int64], row_tokens: int) -> NDArray[np.int64]:
+    """Return the first row that begins at or after each of some positions in a text.
 
-    In a stream of 13 tokens, rows of 4 tokens begin at 0, 4 and 8. So these are the rows 0, 2 and 3
-    for the positions 0, 6 and 13, where 3 stands for the end of the rows.
+    The text is cut into full rows. For example, 13 tokens give three rows of 4 tokens, which begin
+    at 0, 4 and 8; the last token is in no row:
+
+        position                                0    6    8    13
+        row that begins there or later          0    2    2    3     (3: there is no such row)
 
     Args:
-        bounds: Ascending positions, the last of which is the end of the stream, shape (n,).
+        positions: Ascending positions, the last of which is the end of the text, shape (n,).
         row_tokens: Tokens of a row.
 
     Returns:
-        Shape (n,).
+        Numbers of rows, or the number of all rows if none begins there or later, shape (n,).
     """
-    n_rows = bounds[-1] // row_tokens
-    rounded_up = -(-bounds // row_tokens)
+    # Row k begins at k * row_tokens. So divide by row_tokens and round up; position 6 gives 2.
+    rounded_up = -(-positions // row_tokens)  # [0, 2, 2, 4]
+
+    # 13 tokens would give 4, as if the last token began a row. But there are only 3 full rows.
+    n_rows = positions[-1] // row_tokens  # 3
     first_rows: NDArray[np.int64] = np.minimum(rounded_up, n_rows)
     return first_rows
 
@@ -522,26 +647,31 @@ def _cut_separately(
     row_tokens: int,
     tail: PlanTail,
 ) -> _CutStreams:
-    """Cut each stream of each source separately, so that no row has tokens of two streams.
+    """Cut each text for itself into rows of one length, so that no row has tokens of two texts.
 
-    With rows of 4 tokens, streams of 10 and 8 tokens give 2 rows each; if the rest is padded, the
-    first stream gives 3.
+    The texts are called streams; a source has one or more, such as its files. What happens to the
+    tokens after the last full row depends on `tail`. For rows of 4 tokens:
+
+        tail          a stream of 10 tokens                a stream of 8 tokens
+        drop          2 rows; 2 tokens are left out        2 rows
+        pad           3 rows; the last one has 2 pads      2 rows
+        pad_always    3 rows; the last one has 2 pads      3 rows; the last one has 4 pads
 
     Args:
-        lengths_by_source: Tokens of each stream of each source.
+        lengths_by_source: Tokens of each stream of each source, such as [[10, 8]].
         row_tokens: Tokens of a row.
-        tail: What happens to the tokens after the last full row of a stream. `drop` leaves them
-            out, and `pad` fills their row up with padding. So does `pad_always`, which adds a row
-            of nothing but padding to a stream that has no such tokens.
+        tail: One of the three.
     """
-    stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)
-    row_counts = stream_tokens // row_tokens  # full rows, (n_streams,)
+    # Put the streams of all sources into one array, shape (n_streams,).
+    stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)  # [10, 8]
+    full_rows = stream_tokens // row_tokens  # [2, 2]
     if tail == "drop":
-        tokens_used = row_counts * row_tokens
+        row_counts = full_rows
+        tokens_used = full_rows * row_tokens  # [8, 8]
     else:
-        tokens_used = stream_tokens
-        has_padded_row = _has_padded_row(stream_tokens, row_tokens, tail)
-        row_counts = row_counts + has_padded_row  # one more for each True
+        has_padded_row = _has_padded_row(stream_tokens, row_tokens, tail)  # pad: [True, False]
+        row_counts = full_rows + has_padded_row  # pad: [3, 2]
+        tokens_used = stream_tokens  # [10, 8]
 
     # No row continues in another stream, so all tokens in the rows of a stream are its own.
     return _CutStreams(
@@ -557,28 +687,46 @@ def _has_padded_row(
     row_tokens: int,
     tail: PlanTail,
 ) -> NDArray[np.bool_]:
-    """Return, for each stream, whether it has a padded row after its full ones.
+    """Return, for each text, whether padding is added to it when it is cut into rows.
+
+    Rows have one length. With the setting `pad`, the last row is filled up if the text ends before
+    the row is full. With `pad_always`, every text ends in padding: if its last row is full, a row
+    of nothing but padding follows. For rows of 4 tokens:
+
+        tokens of the text        10       8
+        padded row, pad           yes      no
+        padded row, pad_always    yes      yes
 
     Args:
-        stream_tokens: Tokens of each stream, shape (n_streams,).
+        stream_tokens: Tokens of each text (stream), shape (n_streams,).
         row_tokens: Tokens of a row.
-        tail: With `pad_always`, every stream has one. With `pad`, only a stream with tokens that
-            remain after its full rows.
+        tail: `pad` or `pad_always`.
+
+    Returns:
+        Shape (n_streams,).
     """
     if tail == "pad_always":
         return np.ones(len(stream_tokens), dtype=np.bool_)
-    return stream_tokens % row_tokens > 0
+    tokens_after_full_rows = stream_tokens % row_tokens  # [2, 0]
+    return tokens_after_full_rows > 0
 
 
 def _starts_in_sources(lengths_by_source: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Return the first token of each stream, counted within its source, shape (n_streams,).
+    """Return where each stream (such as a file) begins in its source, counted in tokens.
+
+    For example, [[10, 8, 5], [7]] are a source of three files, and one of a single file. The result
+    is [0, 10, 18, 0].
 
     Args:
         lengths_by_source: Tokens of each stream of each source.
+
+    Returns:
+        Shape (n_streams,), for the streams of all sources.
     """
     starts: list[int] = []
     for stream_lengths in lengths_by_source:
-        starts.extend(_running_sum(stream_lengths)[:-1].tolist())
+        starts_and_end = _running_sum(stream_lengths)  # [0, 10, 18, 23]
+        starts.extend(starts_and_end[:-1].tolist())
     return np.array(starts, dtype=np.int64)
 
 
@@ -588,25 +736,27 @@ def _counts_of(
     streams: _CutStreams,
     settings: PlanSettings,
 ) -> SourceContexts:
-    """Count the rows, contexts and tokens of one source.
+    """Count the training samples and tokens that one source of text gives.
 
-    The tokens of a source are divided into streams, and each stream is cut into rows. A context is
-    one occurrence of a row. With a frequency of 2.5, every row occurs twice, and half of the rows,
-    which are chosen at random, once more.
+    The text is cut into rows of one length. A sample (context) is one occurrence of a row. The
+    user sets how often the source is read. For example, a source of 10 rows that is read 2.3 times:
+
+        repeats      2      every row occurs twice
+        n_chosen     3      these rows, which are chosen at random, occur once more
+        contexts     23     = 2 * 10 + 3
 
     Args:
         name: Name of the source.
         tokens: Its tokens.
-        streams: The rows of its streams.
-        settings: Settings of the plan, such as the length of contexts.
+        streams: The rows of its streams, such as its files.
+        settings: Settings with the frequency (2.3) of each source, the length of rows and the seed.
     """
-    # Every row occurs `repeats` times, and `n_chosen` of them once more.
     frequency = (settings.frequencies or {}).get(name, 1.0)
     rows = int(streams.row_counts.sum())
     occurrences = sampled_contexts(rows, frequency)
     contexts = occurrences.repeats * rows + occurrences.n_chosen
 
-    # Rows at the end of a stream may be padded.
+    # The last row of each stream may be padded. If it is a chosen row, so often is its padding.
     choice = Choice(rows, occurrences.n_chosen, choice_seed(settings.seed, name))
     pad_tokens = _pad_tokens_of(streams, settings.row_tokens, occurrences.repeats, choice)
     return SourceContexts(
@@ -634,10 +784,18 @@ def _choice_of(counts: SourceContexts, seed: int) -> Choice:
 
 
 def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: Choice) -> int:
-    """Return the number of pad tokens in all occurrences of the rows of a source.
+    """Return how many pad tokens there are in all training samples of a source of text.
 
-    Padding fills up the last row of a stream. With rows of 4 tokens, a stream of 10 tokens has 2
-    pad tokens; if its last row occurs 3 times, these are 6.
+    The source consists of streams, such as its files. Each stream is cut into rows, and its last
+    row is filled up with padding. A sample is one occurrence of a row. For rows of 4 tokens that
+    occur twice, of which row 2 was chosen to occur once more:
+
+        stream                            0          1
+        its tokens                        10         8
+        its rows                          0, 1, 2    3, 4
+        pad tokens in the last row        2          0
+        occurrences of the last row       3          2
+        pad tokens in all                 6          0     (6 together)
 
     Args:
         streams: The rows of the streams of the source.
@@ -645,31 +803,35 @@ def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: 
         repeats: How often every row occurs.
         choice: Which rows were chosen to occur once more.
     """
-    pad_tokens = streams.row_counts * row_tokens - streams.tokens_in_rows  # (n_streams,)
-    padded_streams = np.flatnonzero(pad_tokens)
+    pad_tokens = streams.row_counts * row_tokens - streams.tokens_in_rows  # (n_streams,) [2, 0]
+    padded_streams = np.flatnonzero(pad_tokens)  # [0]
 
-    # All padding of a stream is in its last row, which may be a chosen one. Rows are numbered
-    # through all streams, so it is the row before the sum of the row counts up to its stream.
-    last_rows = np.cumsum(streams.row_counts)[padded_streams] - 1
-    occurrences = repeats + choice.is_chosen(last_rows)  # (n_padded_streams,)
-    return int((pad_tokens[padded_streams] * occurrences).sum())
+    # Rows are numbered through all streams. So if there are 3 rows up to the end of a stream, its
+    # last row is row 2.
+    rows_until_end = np.cumsum(streams.row_counts)[padded_streams]  # (n_padded_streams,) [3]
+    last_rows = rows_until_end - 1  # [2]
+    occurrences = repeats + choice.is_chosen(last_rows)  # [2 + True] = [3]
+    return int((pad_tokens[padded_streams] * occurrences).sum())  # 2 * 3
 
 
 def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
-    """Return how many tokens of a source are in rows that begin in earlier sources.
+    """Return how many tokens of a source are in training samples that begin in an earlier source.
 
-    If a row begins 3 tokens before the end of web, and has 8 tokens, 5 of code are in it.
-
-    These are the tokens before its first row, except those that are in no row.
+    This occurs with the setting `tail: carry`, which cuts all sources as if they were one text. If
+    web has 3 tokens left after its last full sample of 8 tokens, then the next sample has these 3
+    and the first 5 tokens of code. For code, the result is 5.
 
     Args:
-        streams: The rows of the streams of the source.
-        tail: Only with `carry`, a row may begin in one source and end in the next.
+        streams: How the source is cut into samples. With `carry`, it is a single stream.
+        tail: The setting.
     """
     if tail != "carry":
         return 0
+    # All tokens before the source's own first sample are in earlier samples. But if the sources
+    # end before that, some or all of these tokens are in no sample, since they do not fill it.
+    tokens_before_first_sample = int(streams.starts[0])
     tokens_used = int(streams.tokens_used.sum())
-    return max(0, min(int(streams.starts[0]), tokens_used))
+    return max(0, min(tokens_before_first_sample, tokens_used))
 
 
 def _configured_streams(name: str, settings: PlanSettings) -> tuple[int, ...] | None:
@@ -689,16 +851,18 @@ def _stream_lengths(
     sources: Sequence[tuple[str, int]],
     settings: PlanSettings,
 ) -> list[tuple[int, ...]]:
-    """Return how many tokens each stream of each source has.
+    """Return how many tokens each stream of each source of text has.
 
-    A source consists of one or more streams, such as its files.
+    A stream is a text that is cut into training samples for itself, such as a file. A source has a
+    single stream, with all its tokens, unless the settings divide it:
+
+        source           tokens    streams in the settings    result
+        web              10        6, 4                       (6, 4)
+        code             8                                    (8,)
 
     Args:
         sources: Name and number of tokens of each source.
-        settings: Settings of the plan, with the streams of sources that have several.
-
-    Returns:
-        For each source, the number of tokens of each stream.
+        settings: Settings with the streams of some of the sources.
 
     Raises:
         ConfigError: Two sources have one name, or the streams of a source have more or fewer tokens
