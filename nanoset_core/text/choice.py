@@ -68,16 +68,16 @@ class FileChoice:
 
 
 def is_matched(path: str, patterns: Iterable[str]) -> bool:
-    """Return whether a path, or a folder that contains it, matches one of some patterns.
+    """Return whether one of some patterns matches a file, or a folder that contains it.
 
-    A pattern without a slash is compared with the names of the file and of all its folders; any
-    other pattern with the path from its start.
+        pattern       matches
+        dev_*         dev_1/a.jsonl and web/dev_2.jsonl: the name of a folder, or of the file
+        web/*/a*      web/2024/a.jsonl, but not other/web/2024/a.jsonl: the path from its start
+        web/**/a*     web/a.jsonl and web/2024/12/a.jsonl: `**` is any number of folders
 
     Args:
         path: The file, relative to the folder of the corpus, with forward slashes.
-        patterns: Patterns such as `dev_*`, which matches `dev_1/a.jsonl` and `web/dev_2.jsonl`, or
-            `web/*/a.jsonl`, in which `**` stands for any number of folders. A slash at the end is
-            ignored.
+        patterns: The patterns. A slash at their end is ignored.
     """
     parts = path.split("/")
     return any(_matches_below(parts, pattern.rstrip("/")) for pattern in patterns)
@@ -95,12 +95,14 @@ def _matches_below(parts: Sequence[str], pattern: str) -> bool:
 def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Return whether a path matches a pattern, in which `**` stands for any number of folders.
 
-    Args:
-        parts: Names of the folders and of the file: `["web", "2024", "a.jsonl"]`.
-        pattern: Parts of the pattern, each for one name: `["web", "**", "*.jsonl"]`.
+        path               pattern              result
+        web/2024/a.jsonl   web/*/*.jsonl        True
+        web/a.jsonl        web/**/*.jsonl       True: `**` stands for no folder
+        web/a.jsonl        web/*/*.jsonl        False: `*` stands for exactly one
 
-    Returns:
-        Whether the whole pattern matches the whole path.
+    Args:
+        parts: The names in the path: `["web", "2024", "a.jsonl"]`.
+        pattern: The parts of the pattern: `["web", "**", "*.jsonl"]`.
     """
     positions = first_positions(pattern)
     for name in parts:
@@ -111,32 +113,40 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def first_positions(pattern: Sequence[str]) -> frozenset[int]:
     """Return which parts of a pattern the first name of a path is compared with.
 
+    In the pattern a/**/b, that is part 0. In the pattern **/b, it may be part 0 or part 1, since
+    `**` may stand for no folder.
+
     Args:
-        pattern: Parts of the pattern, such as `["**", "a"]`.
+        pattern: The parts of the pattern, such as `["**", "b"]`.
 
     Returns:
-        Numbers of the parts, to be passed to `next_positions`: 0, and more if the pattern begins
-        with `**`, which may stand for no folder: here 0 and 1.
+        Numbers of the parts, for the argument `positions` of `next_positions`.
     """
     return _with_skipped_folders({0}, pattern)
 
 
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
-    """Compare the next name of a path with a pattern, and return where the pattern continues.
+    """Compare the next name of a path with a pattern, and return where the pattern may continue.
 
-    A `**` stands for any number of folders. So after `a`, the pattern a/**/b may continue with part
-    1, which is `**`, or with part 2, since `**` may stand for no folder. All these positions are
-    followed together: trying each alone could take exponentially long.
+    For example, the path a/x/b is compared with the pattern a/**/b, whose parts are numbered 0, 1,
+    2:
+
+        name    compared with parts    may continue with part
+        a       0                      1 (`**`) or 2 (b), since `**` may stand for no folder
+        x       1, 2                   1 or 2: `**` stands for x; b does not match
+        b       1, 2                   1, 2 or 3: b matches, and 3 is the end of the pattern
+
+    All possibilities are followed at once, since trying one after the other may take very long.
 
     Args:
-        positions: Numbers of the parts, from 0, with which `name` is compared; none if the path
-            cannot match any more.
+        positions: Numbers of the parts with which the name is compared; none if the path cannot
+            match.
         name: Name of a folder or file.
-        pattern: Parts of the pattern.
+        pattern: The parts of the pattern.
 
     Returns:
-        Numbers of the parts with which the name below `name` is compared. If `len(pattern)` is one
-        of them, the path up to `name` matches the whole pattern.
+        Numbers of the parts with which the following name is compared. If `len(pattern)` is one of
+        them, the path up to this name matches the whole pattern.
     """
     following = set()
     for position in positions:
@@ -162,9 +172,14 @@ def _matches_name(part: str, name: str) -> bool:
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Add the positions that follow in a pattern if a `**` stands for no folder.
+    """Add the positions that can be reached in a pattern if a `**` stands for no folder.
 
-    For example, the position 1 of the pattern a/**/b becomes the positions 1 and 2.
+    In the pattern a/**/b, whose parts are numbered 0, 1, 2, the position 1 becomes the positions 1
+    and 2: the next name is a folder that `**` stands for, or it is b.
+
+    Args:
+        positions: Numbers of parts of the pattern.
+        pattern: The parts of the pattern.
     """
     reached = set(positions)
     for position in positions:

@@ -71,10 +71,22 @@ class Contents:
         return sum(file.size for file in self.texts)
 
     def chosen(self, choice: FileChoice) -> Contents:
-        """Return the contents of a corpus that takes only some of the files in its folder.
+        """Return the contents of a folder from which only some files are wanted.
+
+        The settings of a corpus may have patterns of files to take, and of files to leave out:
+
+            files: ["*.jsonl"], exclude: ["test_*"]
+
+            a.jsonl         taken
+            test_1.jsonl    left out, since `exclude` takes precedence
+            b.parquet       left out
 
         Args:
-            choice: Patterns of the files to take and to leave out, from the corpus's settings.
+            choice: The patterns.
+
+        Returns:
+            The contents with only these files. It also lists the files that were left out, and
+            patterns that fit no file, so that the user can be told.
         """
         if not choice.patterns:
             return self
@@ -92,10 +104,16 @@ class Contents:
         )
 
     def without(self, is_removed: Callable[[str], bool]) -> Contents:
-        """Return contents without some files, as if the folder did not have them.
+        """Return the contents as they would be if some files did not exist.
+
+        Then other files may be read. For example, .txt files are only read in a folder without
+        other text:
+
+            files             a.jsonl, notes.txt    without a.jsonl: notes.txt
+            what is read      a.jsonl                                notes.txt
 
         Args:
-            is_removed: Returns whether a file, by its path, is one of them.
+            is_removed: Returns whether a file, given its path, is one that should not exist.
         """
         # If the removed files were the reason why .txt, .csv and .tsv were not read, these are read
         # now. So decide again what is read.
@@ -113,8 +131,7 @@ class Contents:
     def notices(self, previous_sizes: Mapping[str, int] | None = None) -> list[Notice]:
         """Return notices on files that the owner of the folder should know about.
 
-        Some are not read, and others are empty, or have shrunk or disappeared since the previous
-        build.
+        For example: "3 .pdf are not read", "a.jsonl is empty", or "b.jsonl has shrunk".
 
         Args:
             previous_sizes: Path → bytes of each file in the previous build; None if there was none.
@@ -165,12 +182,12 @@ class Contents:
 def _unread_notice(paths: Sequence[str], *, has_txt_or_csv: bool) -> Notice:
     """Return a notice on files that may contain text, but are not read because of their endings.
 
-    It lists the endings, the most frequent one first, with a few files of each.
+    Such as "12 .pdf (a.pdf, b.pdf, …), 1 .xml (c.xml)": the most frequent ending comes first.
 
     Args:
         paths: The files, at least one.
-        has_txt_or_csv: Whether some of them are .txt, .csv or .tsv, which are only read in a folder
-            without text of other formats.
+        has_txt_or_csv: Whether some of them are .txt, .csv or .tsv. These would be read in a folder
+            of their own, which the notice then says.
     """
     paths_by_ending: dict[str, list[str]] = {}
     for path in paths:
@@ -197,7 +214,11 @@ def _shrunk_files(files: Sequence[FileStat], previous_sizes: Mapping[str, int]) 
 
 
 def contents_of(folder: RawFolder, within: RawFolder | None = None) -> Contents:
-    """List everything below a folder.
+    """List all files below a folder, and divide them into those that are read and the others.
+
+        a.jsonl      read
+        README.md    not read: it is no text to train on
+        b.jsonl/     a folder, in spite of its name: reported if nothing in it is read
 
     Args:
         folder: The folder.
@@ -236,9 +257,13 @@ class _DividedFiles(NamedTuple):
 def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
     """Decide by their names which files of a corpus are read.
 
-    Files of .txt, .csv and .tsv are only read if the corpus has no text of other formats. Next to
-    other formats, older versions of this program ignored such files, which are often lists of URLs
-    and the like. So a corpus from that time still has the same files.
+    Files that end in .txt, .csv or .tsv are only read if nothing else can be read:
+
+        files                    what is read
+        a.jsonl, urls.txt        a.jsonl
+        urls.txt, page.csv       both
+
+    Next to other text, such files are often lists of addresses and the like.
 
     Args:
         files: The files, in any order, which is kept. Some may be no text at all.

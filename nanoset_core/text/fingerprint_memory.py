@@ -123,11 +123,12 @@ class FingerprintMemory:
     def mark(self, piece: Piece) -> int | None:
         """Return the inode number that a file had when it was hashed, or None if it is not known.
 
-        An object in a bucket has no inode. In its place, a number made from its ETag is remembered,
-        by which a later reader recognizes that the object is unchanged.
+        A file system gives another inode number to each file. So if a file still has the same
+        number, it was not replaced by another one. An object in a bucket has none. A number that is
+        computed from its ETag, which changes with each version of the object, takes its place.
 
         Args:
-            piece: A piece that is a complete file. For a part of a file, the result is None.
+            piece: All of a file. For a piece that is only a part of a file, the result is None.
         """
         for entries in (self._entries, self._entries_in_store):
             # There may be no entry, or a damaged one.
@@ -140,14 +141,18 @@ class FingerprintMemory:
         return None
 
     def note(self, stat: FileStat, pieces: list[Piece]) -> None:
-        """Remember the pieces of a file that was just hashed, and save the memory now and then.
+        """Remember the digests of a file that was just hashed, and save them now and then.
 
-        A file that was written in the last seconds is not remembered, because it could change again
-        without another modification time.
+        A file that was written in the last seconds is not remembered. If it were written again
+        right now, its time of modification, by which a change is noticed, could stay the same.
+
+        The memory is saved after each GiB that was hashed, so that a killed process loses little.
+        With 80 GiB hashed, it is saved only after another 10 GiB (an eighth), since the memory
+        itself is large then.
 
         Args:
-            stat: The file, as it was listed.
-            pieces: Its pieces.
+            stat: Name, size and times of the file.
+            pieces: The pieces of the file, with their digests.
         """
         if self._is_settled(stat.mtime_ns):
             self._entries[stat.path] = self._entry(stat, pieces)
@@ -178,10 +183,17 @@ class FingerprintMemory:
         return entry
 
     def save(self, paths: Collection[str]) -> None:
-        """Save the entries of some files to the local JSON file and, if there is one, to the store.
+        """Save what is known about some files, to a local JSON file and perhaps to a bucket.
+
+        If the outputs of the project are in a bucket, other machines have the same file there, and
+        may have added digests of other files. So theirs and ours are combined:
+
+            in the bucket       a.jsonl, b.jsonl
+            on this machine              b.jsonl, c.jsonl
+            saved to both       a.jsonl, b.jsonl, c.jsonl
 
         Args:
-            paths: The files. Entries of all other files, which were deleted, are dropped.
+            paths: The files. What is known about any other file is dropped, since it was deleted.
         """
         self._unsaved_bytes = 0
         if self._path is None:
@@ -216,12 +228,16 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file, if there is a valid entry of its present version.
+        """Return the pieces of a file with their digests, if its present version is known.
 
         Args:
-            entries: Path → entry, from the local JSON file or from that in the store; each may be
-                damaged.
-            stat: The file, as it was just listed.
+            entries: What is known, from the local file or from a bucket: path → entry. An entry may
+                be damaged, which counts as unknown.
+            stat: Name, size and times of the file, as it was just listed. If the entry has others,
+                the file has changed since.
+
+        Returns:
+            The pieces; None if the file has to be hashed.
         """
         try:
             entry = entries[stat.path]

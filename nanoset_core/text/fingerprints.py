@@ -87,18 +87,22 @@ def _is_by_etag(folder: RawFolder) -> TypeGuard[RemoteFolder]:
 
 
 def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = None) -> list[Piece]:
-    """Cut a file into pieces, and return them in order, with their digests.
+    """Return the digests of a file, by which a later change of it is noticed.
 
-    The digest of a piece is the sha256 of its bytes. If the folder's settings say that objects in a
-    bucket are known by their ETags, it is made from the ETag instead, and the file is not read.
+    A large file is divided into pieces of some 64 MiB, each of which gets a digest: the sha256 of
+    its bytes. For objects in a bucket, the settings may say that their ETags are enough. An ETag is
+    a name that the bucket gives to each version of an object. Then the file is not read.
 
     Args:
         folder: The folder of the file.
-        stat: The file, as it was listed.
+        stat: Name, size and times of the file, as it was listed.
         progress: Called with the number of bytes that were hashed.
 
+    Returns:
+        The pieces of the file in order, with their digests.
+
     Raises:
-        SourceChangedError: The file is not as `stat` describes it, before or after it was read.
+        SourceChangedError: The file has changed since it was listed, or while it was read.
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
@@ -109,12 +113,21 @@ def fingerprint(folder: RawFolder, stat: FileStat, progress: Advance | None = No
 
 
 def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
-    """Cut an object in a bucket into pieces without reading it, with its ETag as their digest.
+    """Divide an object in a bucket into pieces without reading it.
 
-    The object is one piece, unless it is large and the settings of the folder say to cut it.
+    Its ETag, a name that the bucket gives to each version of an object, becomes the digest of each
+    piece. Usually, the object is a single piece. If the settings say so, a large object of lines is divided at line ends, so that
+    several workers can tokenize it. To find these takes only small reads:
+
+        object    0 ─────────── 64 MiB ─────────── 128 MiB ─────────── 150 MiB
+        read                    a few KiB here     and here
+
+    Args:
+        folder: The folder of the object.
+        stat: Name and size of the object. Its `inode` is a number that was computed from the ETag.
 
     Raises:
-        SourceChangedError: The object is not as `stat` describes it.
+        SourceChangedError: The object has changed since it was listed.
         MissingError: The object was deleted.
     """
     # An object has no inode. `stat.inode` is a number that was made from its ETag.
@@ -142,14 +155,22 @@ def fingerprint_all(
     executor: Executor | None = None,
     progress: Advance | None = None,
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Yield files with their pieces, as `fingerprint` returns them, in any order.
+    """Yield files with their digests, by which later changes of the files are noticed.
+
+    There are three ways, depending on how much has to be read:
+
+        objects of a bucket that are cut without being read    some small reads each, in threads
+        at least 1 GiB to hash, and there are workers          in worker processes
+        all else                                               one file after the other, here
 
     Args:
         folder: The folder of the files.
-        stats: The files, as they were listed.
-        executor: Runs the hashing in worker processes if the files have 1 GiB or more in total.
-            Several workers share a large plain file. None hashes in this process.
+        stats: Name, size and times of each file, as it was listed.
+        executor: Runs tasks in worker processes; None if there are none.
         progress: Called with the number of bytes that were hashed.
+
+    Yields:
+        (a file, its pieces with their digests), in any order.
 
     Raises:
         SourceChangedError: A file changed since it was listed.
@@ -177,21 +198,24 @@ def fingerprint_all(
 def hash_parts(
     folder: RawFolder, stat: FileStat, part_bytes: int, on_piece: Callable[[Piece], None]
 ) -> Iterator[Piece]:
-    """Divide a file in two ways while it is read once: into pieces, and into smaller parts.
+    """Read a file once, and divide it in two ways: into large pieces, and into smaller parts.
 
-    Pieces are what `fingerprint` returns: their sha256 is stored, to notice later changes. Parts
-    are yielded as soon as they have been read, so that other processes can work on them at once.
-    Those read a part again, and check it by its CRC, which is quicker to compute than a sha256.
+    A piece gets a sha256, which is stored to notice later changes of the file. A part is yielded as
+    soon as it was read, so that another process can start to work on it at once. That process reads
+    the part again, and checks it by a CRC, which takes less time than a sha256.
+
+        file      |·········|·········|·········|·········|·········|·········|
+        pieces    |═══════════════════|═══════════════════|═══════════════════|
+        parts     |─────────|─────────|─────────|─────────|─────────|─────────|
 
     Args:
         folder: The folder of the file.
-        stat: The file, as it was listed.
-        part_bytes: Least size of a part, except the last one.
+        stat: Name, size and times of the file, as it was listed.
+        part_bytes: Smallest size of a part, except the last one.
         on_piece: Called with each piece. The last piece is passed before the last part is yielded.
 
     Raises:
-        SourceChangedError: The file changed since it was listed. This is only checked after the
-            last block.
+        SourceChangedError: The file changed since it was listed, which is checked at its end.
         MissingError: The file was deleted.
         InputError: The file cannot be read.
     """
@@ -230,10 +254,19 @@ class _HashedRange(NamedTuple):
 def _fingerprint_on_workers(
     folder: RawFolder, stats: Sequence[FileStat], executor: Executor, progress: Advance | None
 ) -> Iterator[tuple[FileStat, list[Piece]]]:
-    """Let workers hash files in byte ranges, and yield each file once all its ranges are hashed.
+    """Let worker processes hash files, and yield each file as soon as all of it is hashed.
+
+    A large file is divided into ranges of bytes, which several workers hash at the same time. The
+    results arrive in any order. A file is complete when its ranges add up to its size.
+
+    Args:
+        folder: The folder of the files.
+        stats: Name, size and times of each file.
+        executor: Runs tasks in worker processes.
+        progress: Called with the number of bytes that were hashed.
 
     Yields:
-        (file, its pieces), in the order in which files are finished.
+        (a file, its pieces with their digests), in the order in which files are complete.
     """
     stat_by_path = {stat.path: stat for stat in stats}
     bytes_left = {stat.path: stat.size for stat in stats}
@@ -252,10 +285,17 @@ def _fingerprint_on_workers(
 
 
 def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_ByteRange]:
-    """Divide files into the byte ranges that workers hash.
+    """Divide files into ranges of bytes, each of which a worker process hashes.
 
-    Yields:
-        Each piece of a large plain file, and any other file as a whole.
+    Only a large uncompressed file of lines has several ranges, which end at line ends:
+
+        small.jsonl       0 to 5 MiB (all of it)
+        large.jsonl       0 to 64.0 MiB, 64.0 to 128.1 MiB, …
+        large.jsonl.gz    0 to 900 MiB (all of it)
+
+    Args:
+        folder: The folder of the files.
+        stats: Name, size and times of each file.
 
     Raises:
         SourceChangedError: A file changed since it was listed.
@@ -278,14 +318,20 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
 
 
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
-    """Combine the results of workers that hashed ranges of one file.
+    """Combine what workers found in ranges of one file to the pieces of the file.
+
+    A worker does not know how many lines precede its range, so it numbers lines from 1. Here, these
+    numbers are corrected. For example, if the first range has 1,000 lines:
+
+        piece of range    first line, by the worker    first line in the file
+        0                 1                            1
+        1                 1                            1,001
 
     Args:
-        ranges: All ranges of the file, in any order. The lines of their pieces are numbered from
-            the start of the range.
+        ranges: All ranges of the file, in any order.
 
     Returns:
-        The pieces of the file, in order, with lines numbered from the start of the file.
+        The pieces of the file, in order.
     """
     pieces = []
     lines_before = 0  # lines that end in earlier ranges
@@ -393,13 +439,18 @@ class _PieceHasher:
         return []
 
     def _find_cut(self, block: bytes, start: int) -> int | None:
-        """Return the position in a block at which the current piece ends, or None.
+        """Return where the current piece ends in a block of bytes, or None if it goes on.
 
-        A piece ends after the first line feed that gives it `piece_bytes` bytes or more.
+        A piece ends at the first line end that gives it at least `piece_bytes` bytes. For example,
+        pieces need 8 bytes, and the current one has 5 so far. It lacks 3. So its end may be the
+        third byte of the block, if that is a line feed, or else the first line feed after it:
+
+            block    a b ⏎ c d ⏎
+                         ↑ the piece ends after this one: it has 8 bytes
 
         Args:
             block: The bytes.
-            start: How many of them were hashed already.
+            start: How many of them belong to the current piece or earlier ones already.
         """
         if not self._is_cuttable:
             return None

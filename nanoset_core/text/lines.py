@@ -46,11 +46,14 @@ class Codec:
     """The byte that may follow a member, any number of times; empty if none may."""
 
     def new_decoder(self) -> Any:
-        """Return a decoder for one member of a file; zstd calls a member a frame.
+        """Return a decoder for the next compressed text of a file.
+
+        A file may consist of several compressed texts, because somebody has concatenated compressed
+        files. Each of them, which gzip calls a member and zstd a frame, needs a decoder of its own.
 
         Returns:
-            An object with a method decompress(bytes) -> bytes, and the attributes `eof`, whether
-            the member has ended, and `unused_data`, the bytes that follow the member.
+            An object with the method `decompress(bytes) -> bytes`, and with two attributes: `eof`
+            says whether the compressed text has ended, and `unused_data` is what follows it.
         """
         if self.name == "gzip":
             from isal import isal_zlib
@@ -83,20 +86,24 @@ def codec_of(path: str) -> Codec | None:
 
 
 def decompress(stored: StoredPiece, codec: Codec) -> Iterator[bytes]:
-    """Yield the text of a compressed piece in chunks.
+    """Yield the text of a compressed file, or of a part of it, in chunks.
 
-    A file may consist of several members, compressed texts that were concatenated. They are read as
-    one text, as gzip.open and the program zstd do. Zeros may follow the members of gzip;
-    `stored.padding` counts them.
+    If somebody has concatenated compressed files, they are read as one text, as gzip and zstd do:
+
+        file    [compressed "Hello "] [compressed "world"] 00 00 00
+        text    "Hello world"
+
+    The zeros, with which tapes and some programs fill a block, are skipped. They are counted in
+    `stored.padding`.
 
     Args:
-        stored: The piece of the file, which is read block by block.
-        codec: The compression.
+        stored: The file, or the part of it, which is read block by block.
+        codec: How it is compressed: gzip or zstd.
 
     Raises:
-        FaultError: The file ends within a member, or is damaged. The text of the `feed_bytes` in
-            which the decoder noticed the damage may be missing.
-        MemoryError: There is not enough memory for zstd's window.
+        FaultError: The file ends in the middle of a compressed text, or is damaged. Everything
+            before the damage was yielded, except perhaps the last few kilobytes of it.
+        MemoryError: There is not enough memory to decompress it.
     """
     from isal import isal_zlib
     from zstandard import ZstdError
@@ -142,9 +149,13 @@ class _MembersDecoder:
     def decode(self, data: bytes) -> Iterator[bytes]:
         """Yield the text of the next bytes of the file, in chunks that are not empty.
 
+        A file may consist of several compressed texts. So the bytes may begin in the middle of one,
+        end in the middle of another, and have some zeros in between, which are skipped:
+
+            …end of compressed text 1] 00 00 [start of compressed text 2…
+
         Args:
-            data: The bytes that follow those of the previous call. They may end within a member, or
-                contain the ends of several.
+            data: The bytes that follow those of the previous call.
         """
         while data:
             # Start the next member. Nothing may precede the first one: zeros there are a fault,
@@ -187,12 +198,19 @@ def _small_blocks(stored: StoredPiece, most_bytes: int) -> Iterator[bytes]:
 
 
 def text_chunks(stored: StoredPiece, describe: Callable[[bytes], str | None]) -> Iterator[bytes]:
-    """Yield the text of a piece in chunks, decompressed if it is compressed.
+    """Yield the text of a file, or of a part of it, in chunks; decompressed if it is compressed.
+
+    The name of a file may be wrong about its content. Two mistakes are reported by an error that
+    says what the file really is:
+
+        a.jsonl.gz    is not compressed: so its first bytes show what it is instead
+        a.jsonl       is a picture, for example: `describe` recognises its first bytes
 
     Args:
-        stored: The piece.
-        describe: Called with the first bytes of the file's text. It returns what the file is if it
-            is certainly of another format than its name says, otherwise None.
+        stored: The file, or the part of it.
+        describe: Called with the first bytes of the file's text. It returns what the file is, such
+            as "a PNG image", if it is certainly of another format than its name says; otherwise
+            None.
 
     Raises:
         FaultError: The file is of another format, or cannot be decompressed to its end. In the
@@ -259,7 +277,15 @@ def begins_with_object(folder: RawFolder, path: str) -> bool:
 
 
 def _head_of(folder: RawFolder, path: str) -> bytes:
-    """Return the first bytes of a file, decompressed; fewer if it cannot be read to there."""
+    """Return the first bytes of a file, decompressed if it is compressed.
+
+    They are used to find out what a file contains. If it cannot be read to the end of these bytes,
+    what could be read before is returned.
+
+    Args:
+        folder: The folder of the file.
+        path: The file, relative to the folder.
+    """
     head = b""
     try:
         # Read only the first stored bytes. They are a piece without a digest, which is not checked.
@@ -346,12 +372,15 @@ def read_lines(stored: StoredPiece, max_line_bytes: int) -> Iterator[LineBlock]:
 
 
 def _add_description(fault: FaultError, stored: StoredPiece, codec: Codec) -> None:
-    """Add a description of the file to a fault, if the file is not compressed as its name says.
+    """Say in an error what a file really is, if it is not compressed as its name says.
+
+    For example, a user has named a file `a.jsonl.gz`, but never compressed it. "It cannot be
+    decompressed" would not help much. So the message begins with what its first bytes show.
 
     Args:
-        fault: The fault that was found in the first bytes of the file. Its detail is changed.
-        stored: The piece of the file that could not be read.
-        codec: The compression that the name of the file promises.
+        fault: The error, which is changed.
+        stored: The file that could not be decompressed.
+        codec: The compression that its name promises.
     """
     with open_raw(stored.path) as file:
         head = file.read(HEAD_BYTES)
@@ -377,13 +406,18 @@ class _LineSplitter:
         self._max_line_bytes = max_line_bytes
 
     def feed(self, chunk: bytes) -> Iterator[LineBlock]:
-        """Yield the lines that end in a chunk, and hold the beginning of the line after them.
+        r"""Yield the lines that end in a chunk of text, and hold the start of the next line.
 
-        Nearly always, all lines are yielded as one block. If one of them is too long, each line is
-        a separate block.
+            chunk            held before    yielded           held after
+            "He"             ""             nothing           "He"
+            "llo\nmy\nwor"   "He"           "Hello", "my"     "wor"
+            "ld\n"           "wor"          "world"           ""
+
+        Nearly always, all lines of a chunk are yielded as one block. If one of them is too long,
+        each line is a separate block.
 
         Args:
-            chunk: Decompressed bytes that follow those of the previous call.
+            chunk: The text that follows that of the previous call.
         """
         # For example, with "He" held from earlier chunks, the chunk "llo\nmy\nwor" has the parts
         # "llo", "my" and "wor". The lines "Hello" and "my" are yielded, and then "wor" is held.
@@ -413,7 +447,14 @@ class _LineSplitter:
             self._held_parts = [b"".join(beginnings)[:EXCERPT_BYTES]]
 
     def release(self, following: Sequence[bytes] = (), *, has_line_end: bool = True) -> LineBlock:
-        """Return the line that is held as a block, and start with the next line.
+        """Return the line that is held, and perhaps further lines, as a block; then hold nothing.
+
+        For example, "Hello" is held, which begins at byte 100 of the file, and `following` is
+        ["my"]:
+
+            lines    ["Hello", "my"]
+            begin    100
+            end      109    (100, and 5 bytes of "Hello", 2 bytes of "my", 2 line feeds)
 
         Args:
             following: Further lines for the block, after the one that is held. There must be none

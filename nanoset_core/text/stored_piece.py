@@ -90,12 +90,16 @@ class StoredPiece:
         self._check_not_shorter(self.position)
 
     def check(self) -> None:
-        """Check that the bytes of the piece are those that the inventory recorded.
+        """Check that a piece of a file has not changed since it was listed.
 
-        Bytes that were not read yet are read for this, unless the ETag of the object is enough.
+        Its digest was recorded then: a sha256 or CRC of its bytes. Usually, the piece has just been
+        read to the end by `blocks`, which computes the same digest on the way, and the two are
+        compared. If some of it was not read, the rest is read now. For an object in a bucket, that
+        may not be needed: the bucket reports an ETag, which changes with every new version of the
+        object.
 
         Raises:
-            SourceChangedError: The bytes are not those of the inventory.
+            SourceChangedError: The bytes are others than those that were recorded.
             MissingError: The file was deleted.
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.
@@ -121,12 +125,16 @@ class StoredPiece:
     def _is_known_by_etag(self) -> bool:
         """Return whether the ETag of an object in a bucket shows that its bytes are unchanged.
 
-        Each version of an object has another ETag, which can be asked for without a download. If
-        the bytes of the piece were never hashed, its digest was made from the ETag. If they were,
-        the ETag may be known in addition, as `mark`. For local files, it is not known.
+        An ETag is a name that a bucket gives to each version of an object, and can be asked for
+        without a download. There are three cases:
+
+            what was recorded              the ETag is the same     the ETag is another one
+            the ETag instead of a hash     True                     SourceChangedError
+            a hash, and the ETag           True                     False: the hash decides
+            a hash only (local files)      False: the hash decides
 
         Raises:
-            SourceChangedError: The digest was made from an ETag, and the object has another one.
+            SourceChangedError: Only the ETag was recorded, and the object has another one.
         """
         has_etag_as_digest = self.piece.digest.startswith(ETAG)
         if not has_etag_as_digest and self._mark is None:
@@ -151,14 +159,16 @@ class StoredPiece:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
 
     def _check_etag(self, inode: int) -> None:
-        """Check the ETag of an object, if the digest of its piece was made from an ETag.
+        """Check the ETag of an object in a bucket, if that was recorded instead of a hash.
+
+        A bucket gives another ETag to each version of an object.
 
         Args:
-            inode: The inode number in the present status of the file. In a bucket, it is a number
-                that is made from the ETag of the object.
+            inode: The number by which the file system tells files apart. Objects have none. In its
+                place, `status_of` returns a number that is computed from the ETag.
 
         Raises:
-            SourceChangedError: The object has another ETag.
+            SourceChangedError: The object has another ETag than the one that was recorded.
         """
         digest = self.piece.digest
         has_etag_as_digest = digest.startswith(ETAG)

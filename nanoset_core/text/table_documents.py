@@ -44,17 +44,20 @@ does not reveal otherwise.
 def read_table_documents(
     stored: StoredPiece, fields: Fields, max_text_bytes: int, verify: bool
 ) -> Iterator[DocumentBatch]:
-    """Read the documents of a Parquet or Arrow file.
+    """Read the documents of a Parquet or Arrow file: one from each row.
+
+    The text of a document is in a column, such as `text`. Its id, and further values that are kept
+    with the document, such as `url`, may be in others. All other columns are not read.
 
     Args:
         stored: The file.
-        fields: The columns of texts, ids and kept values.
+        fields: Names of the columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
-        verify: Whether to check that the file has the size that the inventory says.
+        verify: Whether to check that the file has the size that was recorded when it was listed.
 
     Raises:
         FaultError: The file cannot be read to its end.
-        SourceChangedError: The file has another size than in the inventory.
+        SourceChangedError: The file has another size than when it was listed.
         MissingError: The file was deleted.
         InputError: The file cannot be opened or read, or a kept column has values that JSON cannot
             hold.
@@ -70,13 +73,17 @@ def read_table_documents(
 def read_csv_documents(
     stored: StoredPiece, fields: Fields, max_text_bytes: int, _verify: bool
 ) -> Iterator[DocumentBatch]:
-    """Read the documents of a CSV or TSV file.
+    """Read the documents of a CSV or TSV file: one from each row.
+
+    The first row names the columns. The text of a document is in one of them, such as `text`. A
+    line that has too few or too many fields becomes a reject, which is counted and reported.
 
     Args:
         stored: The file.
-        fields: The columns of texts, ids and kept values.
+        fields: Names of the columns of texts, ids and kept values.
         max_text_bytes: Rows with longer texts are rejected.
-        _verify: Not needed: the caller checks the bytes of the file once all were read.
+        _verify: Not used here: it is for readers of other formats, which take the same arguments.
+            The caller checks the bytes of this file after they were read.
 
     Raises:
         FaultError: The file cannot be read to its end.
@@ -123,14 +130,20 @@ class RowReader:
     def choose(self, schema: Any) -> list[str]:
         """Find the columns of texts, ids and kept values in a file, so that only these are read.
 
-        Their paths are kept for `documents`. If the file lacks a column of texts, no row is a
-        document, so no column is read and the rows are only counted.
+        For example, the settings name the columns `text`, `meta.id` and `url`, and the file has
+        this schema:
+
+            text: string, meta: struct<id: string, lang: string>, score: double
+
+        Then `text` and `meta.id` are read. There is no `url`, so all documents get none. If there
+        were no `text`, no row could become a document. Then nothing is read, and `documents`
+        rejects all rows.
 
         Args:
             schema: Arrow schema of the file.
 
         Returns:
-            Dotted name of each column to read, once.
+            Dotted name of each column to read, each once.
 
         Raises:
             FaultError: Several columns have one of the names.
@@ -150,11 +163,16 @@ class RowReader:
         return list(dict.fromkeys(dotted_names))
 
     def documents(self, rows: Any, first_row: int) -> DocumentBatch:
-        """Return the documents of a record batch, and its other rows as rejects.
+        """Convert some rows to documents. A row without a text becomes a reject, which says why.
+
+            row    text       becomes
+            0      "Hello"    a document
+            1      null       a reject: there is no text
+            2      "World"    a document
 
         Args:
             rows: A pyarrow.RecordBatch with the columns that `choose` returned.
-            first_row: 1-based number of the first row of the batch in the file.
+            first_row: Number of its first row in the file, from 1.
         """
         if self._no_documents is not None:
             return self._all_rejected(rows.num_rows, first_row, self._no_documents)
@@ -235,11 +253,15 @@ class RowReader:
         return batch
 
     def _add_ids(self, batch: DocumentBatch, rows: Any, row_indices: NDArray[np.int64]) -> None:
-        """Add the ids of the documents of a record batch.
+        r"""Add the ids of documents, such as "doc-17", to a batch of documents.
+
+        Some ids cannot be kept as they are: one that is too long is dropped, and bytes that are no
+        UTF-8 are replaced by `\xNN`. The numbers of both are counted for each file, for a warning
+        to the user.
 
         Args:
             batch: The documents, to which the ids are added.
-            rows: A pyarrow.RecordBatch.
+            rows: The rows of the file, a pyarrow.RecordBatch, of which some became documents.
             row_indices: Index of each document's row, shape (n_documents,).
         """
         if self._id_path:
@@ -254,11 +276,14 @@ class RowReader:
     def _add_kept_values(
         self, batch: DocumentBatch, rows: Any, row_indices: NDArray[np.int64]
     ) -> None:
-        """Add the further values that are kept with each document, such as a URL.
+        """Add further values of the rows, such as a URL or a score, to a batch of documents.
+
+        The settings say which columns are kept with the documents. They can later be used to choose
+        documents, for example those with a high score.
 
         Args:
             batch: The documents, to which the values are added.
-            rows: A pyarrow.RecordBatch.
+            rows: The rows of the file, a pyarrow.RecordBatch, of which some became documents.
             row_indices: Index of each document's row, shape (n_documents,).
 
         Raises:
@@ -284,11 +309,17 @@ class RowReader:
             batch.kept_columns = [kept_arrays]
 
     def _as_kept_type(self, column: Any, path: tuple[str, ...]) -> Any:
-        """Convert a column to booleans, int64, float64 or strings, the types of kept values.
+        """Convert a column to the type with which its values are stored.
+
+        There are four such types: boolean, int64, float64 and text.
+
+        For example, int8 becomes int64, and a list becomes a text in JSON. In a CSV file,
+        everything is text. The settings say whether texts that look like numbers, such as "0.7",
+        become numbers.
 
         Args:
             column: An Arrow array.
-            path: Path of the column, for messages.
+            path: Names that lead to the column, for messages.
 
         Raises:
             InputError: The column has values for which there is no text, not even in JSON.
