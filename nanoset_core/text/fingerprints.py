@@ -116,8 +116,8 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
     """Divide an object in a bucket into pieces without reading it.
 
     Its ETag, a name that the bucket gives to each version of an object, becomes the digest of each
-    piece. Usually, the object is a single piece. If the settings say so, a large object of lines is divided at line ends, so that
-    several workers can tokenize it. To find these takes only small reads:
+    piece. Usually, the object is a single piece. If the settings say so, a large object of lines is
+    divided at line ends, so that several workers can tokenize it. That takes only small reads:
 
         object    0 ─────────── 64 MiB ─────────── 128 MiB ─────────── 150 MiB
         read                    a few KiB here     and here
