@@ -88,29 +88,32 @@ class SpeculationCost:
 def greedy_segments(
     weights: FloatArray, size: int, cost: SpeculationCost | None = None
 ) -> Iterator[tuple[int, Picks]]:
-    """Yield the dataset of each sample of a blend, segment by segment.
+    """Decide for each training sample which dataset it is taken from, so that weights are kept.
 
-    Each next sample is from the dataset that is furthest behind its weight. For the weights 0.6,
-    0.3 and 0.1, the datasets of the first five samples are 0, 1, 2, 0, 0. A segment has up to 16
-    million samples, which limits the memory that a long blend needs.
+    Each next sample is from the dataset that is furthest behind its weight. For example, the
+    weights 0.6, 0.3 and 0.1 give the datasets 0, 1, 2, 0, 0 for the first five samples.
+
+    There may be billions of samples, more than fit into memory. So they are yielded in *segments*
+    of up to 16 million samples.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        size: Number of samples of the blend.
-        cost: For tests and benchmarks: counts how many samples were computed a second time, since
-            many are computed at once from guesses.
+        size: Number of samples.
+        cost: For tests and benchmarks: counts how many samples were computed twice. This happens
+            since many samples are computed at once, from guesses, which are checked afterwards.
 
     Yields:
-        The number of the segment's first sample in the blend, and the dataset of each of its
-        samples, shape (n_samples,).
+        The number of the segment's first sample, and the dataset of each of its samples, shape
+        (n_samples,): such as (0, [0, 1, 2, 0, 0]).
     """
     if cost is None:
         cost = SpeculationCost()
-    # (n_datasets,) samples taken of each dataset before the segment
+    # (n_datasets,) how many samples of each dataset were taken before the segment
     counts = np.zeros(len(weights))
     for start, stop in _segment_ranges(size):
+        # Filled with 0 first. With a single dataset, this is the result.
         picks: Picks = np.zeros(stop - start, _picks_dtype(len(weights)))
-        if len(weights) > 1:  # otherwise all samples are from dataset 0
+        if len(weights) > 1:
             counts = _pick_segment(weights, counts, start, picks, cost)
         yield start, picks
 
@@ -129,20 +132,27 @@ def _segment_ranges(size: int) -> Iterator[tuple[int, int]]:
 def _pick_segment(
     weights: FloatArray, counts: FloatArray, start: int, picks: Picks, cost: SpeculationCost
 ) -> FloatArray:
-    """Pick the datasets of a segment's samples: in blocks if it is long, otherwise one by one.
+    """Decide for successive training samples which dataset each is taken from.
+
+    Each next sample is from the dataset that is furthest behind its weight. There are two ways that
+    give the same result:
+
+    - One by one. This is simple, but slow.
+    - In blocks: the samples are divided into, say, 2048 blocks, which are computed at the same
+      time. This is fast if there are many samples.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before the segment, shape (n_datasets,).
-        start: Number of the segment's first sample in the blend.
-        picks: Filled with the dataset of each sample, shape (n_samples,).
-        cost: Updated with the work that is done.
+        counts: How many samples of each dataset were taken before, shape (n_datasets,).
+        start: How many samples were taken before.
+        picks: Filled with the dataset of each sample, such as 0, 1, 2, 0, 0; shape (n_samples,).
+        cost: Counts the work, for benchmarks.
 
     Returns:
-        Samples taken of each dataset after the segment, shape (n_datasets,).
+        How many samples of each dataset were taken until the end, shape (n_datasets,).
     """
-    # How many blocks are best depends on how many samples are from rare datasets, and so on the
-    # share of each dataset. Shares add up to 1, which weights need not.
+    # How many blocks are best depends on how many samples each dataset gets. Its weight does not
+    # say that if the weights do not add up to 1; its share does.
     shares = simplex_projection(weights)
     shape = block_shape(shares, len(picks))
     if shape.n_blocks > 1:
@@ -172,20 +182,21 @@ class BlockShape(NamedTuple):
 
 
 def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
-    """Return into how many blocks a range of samples is divided, and how long they are.
+    """Return into how many blocks a range of training samples is divided, and how long they are.
 
-    The blocks are computed at the same time, one sample of each in every step, so many short blocks
-    are fast. But each block starts from a guess, and a long block is more often right at its end
-    although the guess was wrong.
+    All blocks are computed at the same time: first the dataset of the first sample of every block,
+    then that of the second sample of every block, and so on. So many short blocks are fast.
+    But they must not be too short. A block starts from a guess of what was taken before it. The
+    effect of a wrong guess fades within the block, but if it is still there at the end of the
+    block, the next block has to be computed again.
+
+    For example, 16,777,216 samples of 3 datasets are divided into 2048 blocks of 8192 samples.
 
     Args:
-        shares: Share of each dataset in the samples of a long blend, shape (n_datasets,).
-        n_samples: Samples of the range.
-
-    Returns:
-        For example, 2048 blocks of 8192 samples for 2**24 samples of a few datasets.
+        shares: Which share of the samples is from each dataset, shape (n_datasets,).
+        n_samples: Number of samples.
     """
-    # The limits were measured. They affect only the speed, not the picks.
+    # These limits were measured. They decide only how long it takes, not the result.
     max_blocks = _max_blocks(shares * n_samples)
     min_block_samples = max(16 * len(shares), 256)
 
@@ -197,57 +208,64 @@ def block_shape(shares: FloatArray, n_samples: int) -> BlockShape:
 
 
 def _max_blocks(samples_per_dataset: FloatArray) -> int:
-    """Return into how many blocks a segment is divided at most.
+    """Return into how many blocks a range of training samples is divided at most.
 
-    With many datasets, or many rare ones, fewer and longer blocks are faster: the counts at the
-    start of a block are guessed, and guesses for rare datasets are often wrong. The numbers were
-    measured; they affect only the speed.
+    The blocks are computed at the same time, each from a guess of how many samples of each dataset
+    come before it. A wrong guess costs time, since the block may have to be computed again. Guesses
+    are often wrong for rare datasets, so fewer blocks are faster if there are many of these. The
+    numbers were measured; they decide only how long it takes, not the result.
 
     Args:
-        samples_per_dataset: About how many samples the segment takes of each dataset, shape
-            (n_datasets,).
+        samples_per_dataset: About how many of the samples are from each dataset, shape
+            (n_datasets,): such as 900000, 99000, 1000.
     """
     n_datasets = len(samples_per_dataset)
-    if n_datasets >= _MANY_DATASETS:
+    if n_datasets >= _MANY_DATASETS:  # 96
         return 256
 
-    # In 2048 blocks, a dataset with fewer samples has less than one in a block on average.
+    # A dataset with fewer samples than there are blocks is missing from some of the blocks.
     max_blocks = 2048
     n_rare = np.count_nonzero(samples_per_dataset < max_blocks)
     has_many_rare_datasets = n_rare > max(n_datasets / 4, 2)
-    return 512 if has_many_rare_datasets else max_blocks
+    if has_many_rare_datasets:
+        return 512
+    return max_blocks
 
 
 def take_one_by_one(
     weights: FloatArray, counts: FloatArray, start: int, picks: Picks
 ) -> FloatArray:
-    """Pick the datasets of samples one by one, in the way that the trainer does.
+    """Decide for successive training samples which dataset each is taken from, one by one.
 
-    The next sample is from the dataset that is furthest behind its weight: the one with the largest
-    error, weight * time - count. The time is the number of the sample in the blend, but at least 1.
+    A sample is from the dataset that is furthest behind its weight: the one with the largest error,
+    weight * time - count. The time is the number of the sample, but at least 1. For two datasets:
+
+        weights    time    weights * time    counts before    errors      picked
+        0.6 0.4    1       0.6 0.4           0 0              0.6  0.4    0
+        0.6 0.4    1       0.6 0.4           1 0             -0.4  0.4    1
+        0.6 0.4    2       1.2 0.8           1 1              0.2 -0.2    0
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before these samples, float64, shape (n_datasets,).
-        start: Number of the first of these samples in the blend.
+        counts: How many samples of each dataset were taken before, float64, shape (n_datasets,).
+        start: How many samples were taken before, which is the number of the first sample.
         picks: Filled with the dataset of each sample, shape (n_samples,).
 
     Returns:
-        Samples taken of each dataset after these samples, shape (n_datasets,).
+        How many samples of each dataset were taken until the end, shape (n_datasets,).
     """
     counts = counts.copy()
-    # (n_datasets,) overwritten for each sample, since allocating an array takes longer than this
+    # (n_datasets,) overwritten for each sample: allocating it each time would take longer
     errors = np.empty(len(weights))
     for position in range(len(picks)):
         time = float(max(start + position, 1))
 
-        # The trainer rounds the product before it subtracts. A single fused operation would not,
-        # and could pick another dataset.
+        # The trainers round the product before they subtract. A single fused operation would not,
+        # and might pick another dataset.
         np.multiply(weights, time, out=errors)
         np.subtract(errors, counts, out=errors)
 
-        # argmax returns the first of several equal errors, as the rule demands.
-        dataset = errors.argmax()
+        dataset = errors.argmax()  # of several equal errors, the first one, as in the trainers
         picks[position] = dataset
         counts[dataset] += 1.0
     return counts
@@ -261,59 +279,82 @@ def pick_in_blocks(
     shape: BlockShape,
     cost: SpeculationCost,
 ) -> FloatArray:
-    """Pick the datasets of many samples at once, in blocks of consecutive samples.
+    """Decide for many training samples which dataset each is taken from, many samples at a time.
 
-    Each pick depends on how many samples of each dataset were taken before it. So these counts are
-    guessed for the start of every block, and all blocks are computed together. A guess was right if
-    it equals the counts at the end of the block before. Otherwise the block is computed again from
-    the right counts.
+    A loop over the samples is slow: each choice depends on how many samples of each dataset were
+    taken before. So the samples are divided into blocks, and these numbers are guessed for the
+    start of each block. Then all blocks can be computed at the same time. For blocks of 4 samples:
+
+        block                                0             1             2
+        guess: taken before it               0, 0          2, 2          5, 3
+        datasets of its samples              0, 1, 0, 1    0, 0, 1, 0    1, 0, 0, 1
+        taken until its end                  2, 2          5, 3          7, 5
+
+    Each guess equals what was taken until the end of the block before, so all blocks are right. A
+    block with a wrong guess is computed again.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before the first block, shape (n_datasets,).
-        start: Number of the first of these samples in the blend.
+        counts: How many samples of each dataset were taken before, shape (n_datasets,).
+        start: How many samples were taken before.
         picks: Filled with the dataset of each sample, shape (n_samples,).
-        shape: Number of blocks, and samples of a block; the last block may extend beyond `picks`.
-        cost: Updated with the work that is done.
+        shape: Number of blocks, and their length; the last block may extend beyond `picks`.
+        cost: Counts the work, for benchmarks.
 
     Returns:
-        Samples taken of each dataset after these samples, shape (n_datasets,).
+        How many samples of each dataset were taken until the end, shape (n_datasets,).
     """
     cost.segments += 1
     blocks = _SpeculatedBlocks(weights, counts, start, shape, picks.dtype)
-    n_right = _repair_blocks(blocks, shape, cost)  # the first blocks; nearly always all of them
+    n_right = _repair_blocks(blocks, shape, cost)  # how many of the first blocks are right
 
-    # Take the picks of these blocks.
+    # Take the results of the blocks that are right: nearly always all of them.
     n_done = min(n_right * shape.block_samples, len(picks))
     picks[:n_done] = blocks.picks_in_order(n_right)[:n_done]
     counts_after = blocks.counts_after(n_right, picks[:n_done])
 
-    # Pick the other samples one by one. There are none if all blocks are right.
+    # If repairs took too long, some blocks are left. Compute their samples one by one.
     cost.sequential += len(picks) - n_done
     return take_one_by_one(weights, counts_after, start + n_done, picks[n_done:])
 
 
 def _repair_blocks(blocks: _SpeculatedBlocks, shape: BlockShape, cost: SpeculationCost) -> int:
-    """Compute blocks that started from a wrong guess again, until all blocks are right.
+    """Compute blocks of samples again until they fit together, or until it takes too long.
 
-    A block is wrong if it started with other counts than the block before it ended with. If a
-    repaired block ends with other counts than before, the next block becomes wrong, so there may be
-    several rounds. They stop when they have taken as long as picking all samples one by one would.
+    The blocks decide which dataset each sample is taken from. They were computed at the same time,
+    each from a guess of how many samples of each dataset come before it. A block is *wrong* if it
+    started with other counts than the block before it ended with:
+
+        block                 0        1        2
+        counts at its start   0, 0     3, 1     5, 3
+        counts at its end     2, 2     5, 3     7, 5
+        wrong?                         yes
+
+    Block 1 is computed again, from 2, 2. If it ends with 5, 3 as before, all blocks are right. If
+    it ends with other counts, block 2 is wrong in the next round.
+
+    Args:
+        blocks: The blocks. Wrong ones are computed again.
+        shape: Number of blocks, and samples in each.
+        cost: Counts the work, for benchmarks.
 
     Returns:
         How many blocks are right, counted from the first one to the first wrong one.
     """
-    # Microseconds for picking the samples one by one. Measured on one core: 1.5 for a sample, and
-    # 0.001 for each dataset.
+    # Stop when repairs take as long as computing all samples one by one would: 1.5 microseconds
+    # for a sample, and 0.001 for each dataset, as measured on one core.
     n_samples = shape.n_blocks * shape.block_samples
-    budget = n_samples * (1.5 + 0.001 * len(blocks.weights))
+    max_microseconds = n_samples * (1.5 + 0.001 * len(blocks.weights))
 
     microseconds = 0.0
     wrong_blocks = blocks.find_wrong()
-    while len(wrong_blocks) > 0 and microseconds <= budget:
+    while len(wrong_blocks) > 0 and microseconds <= max_microseconds:
         microseconds += blocks.repair(wrong_blocks, cost)
         wrong_blocks = blocks.find_wrong()
-    return int(wrong_blocks[0]) if len(wrong_blocks) > 0 else shape.n_blocks
+
+    if len(wrong_blocks) > 0:
+        return int(wrong_blocks[0])
+    return shape.n_blocks
 
 
 class _SpeculatedBlocks:
@@ -356,42 +397,58 @@ class _SpeculatedBlocks:
         self.end_counts = lanes.counts()
 
     def find_wrong(self) -> IntArray:
-        """Return the blocks that started with other counts than the previous block ended with.
+        """Return the blocks of samples that were computed from a wrong guess.
 
-        For example, block 0 ended after 2 samples of dataset 0 and 1 of dataset 1. If block 1
-        started with the counts 2, 1, it is right. If it started with 1, 2, it is wrong.
+        Which dataset a sample is taken from depends on how many samples of each dataset were taken
+        before: the *counts*. These were guessed for the start of each block. The guess was wrong if
+            it
+        differs from the counts at the end of the block before:
+
+            block           0        1        2
+            start_counts    0, 0     3, 1     5, 3
+            end_counts      2, 2     5, 3     7, 5
+            wrong?                   yes               (3, 1 is not 2, 2)
 
         Returns:
-            Numbers of these blocks, ascending, shape (n_wrong,). The first block is never one of
-            them, since it starts with true counts.
+            Numbers of the wrong blocks, ascending, such as [1]; shape (n_wrong,). Block 0 is never
+            wrong, since it starts with true counts.
         """
-        expected_counts = self.end_counts[:-1]  # (n_blocks - 1, n_datasets)
-        is_wrong = (self.start_counts[1:] != expected_counts).any(axis=1)  # (n_blocks - 1,)
-        return np.flatnonzero(is_wrong) + 1
+        right_start_counts = self.end_counts[:-1]  # of blocks 1, 2, ...; (n_blocks - 1, n_datasets)
+        is_different = self.start_counts[1:] != right_start_counts  # (n_blocks - 1, n_datasets)
+        is_wrong = is_different.any(axis=1)  # (n_blocks - 1,)
+        return np.flatnonzero(is_wrong) + 1  # the first of these blocks has the number 1
 
     def repair(self, wrong_blocks: IntArray, cost: SpeculationCost) -> float:
-        """Pick the samples of wrong blocks again, from the counts with which earlier blocks ended.
+        """Compute blocks of samples again that started from wrong numbers.
 
-        A block is a range of consecutive samples. Its *counts* are how many samples were taken of
-        each dataset before a sample, and decide the next pick. So if a block reaches a sample with
-        the same counts as the last time, its remaining picks are right and stay. The first wrong
-        block follows a right one, so each call makes at least one right.
+        A block decides which dataset each of its samples is taken from. This depends on its
+        *counts*: how many samples of each dataset were taken so far. Blocks were computed from
+        guessed counts. In this example, the right counts at the start are 2, 2, and 3, 1 was
+        guessed:
+
+            sample of the block     0       1       2       3
+            old dataset             1       0       1       0
+            old counts after it     3, 2    4, 2    4, 3    5, 3
+            new dataset             0
+            new counts after it     3, 2
+            difference              0, 0
+
+        After sample 0, the new counts equal the old ones. So the other samples are right already,
+        and the block is done. Nearly all blocks are done so soon.
 
         Args:
-            wrong_blocks: Numbers of the blocks that started with wrong counts, ascending, shape
-                (n_wrong,).
-            cost: Updated with the work that is done.
+            wrong_blocks: Numbers of the blocks, ascending, shape (n_wrong,).
+            cost: Counts the work, for benchmarks.
 
         Returns:
-            An estimate of the microseconds that it took. It is computed from the number of steps,
-            not measured.
+            How many microseconds this took. It is estimated from the number of steps, not measured.
         """
         cost.passes += 1
         microseconds = 0.0
-        running = self._restart(wrong_blocks)  # blocks with other counts than the last time
+        running = self._restart(wrong_blocks)  # the blocks that are not done
         for samples in _ranges_between_checks(len(self.picks)):
-            # Pick these samples, such as those from 32 to 96, in all running blocks at once.
-            # `differences` says how many more samples of each dataset a block has now.
+            # Compute these samples, such as those from 32 to 96, in all these blocks at once, and
+            # update by how much the new counts differ from the old ones.
             running.differences += self._pick_again(running.blocks, samples, running.lanes)
 
             n_blocks = len(running.blocks)
@@ -399,74 +456,91 @@ class _SpeculatedBlocks:
             cost.redone += n_steps * n_blocks
             microseconds += n_steps * _step_cost(len(self.weights), n_blocks)
 
-            # Leave out the blocks that have the same counts as the last time.
             if not running.differences.any():
-                break
+                break  # all blocks are done
             running = self._without_equal(running, samples.stop)
 
-        # The others end with other counts. If there are none, this adds zeros.
+        # Blocks that were not done before their end end with other counts than before, so the
+        # blocks after them may be wrong now. (If all are done, this adds zeros.)
         self.end_counts[running.blocks] += running.differences
         return microseconds
 
     def _restart(self, wrong_blocks: IntArray) -> _RunningBlocks:
-        """Prepare to pick the samples of some blocks again, from their first one on.
+        """Prepare to compute blocks of samples again that started from wrong numbers.
 
-        They start with the counts with which the blocks before them ended: how many samples were
-        taken
-        of each dataset.
+        These are the *counts*: how many samples of each dataset were taken before the block. A
+        block is wrong if it started with other counts than the block before it ended with:
+
+            end_counts of block 4         2, 2
+            start_counts of block 5       3, 1       becomes 2, 2
+            difference                    -1, 1
 
         Args:
-            wrong_blocks: Numbers of the blocks, ascending, shape (n_wrong,).
+            wrong_blocks: Numbers of the blocks, ascending, such as [5]; shape (n_wrong,).
         """
-        new_counts = self.end_counts[wrong_blocks - 1]  # (n_wrong, n_datasets)
-        differences = new_counts - self.start_counts[wrong_blocks]
-        self.start_counts[wrong_blocks] = new_counts
-        lanes = lanes_of(self.weights, new_counts, self.first_samples[wrong_blocks])
+        right_counts = self.end_counts[wrong_blocks - 1]  # (n_wrong, n_datasets)
+        differences = right_counts - self.start_counts[wrong_blocks]
+        self.start_counts[wrong_blocks] = right_counts
+        lanes = lanes_of(self.weights, right_counts, self.first_samples[wrong_blocks])
         return _RunningBlocks(wrong_blocks, differences, lanes)
 
     def _without_equal(self, running: _RunningBlocks, n_done: int) -> _RunningBlocks:
-        """Leave out the blocks whose other picks are right already.
+        """Leave out the blocks of samples that need not be computed any further.
 
-        A block is picked again because it started with wrong counts of samples. The next picks
-        depend only on the counts. So once a block has the same counts as the last time, the rest of
-        its old picks is right.
+        These blocks are computed a second time, since the first time started from wrong *counts*,
+        the numbers of samples taken so far of each dataset. The counts alone decide which datasets
+        the next samples are taken from. So as soon as a block has the same counts as the first
+        time, its other samples are right already. For example, after 32 samples:
+
+            block                     3         5
+            counts the first time     20, 12    18, 14
+            counts this time          20, 12    17, 15
+            difference                0, 0      -1, 1
+            stays                     no        yes
 
         Args:
-            running: The blocks that are being picked again, and by how much their counts differ.
-            n_done: How many samples of each of them were picked again.
+            running: The blocks that are computed again.
+            n_done: How many samples of each of them were computed: 32.
 
         Returns:
-            The blocks whose counts still differ.
+            The blocks whose counts differ.
         """
         is_different = running.differences.any(axis=1)  # (n_running,)
         if is_different.all():
-            return running  # new lanes would copy all counts for nothing
+            return running  # without copying all counts
+
         blocks = running.blocks[is_different]
         counts = running.lanes.counts()[is_different]
-        lanes = lanes_of(self.weights, counts, self.first_samples[blocks] + n_done)
+        next_samples = self.first_samples[blocks] + n_done
+        # An object that continues these blocks from their next samples.
+        lanes = lanes_of(self.weights, counts, next_samples)
         return _RunningBlocks(blocks, running.differences[is_different], lanes)
 
     def _pick_again(self, blocks: IntArray, samples: slice, lanes: Lanes) -> IntArray:
-        """Pick the datasets of some samples again, after the counts before them were corrected.
+        """Decide again which datasets some samples are taken from, and return what has changed.
 
-        For example, the old picks of a block are the datasets 0, 1, 0, and the new ones 1, 1, 0.
-        That is one sample less of dataset 0, and one more of dataset 1: the result for this block
-            is -1, 1.
+        The samples are divided into blocks. The first time, these blocks started from wrong numbers
+        of samples taken before. So `lanes` computes them again. For example, three samples of a
+        block:
+
+            datasets the first time     0, 1, 0      two of dataset 0, one of dataset 1
+            datasets this time          1, 1, 0      one of dataset 0, two of dataset 1
+            result for this block       -1, 1
 
         Args:
-            blocks: Numbers of the blocks to which the samples belong, shape (n_blocks,).
+            blocks: Numbers of the blocks, shape (n_blocks,).
             samples: Which samples of each block, such as those from 32 to 96.
-            lanes: Compute the new picks. Lane i computes block `blocks[i]`, and has done so up to
-                the first of these samples.
+            lanes: Computes the next samples of all these blocks together. It has computed them up
+                to the first of `samples`.
 
         Returns:
-            How many more of the new picks than of the old ones are from each dataset, for each
-            block; shape (n_blocks, n_datasets).
+            How many more samples are taken of each dataset than the first time, shape (n_blocks,
+            n_datasets).
         """
-        # `self.picks` has a column for each block, and a row for each sample of a block.
+        # `self.picks` has a row for the first samples of all blocks, one for the second, and so on.
         old_picks = self.picks[samples, blocks]  # (n_samples, n_blocks)
         new_picks = np.empty_like(old_picks)
-        lanes.advance(new_picks)
+        lanes.advance(new_picks)  # fills them
         self.picks[samples, blocks] = new_picks
 
         n_datasets = len(self.weights)
@@ -475,38 +549,49 @@ class _SpeculatedBlocks:
         return new_counts - old_counts
 
     def counts_after(self, n_blocks: int, picks: Picks) -> FloatArray:
-        """Return how many samples were taken of each dataset after the first blocks.
+        """Return how many samples of each dataset were taken until the end of a block.
 
-        These are the counts at the start of the last of these blocks, and one more for each of its
-        picks: for counts of 5, 2 and picks 0, 0, 1, they are 7, 3.
+        The samples are divided into blocks, and it is known how many of each dataset were taken
+        before each block. So only the samples of this block are counted:
+
+            before the block                   5, 2
+            datasets of its samples            0, 0, 1     two of dataset 0, one of dataset 1
+            result                             7, 3
 
         Args:
-            n_blocks: How many blocks; all of them are right.
-            picks: Their picks in the order of the samples. The last block may have less than
-                `block_samples`, since the segment may end within it.
+            n_blocks: How many blocks there are up to this one.
+            picks: The dataset of each sample of all these blocks. The samples may end within the
+                last block.
 
         Returns:
             Counts, shape (n_datasets,).
         """
-        last_block = n_blocks - 1
-        picks_of_last_block = picks[last_block * len(self.picks) :]
-        counts: FloatArray = self.start_counts[last_block].copy()
-        counts += np.bincount(picks_of_last_block, minlength=len(self.weights))
+        block = n_blocks - 1
+        block_samples = len(self.picks)
+        picks_of_block = picks[block * block_samples :]
+        counts: FloatArray = self.start_counts[block].copy()
+        counts += np.bincount(picks_of_block, minlength=len(self.weights))
         return counts
 
     def picks_in_order(self, n_blocks: int) -> Picks:
-        """Return the picks of the first blocks in the order of the samples.
+        """Return the dataset of each sample of the first blocks, in the order of the samples.
 
-        They are stored step by step: the first samples of all blocks, then the second ones, and so
-        on.
-        For two blocks with the datasets 0, 1 and 2, 0, they are stored as 0, 2, 1, 0.
+        All blocks of samples are computed at the same time, so the results are stored in another
+        order:
+
+            self.picks            block 0    block 1    block 2
+            first samples         0          2          0
+            second samples        1          0          0
+
+            result for 2 blocks   0, 1, 2, 0
 
         Args:
             n_blocks: How many blocks.
 
         Returns:
-            Dataset of each sample, shape (n_blocks * block_samples,).
+            Numbers of datasets, shape (n_blocks * block_samples,).
         """
+        # Copy the columns of these blocks to rows, and put the rows one after another.
         by_block = np.ascontiguousarray(self.picks[:, :n_blocks].T)  # (n_blocks, block_samples)
         return by_block.reshape(-1)
 
@@ -552,20 +637,21 @@ def _step_cost(n_datasets: int, n_lanes: int) -> float:
 
 
 def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
-    """Count how often each lane picked each dataset.
+    """Count how many samples of each dataset were taken in each lane.
 
-    A lane is a block of samples while it is advanced, one sample in each step. For example, two
-    lanes of three steps, with two datasets:
+    A lane is a range of samples that is computed in parallel with others. For example, two lanes of
+    three samples, with two datasets:
 
-        picks                           0 1     step 0
-                                        0 1     step 1
-                                        1 1     step 2
-        positions in the flat result    0 3     lane * n_datasets + dataset
-                                        0 3
-                                        1 3
-        flat result                     2 1 0 3
-        counts                          2 1     lane 0
-                                        0 3     lane 1
+        datasets of the samples         lane 0    lane 1
+        first samples                   0         1
+        second samples                  0         1
+        third samples                   1         1
+
+        count of dataset 0              2         0
+        count of dataset 1              1         3
+
+    `np.bincount` counts in one dimension only. So each pair of a lane and a dataset gets a number,
+    lane * n_datasets + dataset: the samples above have 0, 3, 0, 3, 1, 3.
 
     Args:
         picks: Dataset of each sample, shape (n_steps, n_lanes).
@@ -640,47 +726,59 @@ def _error_gap(shares: FloatArray) -> float:
 
 
 def simplex_projection(weights: FloatArray) -> FloatArray:
-    """Return which share of a long blend's samples is from each dataset.
+    """Return which share of the training samples is taken from each dataset in the long run.
 
-    If the weights add up to 1, they are the shares. If not, the same amount is subtracted from all
-    of them, so that the results add up to 1. Those below 0 become 0. For example, the weights 0.9,
-    0.5 and 0.1 minus 0.2 give the shares 0.7, 0.3 and 0. (Each next sample is from the dataset that
-    is furthest behind its weight, so in the end, all are equally far behind.)
+    Each next sample is from the dataset that is furthest behind its weight. If the weights add up
+    to 1, they are the shares. If not, the datasets fall behind (or get ahead) by the same amount
+    per sample in the end, and those with a smaller weight are never taken again. So subtract an
+    amount from all weights, and replace results below 0 by 0, such that the shares add up to 1:
+
+        weight      0.9    0.5    0.1
+        - 0.2       0.7    0.3   -0.1
+        share       0.7    0.3    0
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
 
     Returns:
-        Share of each dataset, shape (n_datasets,); they add up to 1.
+        Share of each dataset, shape (n_datasets,).
     """
-    # If only the k largest weights have a share, then subtracting `amount` from each of them
-    # leaves 1. In the example, for k = 1, 2 and 3:
+    # Suppose that only the k largest weights get a share. Then which amount has to be subtracted
+    # from these, so that they add up to 1? In the example, for k = 1, 2 and 3:
     descending = np.sort(weights)[::-1]  # [0.9, 0.5, 0.1]
+    sums = np.cumsum(descending)  # [0.9, 1.4, 1.5]
     k = np.arange(1, len(weights) + 1)  # [1, 2, 3]
-    amounts = (np.cumsum(descending) - 1.0) / k  # [-0.1, 0.2, 0.17]
+    amounts = (sums - 1.0) / k  # [-0.1, 0.2, 0.17]
 
-    # The right k is the last one whose smallest weight is larger than the amount: 0.5 > 0.2.
-    is_above_amount = descending > amounts  # [True, True, False]
-    last_index = np.flatnonzero(is_above_amount)[-1]
+    # The k-th weight must get a share greater than 0, so it must be larger than the amount. The
+    # right k is the largest one for which it is: 2, since 0.5 > 0.2, but 0.1 < 0.17.
+    gets_share = descending > amounts  # [True, True, False]
+    last_index = np.flatnonzero(gets_share)[-1]
     shares: FloatArray = np.maximum(weights - amounts[last_index], 0.0)
     return shares
 
 
 def lanes_of(weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> Lanes:
-    """Return an object that picks the datasets of a blend's samples in many places at once.
+    """Return an object that decides which datasets samples are taken from, at many places at once.
 
-    Each place is a *lane*: it starts at one sample of the blend, and continues sample by sample.
-    Two classes with different memory layouts pick the same datasets. Measurements showed for which
-    numbers of lanes and datasets each is faster.
+    Each next training sample is taken from the dataset that is furthest behind its weight. To be
+    fast, this is computed for several ranges of samples at the same time. A range is called a
+    *lane*. For example, two lanes that start at the samples 0 and 4:
+
+        lane 0 computes the samples    0, 1, 2, 3
+        lane 1 computes the samples    4, 5, 6, 7
+                                       ↑ both at once, then the next two, and so on
+
+    There are two classes that do this, with the same results. Measurements showed which one is
+    faster for how many lanes and datasets.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before each lane's first sample, shape (n_lanes,
-            n_datasets).
-        first_samples: Number of each lane's first sample in the blend, shape (n_lanes,).
+        counts: How many samples of each dataset come before each lane, shape (n_lanes, n_datasets).
+        first_samples: Number of the first sample of each lane, shape (n_lanes,): [0, 4].
     """
     n_lanes, n_datasets = counts.shape
-    if n_lanes <= _FEW_LANES or n_datasets >= _MANY_DATASETS:
+    if n_lanes <= _FEW_LANES or n_datasets >= _MANY_DATASETS:  # 512 and 96
         return RowLanes(weights, counts, first_samples)
     return ColumnLanes(weights, counts, first_samples)
 
@@ -786,34 +884,40 @@ class RowLanes(Lanes):
         return self._counts.copy()
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the dataset of each sample in a chunk of steps, and count the picks.
+        """Decide for many samples which dataset each is taken from.
 
-        In each step, every lane picks the dataset of its next sample: the one with the largest
-        error, weight * time - count.
+        The samples are those of several ranges, called *lanes*. A step computes one sample of each
+        lane. It is from the dataset with the largest error, weight * time - count, which is the one
+        that is furthest behind its weight. A step of two lanes and three datasets:
+
+                                              lane 0            lane 1
+            weights * time                    1.5  0.9  0.6     2.0  1.2  0.8
+            counts so far                     1    1    1       2    1    1
+            errors                            0.5 -0.1 -0.4     0.0  0.2 -0.2
+            dataset with the largest          0                 1
+            counts afterwards                 2    1    1       2    2    1
 
         Args:
-            times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
-                n_lanes).
-            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
+            times: Number of each sample, but at least 1. Shape (n_steps, n_lanes).
+            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
         """
-        # Multiply the weights for all steps at once, since this does not depend on earlier picks.
+        # Multiply for all steps at once, since this does not depend on the counts.
         products = times[:, :, None] * self._weights  # (n_steps, n_lanes, n_datasets)
 
-        # argmax can only write integers of this type, which is wider than that of the picks.
+        # Allocate arrays once, and not in each step. argmax demands the type intp.
         datasets = np.empty(picks.shape, np.intp)  # (n_steps, n_lanes)
-        # Where the count of each lane's dataset is in _flat_counts; overwritten in each step.
         positions = np.empty_like(self._row_starts)  # (n_lanes,)
 
         for products_of_step, datasets_of_step in zip(products, datasets, strict=True):
-            # No later step needs the products, so the errors overwrite them.
+            # No later step needs these products, so the errors overwrite them.
             errors = products_of_step  # (n_lanes, n_datasets)
             np.subtract(products_of_step, self._counts, out=errors)
 
-            # argmax returns the first of several equal errors, as the rule demands.
+            # Of several equal errors, argmax takes the first one, as the trainers do.
             errors.argmax(axis=1, out=datasets_of_step)
 
-            # Add 1 to the count of each lane's dataset. A lane has a row of counts, so the count is
-            # at row start + dataset. No two lanes change the same count.
+            # Add 1 to one count of each lane. In the flat array of all counts, lane 0 has the
+            # positions 0, 1, 2 and lane 1 has 3, 4, 5. So the counts are at 0 + 0 and 3 + 1.
             np.add(self._row_starts, datasets_of_step, out=positions)
             self._flat_counts[positions] += 1.0
         picks[:] = datasets
@@ -875,45 +979,66 @@ class ColumnLanes(Lanes):
         return np.ascontiguousarray(self._counts.T)
 
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
-        """Pick the dataset of each sample in a chunk of steps, and count the picks.
+        """Decide for many samples which dataset each is taken from.
+
+        The samples are those of several ranges, called *lanes*. A step computes the next sample of
+        each lane. It is from the dataset with the largest error, weight * time - count, which is
+        the one that is furthest behind its weight. For two lanes and three steps:
+
+            picks       lane 0    lane 1
+            step 0      0         2
+            step 1      1         0
+            step 2      0         0
 
         Args:
-            times: Time of each sample: its number in the blend, but at least 1. Shape (n_steps,
-                n_lanes).
-            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
+            times: Number of each sample, but at least 1. Shape (n_steps, n_lanes).
+            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
         """
         for times_of_step, picks_of_step in zip(times, picks, strict=True):
             self._compute_errors(times_of_step)
-            datasets = self._first_with_largest_error()
+            datasets = self._first_with_largest_error()  # (n_lanes,)
             picks_of_step[:] = datasets
-            self._count(datasets)
+            self._count(datasets)  # the next errors depend on the new counts
 
     def _compute_errors(self, times: FloatArray) -> None:
-        """Set the error of each dataset in each lane: weight * time - count.
+        """Compute how far each dataset is behind its weight: weight * time - count.
+
+        For example, at time 3, a dataset with the weight 0.5 of which 1 sample was taken has the
+        error 0.5. The result is stored in `self._errors`, for each dataset (row) and each lane
+        (column). A lane is a range of samples; all lanes are computed at the same time.
 
         Args:
-            times: Time of each lane's next sample, shape (n_lanes,).
+            times: Number of the next sample of each lane, but at least 1. Shape (n_lanes,).
         """
         # Two operations, so that the product is rounded before the subtraction.
         np.multiply(self._weights, times, out=self._errors)
         np.subtract(self._errors, self._counts, out=self._errors)
 
     def _first_with_largest_error(self) -> NDArray[np.intp]:
-        """Return the first dataset that has the largest error of its lane, for each lane.
+        """Return the dataset with the largest error in each lane; the first one of several.
 
-        For example, the errors of three datasets in one lane are 0.5, 0.5 and -1.0, and their ranks
-        3, 2 and 1. The first two have the largest error, and dataset 0 the higher rank.
+        `self._errors` has a row for each dataset, and a column for each *lane*, a range of samples
+        that is computed in parallel with others. argmax along columns is slow in numpy, but the
+        maximum is fast. So the first of several maxima is found with a second maximum, over ranks
+        that are higher for earlier datasets. For one lane:
+
+            dataset                            0      1      2
+            error                              0.5    0.5   -1.0      largest: 0.5
+            has the largest error              1      1      0
+            rank                               3      2      1
+            product                            3      2      0        largest: 3
+
+        The rank 3 of 3 datasets belongs to dataset 3 - 3 = 0.
 
         Returns:
             Numbers of datasets, shape (n_lanes,).
         """
-        np.maximum.reduce(self._errors, axis=0, out=self._largest_error)  # 0.5
-        np.equal(self._errors, self._largest_error, out=self._has_largest_error)  # True True False
-
-        # The first of these datasets has the highest rank: n_datasets minus its number.
-        np.multiply(self._has_largest_error, self._ranks, out=self._candidate_ranks)  # 3 2 0
-        np.maximum.reduce(self._candidate_ranks, axis=0, out=self._best_rank)  # 3
-        return len(self._ranks) - self._best_rank.astype(np.intp)  # dataset 3 - 3 = 0
+        np.maximum.reduce(self._errors, axis=0, out=self._largest_error)
+        np.equal(self._errors, self._largest_error, out=self._has_largest_error)
+        np.multiply(self._has_largest_error, self._ranks, out=self._candidate_ranks)
+        np.maximum.reduce(self._candidate_ranks, axis=0, out=self._best_rank)
+        n_datasets = len(self._ranks)
+        return n_datasets - self._best_rank.astype(np.intp)
 
     def _count(self, datasets: NDArray[np.intp]) -> None:
         """Count one more sample of a dataset in each lane.
