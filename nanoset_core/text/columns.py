@@ -25,9 +25,13 @@ _UUID_HYPHENS = (8, 12, 16, 20)
 def row_bytes(array: Any) -> float:
     """Estimate how many bytes of memory a row of an Arrow array needs once it is decoded.
 
-    Usually it is the average size of a value. But an encoding such as a dictionary stores a value
-    once for many rows, while each decoded row has its own copy. All rows that are decoded together
-    may have the longest value, so with such an encoding, the estimate is the size of this value.
+    Usually, that is the average size of a value. But some encodings store a value only once,
+    although many rows have it:
+
+        dictionary: ["a", "a text of 1 MB"]        rows: 0, 1, 1, 1, 1, 1, …
+
+    When rows are decoded, each gets its own copy. So with such an encoding, the estimate is the
+    size of the longest value, here 1 MB.
 
     Args:
         array: An Arrow array of any type.
@@ -137,14 +141,16 @@ def is_bytes_array(array: Any) -> bool:
 
 
 def plain_array(array: Any) -> Any:
-    """Return the values of an Arrow array without the encoding in which a file stores them.
+    """Return the values of an Arrow array, without the encoding in which a file stores them.
 
-    Extension types, dictionaries, runs and views are replaced by their values, and strings by their
-    bytes, which need not be UTF-8. UUIDs become their usual text, such as
-    6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the 16 bytes that store them.
+        dictionary ["a", "b"] with the rows 0, 0, 1    →    "a", "a", "b"
+        runs: 3 times "a"                              →    "a", "a", "a"
+        UUIDs of 16 bytes                              →    texts such as 6ba7b810-9dad-11d1-…
+
+    Strings are returned as bytes, since those of a damaged file may not be UTF-8.
 
     Args:
-        array: A slice of a column, since dictionaries and runs need more memory afterwards.
+        array: A slice of a column, since decoded values may need much more memory.
 
     Raises:
         pyarrow.ArrowException: The array is damaged.
@@ -245,18 +251,18 @@ def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
 
 
 def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
-    """Return the values of an Arrow array of bytes as Python strings.
+    r"""Return the values of an Arrow array of bytes as Python strings.
 
     Args:
         array: An Arrow array of the type binary or large_binary.
-        errors: How to treat bytes that are not UTF-8, in the words of `bytes.decode`: "strict"
-            raises an error, "backslashreplace" writes them as \\xNN.
+        errors: What to do with bytes that are not UTF-8, in the words of `bytes.decode`: "strict"
+            raises an error, "backslashreplace" writes them as \xNN.
 
     Returns:
         The text of each value; None for a null.
 
     Raises:
-        UnicodeDecodeError: Bytes are not UTF-8, and `errors` is strict.
+        UnicodeDecodeError: Bytes are not UTF-8, and `errors` is "strict".
     """
     import pyarrow as pa
 
@@ -451,10 +457,18 @@ def _text_of_row(
 ) -> str | RowProblem:
     """Return the text of one row of a column, or why it has none.
 
+    The column may be part of structs, as `meta.body.text` is. If the text is null, the outermost
+    part that is null is reported:
+
+        meta    body    text       result
+        …       …       "Hello"    "Hello"
+        …       …       null       text_not_a_string: 'meta.body.text' is null
+        …       null    null       not_an_object: 'meta.body' is null
+
     Args:
-        levels: The structs around the column, the outermost one first, and then the column itself
-            as an Arrow array of bytes. Any of them may be null in a row.
-        names: Names of these structs and of the column.
+        levels: Arrow arrays: the structs around the column, the outermost first, then the column
+            itself as bytes.
+        names: Names of these structs and of the column: ("meta", "body", "text").
         row: Index of the row.
         max_bytes: The most bytes of a text.
     """

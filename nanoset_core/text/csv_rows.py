@@ -59,17 +59,20 @@ class CsvRows(NamedTuple):
 def read_csv(stored: StoredPiece, choose: ColumnChooser) -> Iterator[CsvRows]:
     """Read the rows of a CSV or TSV file in order.
 
-    Fields of a .tsv file are separated by tabs. Those of a .csv file are separated by commas; or by
-    semicolons, if the header has semicolons and no comma, as spreadsheets write it in countries
-    with a decimal comma.
+        file (a.csv)              yielded
+        text;lang                 the header, which names the columns
+        Hello;en                  row 1 and row 2 together
+        Bonjour;fr
+        broken                    row 3 alone, with a problem: 1 field, but the header has 2
+        Ciao;it                   row 4
+
+    Fields of a .tsv file are separated by tabs, and those of a .csv file by commas. If the header
+    has semicolons and no comma, it is semicolons, as spreadsheets write it in countries with a
+    decimal comma.
 
     Args:
         stored: The file.
-        choose: Chooses the columns to read, by a schema in which all columns are bytes.
-
-    Yields:
-        Rows. Those that have more or less fields than the header are yielded one by one, with a
-        problem.
+        choose: Chooses the columns to read, given a schema in which all columns are bytes.
 
     Raises:
         FaultError: The file is of another format, cannot be decompressed to its end, ends within
@@ -108,13 +111,19 @@ def read_csv(stored: StoredPiece, choose: ColumnChooser) -> Iterator[CsvRows]:
 
 
 def _records(lines: _CsvLines, path: str) -> Iterator[list[str]]:
-    """Yield the fields of each record of a CSV file: of the header, and of each row.
+    r"""Yield the header and then each row of a CSV file, each as a list of its fields.
 
-    Blank lines are left out.
+    A row may have several lines, since a field in quotes may contain line ends. Blank lines are
+    left out:
+
+        text,lang          ["text", "lang"]
+
+        "Hello             ["Hello\nworld", "en"]
+        world",en
 
     Args:
         lines: The lines of the file.
-        path: Its path, whose ending decides on the separator.
+        path: Its path, whose ending decides which character separates the fields.
 
     Raises:
         FaultError: The file cannot be read to its end.
@@ -158,11 +167,17 @@ def _delimiter(path: str, first_line: str) -> str:
 
 
 def _column_names(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns.
+    r"""Return the names of the columns as text.
+
+    Python's csv module takes only text, and this file may not be valid text. So its bytes were
+    passed through the module as one character for each byte. Here, they become bytes again, and are
+    decoded:
+
+        field in the header    "cafÃ©"  (the two bytes of é became two characters)
+        name                   "café"
 
     Args:
-        header: The fields of the header. Each character stands for a byte of the file, since the
-            csv module does not take bytes.
+        header: The fields of the header.
 
     Raises:
         FaultError: A name is not UTF-8.
@@ -233,7 +248,11 @@ class _PendingRows:
         self._stop = stop
 
     def release(self) -> CsvRows:
-        """Return the rows that were added since the last call, and forget them."""
+        """Return the rows that were added since the last call as one table, and forget them.
+
+        For example, the rows ["Hello", "en"] and ["Bonjour", "fr"] become a column with the values
+        b"Hello" and b"Bonjour", and another one with b"en" and b"fr".
+        """
         import pyarrow as pa
 
         arrays = []
@@ -251,9 +270,10 @@ class _PendingRows:
         return released
 
     def skip(self, fields: Sequence[str], stop: int) -> CsvRows:
-        """Return the next row as a problem, because it has a wrong number of fields.
+        """Return the next row as a problem, because it has too many or too few fields.
 
-        The rows before it must have been released.
+        It cannot be said which of its fields belong to which columns. The rows before it must have
+        been released, since rows are yielded in their order.
 
         Args:
             fields: The fields of the row.

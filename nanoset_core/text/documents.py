@@ -123,12 +123,15 @@ def read_documents(
 
 
 def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
-    """Return the number of lines in a piece of an uncompressed file.
+    """Return how many lines a piece of a file has, so that those of later pieces can be numbered.
+
+    If the first piece has 1,000 lines, the second one begins with line 1,001 of the file.
 
     Args:
-        folder: The corpus's folder.
+        folder: The folder of the file.
         piece: The piece.
-        n_read: How many lines of the piece were read; 0 if the file was refused as a whole.
+        n_read: How many of its lines were read; 0 if the file was refused, since it is something
+            else than lines. Then its line ends are counted.
     """
     if n_read > 0:
         return n_read
@@ -167,12 +170,17 @@ def _read_line_documents(
 
 
 def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
-    """Return the documents of a block of lines, and its other lines as rejects.
+    """Convert a block of lines to documents, and lines that are none to rejects, which say why.
+
+        line    its content                    becomes
+        1       {"text": "Hello", "id": 7}     a document with the text "Hello" and the id "7"
+        2       {"title": "no text"}           a reject: it has no key "text"
+        3       {"text": "World"}              a document without an id
 
     Args:
         block: Consecutive lines, or the beginning of one line that is too long.
-        path: Path of the file, relative to the corpus's folder.
-        fields: The keys of the texts, ids and kept values in each line's JSON object.
+        path: Path of the file, relative to the folder of the corpus.
+        fields: The keys of the texts, ids and further values in each line.
     """
     if block.long_bytes:
         return _rejected_long_line(block, path)
@@ -199,12 +207,14 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
 
 
 def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
-    """Count the documents whose id was left out because it is too long to be kept.
+    """Count the documents of some lines whose ids were too long to be kept.
+
+    Such a document has no id, like one whose line has none. To tell the two apart, the lines of all
+    documents without an id are looked at once more.
 
     Args:
-        batch: The documents of a block of lines. Without an id, or with one that was left out, a
-            document has the id None.
-        block: The lines.
+        batch: The documents.
+        block: The lines that they were read from.
         id_key: Key of the ids in the lines.
     """
     n_long = 0
@@ -234,12 +244,15 @@ def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:
 
 
 def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
-    """Parse each line of a block alone, and return it as a document or as a reject.
+    """Convert each line of a block to a document or to a reject, one after the other.
+
+    This is slower than to convert all lines together. It is for blocks in which a line is no
+    document.
 
     Args:
         block: The lines.
-        path: Path of the file, relative to the corpus's folder.
-        fields: The keys of the texts, ids and kept values.
+        path: Path of the file, relative to the folder of the corpus.
+        fields: The keys of the texts, ids and further values in each line.
     """
     batch = DocumentBatch()
     kept_by_document: list[list[Any]] = []  # for each document, its value at each key

@@ -45,14 +45,19 @@ class QuietPeriod:
         return not is_settled(file.mtime_ns, self.now_ns, self.seconds)
 
     def overwritten(self, folder: RawFolder, files: Iterable[FileStat]) -> str | None:
-        """Return the path of a file that is being overwritten, or None.
+        """Return a file of the last build that is being overwritten at this moment, or None.
 
-        The inventory of a file that is being written lists its pieces of the previous inventory.
-        That is right if lines are only appended to it, and wrong if it is overwritten.
+        While something writes to a file, a build reads only what the file had in the last build.
+        That is right if the writer appends lines, as the old lines are still there. If it
+        overwrites the file, the old text is gone, and the new one is not complete:
+
+            the last build read    AAAA BBBB
+            appended to            AAAA BBBB CC…    still begins with the same bytes
+            overwritten            XXXX Y…          does not: returned here
 
         Args:
             folder: The folder of the corpus.
-            files: The files, as they were listed.
+            files: The files in it, as they were listed.
         """
         for file in files:
             previous_pieces = self.previous_pieces.get(file.path)
@@ -64,15 +69,16 @@ class QuietPeriod:
 
 
 def _begins_with(folder: RawFolder, file: FileStat, pieces: Sequence[Piece]) -> bool:
-    """Return whether a file still begins with the bytes of some pieces, as far as two of them show.
+    """Return whether a file still begins with the text that it had in an earlier build.
 
-    Since the file may be large, only the first and the last piece are read and hashed. A program
-    that overwrites a file usually changes at least one of them.
+    An earlier build has recorded a digest of each piece (some 64 MiB) of the file. Since the file
+    may be large, only its first and last piece are read and compared with their digests. A program
+    that overwrites a file nearly always changes one of them.
 
     Args:
         folder: The folder of the corpus.
         file: The file, as it was listed.
-        pieces: All pieces that the file had in an earlier inventory, in order.
+        pieces: All pieces that the file had in the earlier build, in order.
     """
     earlier_size = pieces[-1].end
     if file.size < earlier_size:
@@ -99,10 +105,11 @@ class _KnownFiles(NamedTuple):
 def known_inventory(
     contents: Contents, memory: FingerprintMemory, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the inventory of a corpus, or None if a file would have to be read for it.
+    """Return the inventory of a corpus, if no file has to be read for it; otherwise None.
 
-    An inventory lists the pieces of all files with their digests. `take_inventory` would return the
-    same inventory, but also hashes files whose digests are not known.
+    An inventory lists the files of a corpus with digests of their bytes. The digests of a file that
+    has the same size and times as in an earlier inventory are known. If there is a new or changed
+    file, it would have to be read, which `take_inventory` does.
 
     Args:
         contents: The files of the corpus, as they were listed.
@@ -190,12 +197,17 @@ def _all_files_being_written(folder: RawFolder, files: Sequence[FileStat]) -> In
 def _known_files(
     files: Sequence[FileStat], memory: FingerprintMemory, quiet: QuietPeriod | None
 ) -> _KnownFiles:
-    """Return the pieces of the files that need not be read now.
+    """Return the digests of those files that need not be read now.
+
+        file       state                                  what is returned
+        a.jsonl    unchanged since it was hashed          its digests
+        b.jsonl    new                                    nothing: it has to be read
+        c.jsonl    something writes to it at the moment   its digests in the last inventory
 
     Args:
         files: The files, as they were listed.
-        memory: The pieces of files that were hashed before.
-        quiet: How to treat files that were written a moment ago; None if all count as complete.
+        memory: The digests of files that were hashed before.
+        quiet: Says which files are being written; None if all count as complete.
     """
     pieces_by_path: dict[str, Sequence[Piece]] = {}
     unsettled_paths = []

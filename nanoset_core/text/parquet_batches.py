@@ -81,20 +81,23 @@ def parquet_batches(
 def _requested_rows(
     group: _RowGroup, rows: Sequence[int], most_skipped_bytes: int | None
 ) -> Iterator[NumberedBatch]:
-    """Yield the batches of a row group from its start to the last requested row.
+    """Yield the rows of a row group from its start to the last one that is requested.
 
-    All of them are needed, since a row can only be read by decompressing the rows before it in the
-    row group.
+    A Parquet file consists of row groups, which are compressed. To read row 900 of a group, the
+    rows before it have to be decompressed, too. If these are very large, an error is yielded
+    instead:
+
+        requested    0           900              950
+        yielded      rows 0 to 900 in batches     TooFarError for row 950
 
     Args:
         group: The row group.
         rows: Numbers of the requested rows of the file, ascending.
-        most_skipped_bytes: How many bytes of the row group may be decompressed to get to a
-            requested row; None for any number.
+        most_skipped_bytes: How many bytes may be decompressed to get to a requested row; None for
+            any number.
 
     Yields:
-        Batches up to the last requested row that is near enough. Then a TooFarError in place of
-        each one that is not.
+        Batches of rows, and then a TooFarError in place of each row that is too far away.
     """
     requested = rows_between(rows, group.first_row, group.stop_row)
 
@@ -144,15 +147,15 @@ class _RowGroup:
         return float(self.metadata.total_byte_size / max(self.metadata.num_rows, 1))
 
     def batches(self, stop_row: int) -> Iterator[NumberedBatch]:
-        """Yield the rows of the group up to a row, in batches of about SLICE_BYTES.
+        """Yield the rows of this row group up to a certain one, in batches that fit into memory.
 
         Args:
-            stop_row: Number of the row after the last one to yield. It may be in the middle of the
-                group. Then the rest of the group is not read.
+            stop_row: Number of the row after the last one to yield. If it is in the middle of the
+                group, the rest of the group is not read.
 
         Raises:
             TableDamageError: The row group has fewer rows than its metadata says. This is only
-                noticed if all of the group is read.
+                noticed if all of it is read.
         """
         batch_start = self.first_row  # number of the first row of the next batch
         for batch in self._batches_of_columns(self._batch_rows()):
@@ -211,10 +214,17 @@ class _RowGroup:
 
 
 def _dictionary_bytes(chunk: Any) -> float:
-    """Estimate the decompressed size of the dictionary of a column chunk, 0 without a dictionary.
+    """Estimate the decompressed size of a column's dictionary, 0 if it has none.
+
+    If a column has few different values, a Parquet file may store each value once, in a dictionary,
+    and then a small number for each row. The metadata does not say how large the dictionary is when
+    it is decompressed. It is assumed to be compressed as well as the column as a whole:
+
+        column        100 kB, which become 300 kB: 3 times as much
+        dictionary     20 kB, which become some 60 kB
 
     Args:
-        chunk: The pyarrow.parquet.ColumnChunkMetaData.
+        chunk: The pyarrow.parquet.ColumnChunkMetaData of the column in one row group.
     """
     if not chunk.dictionary_page_offset:
         return 0.0

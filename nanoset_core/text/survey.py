@@ -99,17 +99,17 @@ def _unread_file(name: str) -> str:
 def is_quiescent(
     contents: Contents, previous_signature: str | None, *, now_ns: int, settle_seconds: float
 ) -> bool:
-    """Return whether an upload to a corpus seems to be finished.
+    """Return whether nobody is writing to a corpus at the moment, so that it can be built.
 
-    An upload counts as finished if two scans saw the same files, and if the newest file was not
-    written lately.
+    Two things must hold: the folder was listed twice and has not changed in between, and the newest
+    file is older than, say, a minute.
 
     Args:
         contents: The files of the corpus, as they were listed now.
-        previous_signature: Signature of the contents at the previous scan, which changes with any
-            file; None if this is the first scan.
+        previous_signature: Hash of their names, sizes and times when they were listed before; None
+            if they never were.
         now_ns: The present time, nanoseconds since 1970.
-        settle_seconds: How long the newest file must not have been written.
+        settle_seconds: How old the newest file must be.
     """
     if contents.signature != previous_signature:
         return False
@@ -175,11 +175,13 @@ def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is em
 
 
 def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
-    """List the folders and files directly in the raw folder, without hidden ones.
+    """List what is directly in the folder of raw text, without hidden files and folders.
+
+    Each folder in it is a corpus, such as `raw/web`.
 
     Returns:
-        (paths of the folders and files, sorted by name; name → error of each entry in a bucket
-        whose name is invalid).
+        (paths of the folders and files, sorted by name; name → error of each entry whose name is
+        not valid, which only a bucket can have).
 
     Raises:
         MissingError: The folder does not exist.
@@ -223,10 +225,20 @@ def _no_raw_folder(raw: RawFolder) -> MissingError:
 
 
 def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
-    """Check that a file in the raw folder, outside of all corpora, does not look like text.
+    """Refuse a file of text that is in no corpus, since it would not be read.
+
+    Each corpus is a folder in the folder of raw text, here `raw`:
+
+        raw/web/a.jsonl    a file of the corpus `web`
+        raw/b.jsonl        refused: the user should move it, for example to raw/b/b.jsonl
+        raw/README.md      not refused, since it is no text to train on
+
+    Args:
+        raw: The folder of raw text.
+        file: A file directly in it.
 
     Raises:
-        InputError: The name of the file is that of a file of text.
+        InputError: The file has the name of a file of text.
     """
     # Not all files that would be read in a corpus count: a .json file here may be anything. And not
     # all files with these endings count: `is_text` leaves out cached tables of Hugging Face.

@@ -53,7 +53,13 @@ def joined(kinds: Iterable[str]) -> str:
 
 
 def _kind_of_both(first: str, second: str) -> str:
-    """Return the narrowest kind that holds the values of two kinds without a loss.
+    """Return the kind of values that can hold the values of two kinds exactly.
+
+        int, double      double: all integers of this kind are exact as 64-bit floats
+        int64, double    string: they are larger, so a float may not be exact
+        int, int64       int64
+        null, double     double
+        bool, int        string
 
     Args:
         first: A kind from the table of this module.
@@ -119,11 +125,12 @@ def kind_of(array: Any) -> str:
 
 
 def as_type(array: Any, target: Any) -> Any:
-    """Convert an Arrow array to another type, so that several arrays can become one column.
+    """Convert an Arrow array to another type, so that several arrays can be one column.
 
-    In a column of strings, the float 2.0 is written as "2", like the integer 2. The reason is that
-    2 may be stored as a float only because other numbers of its array have a fraction. Its text
-    must not depend on them.
+    For example, one file has the scores 1 and 2.5, and another file has "high". Together, they are
+    a column of texts. The first array holds the floats 1.0 and 2.5, since one of its numbers has a
+    fraction. They become "1" and "2.5": whether a 1 becomes "1" must not depend on what else is in
+    its array.
 
     Args:
         array: An array that `from_json` or `narrowed` returned; it may be chunked.
@@ -148,13 +155,16 @@ def as_type(array: Any, target: Any) -> Any:
 
 
 def from_json(values: Sequence[Any]) -> Any:
-    """Return values of JSON as an Arrow array of booleans, integers, floats or strings.
+    """Return values that were read from JSON as an Arrow array of one type.
 
-    Values of several types become JSON text, and so do objects and lists. NaN and the infinities
-    become null.
+        [1, 2]           integers
+        [1, 2.5]         floats
+        ["a", null]      strings
+        [1, "a", [2]]    strings, with the JSON of the others: "1", "a", "[2]"
+        [0.5, NaN]       floats; NaN and the infinities, which JSON does not have, become null
 
     Args:
-        values: Values as Python's json returns them.
+        values: The values, as Python's json module returns them.
     """
     import pyarrow as pa
 
@@ -274,10 +284,14 @@ def _without_nan(array: Any) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a JSON value as text, for a column in which other values are text; None for null.
+    r"""Return a JSON value as text, for a column in which other values are text; None for null.
+
+        2.0          "2", as `as_type` writes it
+        [1, "a"]     "[1,\"a\"]"
+        "Hello"      "Hello"
 
     Args:
-        value: The value, as Python's json returns it.
+        value: The value, as Python's json module returns it.
     """
     import pyarrow as pa
 
