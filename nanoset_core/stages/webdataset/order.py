@@ -69,7 +69,14 @@ It keeps the product of two counts of rows below 2**63.
 
 
 def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
-    """Return the keys of consecutive contexts (rows of tokens), by which they are shuffled.
+    """Return the keys by which consecutive training samples are shuffled.
+
+    Each sample (context) has a key, which is a pseudo-random number that depends on the seed and
+    the sample's number alone. The shuffled order sorts the samples by their keys:
+
+        context      0     1     2     3
+        key          71    12    95    38       (in truth of 64 bits)
+        position     2     0     3     1
 
     Args:
         start: Number of the first context.
@@ -79,24 +86,33 @@ def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
     Returns:
         uint64, shape (stop - start,); no two contexts have the same key.
     """
-    # Key start + i under `seed` is key i under a seed that is moved by `start` steps.
-    numbers = np.arange(stop - start, dtype=np.uint64)
-    return keys_of(numbers, (seed + int(_GAMMA) * start) % (1 << 64))
+    # The key of context `number` is computed from seed + (number + 1) * _GAMMA. So the contexts
+    # start, start + 1, ... have the keys of 0, 1, ... with a seed that is start * _GAMMA higher.
+    moved_seed = (seed + int(_GAMMA) * start) % (1 << 64)
+    return keys_of(np.arange(stop - start, dtype=np.uint64), moved_seed)
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Return the key of each context (row of tokens); the shuffled order sorts by these keys.
+    """Return the key of each training sample, by which the samples are shuffled.
 
-    A key is an output of the generator SplitMix64; the module has its formula.
+    A key is a pseudo-random number of 64 bits. A shuffled dataset has its samples in the order of
+    their keys. Keys are computed from the sample's number and the seed alone, so any process can
+    compute any of them. They are the outputs of SplitMix64, a known random number generator:
+
+        z   = seed + (number + 1) * _GAMMA           (all modulo 2^64)
+        z   = (z ^ (z >> 30)) * _MIX_1
+        z   = (z ^ (z >> 27)) * _MIX_2
+        key = z ^ (z >> 31)
 
     Args:
-        numbers: Numbers of the contexts, uint64, of any shape.
+        numbers: Numbers of the samples, uint64, of any shape.
         seed: Seed of the order.
 
     Returns:
         uint64, of the same shape.
     """
-    # In place, since a chunk of keys just fits the processor's cache.
+    # Change one array in place, since a chunk of keys just fits the processor's cache.
+    # (number + 1) * _GAMMA is number * _GAMMA + _GAMMA.
     keys = numbers * _GAMMA
     keys += np.uint64((seed + int(_GAMMA)) % (1 << 64))
     keys ^= keys >> np.uint64(30)
@@ -115,37 +131,48 @@ def _key_chunks(contexts: int, seed: int) -> Iterator[tuple[int, NDArray[np.uint
 
 
 def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return all contexts, which are rows of tokens, in their shuffled order.
+    """Return the numbers of all training samples in their shuffled order.
 
-    This needs 16 bytes of memory a context. See `ranks` for large data sets.
+    Each sample (context) has a pseudo-random key, and the order sorts the samples by their keys:
+
+        context            0     1     2     3
+        key                71    12    95    38       (in truth of 64 bits)
+        sorted by key      1     3     0     2        (this is the result)
+
+    This needs 16 bytes of memory a sample. For large datasets, `ranks` returns parts of the order.
 
     Args:
         contexts: Number of contexts.
         seed: Seed of the order.
 
     Returns:
-        int64, shape (contexts,): number of the context at each position, such as [2, 0, 3, 1].
+        int64, shape (contexts,).
     """
-    return np.argsort(context_keys(0, contexts, seed))
+    keys = context_keys(0, contexts, seed)
+    return np.argsort(keys)
 
 
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
-    """Return which contexts (rows of tokens) are at the ranks [start, stop) of the shuffled order.
+    """Return which training samples are at the positions [start, stop) of the shuffled order.
 
-    This is `global_order(contexts, seed)[start:stop]`, in bounded memory. Each 4 Mi ranks take a
-    pass over the keys of all contexts. The last ones are cached for the next call.
+    The order lists the numbers of all samples (contexts), such as [1, 3, 0, 2]. Its positions 1 and
+    2 have the samples 3 and 0. A file with some of the samples needs only such a part.
+
+    The whole order may not fit into memory, so it is computed in windows of WINDOW (4 Mi)
+    positions. Each window takes a pass over the keys of all samples, by which these are sorted. The
+    last window is cached for the next call.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
-        start: First rank.
-        stop: Rank after the last one.
+        start: First position.
+        stop: Position after the last one.
 
     Returns:
-        Shape (stop - start,).
+        Numbers of the contexts, shape (stop - start,).
 
     Raises:
-        SampleIndexError: The ranks are outside the order.
+        SampleIndexError: The positions are outside the order.
     """
     if not 0 <= start <= stop <= contexts:
         raise SampleIndexError(
@@ -153,67 +180,82 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
             found=f"[{start}, {stop})",
             expected=f"within [0, {contexts})",
         )
-    # The order is computed in windows of 4 Mi ranks. Take from each window what is requested.
     parts = [np.empty(0, dtype=np.int64)]
-    for first_rank in range(start - start % WINDOW, stop, WINDOW):
-        numbers = _window(contexts, seed, first_rank // WINDOW, WINDOW)  # cached
-        parts.append(numbers[max(start - first_rank, 0) : stop - first_rank])
+    start_of_first_window = start - start % WINDOW
+    for window_start in range(start_of_first_window, stop, WINDOW):
+        numbers = _window(contexts, seed, window_start // WINDOW, WINDOW)  # cached
+        # Only a part of the first and the last window may be requested.
+        first = max(start - window_start, 0)
+        parts.append(numbers[first : stop - window_start])
     return np.concatenate(parts)
 
 
 @lru_cache(maxsize=1)
 def _window(contexts: int, seed: int, window: int, size: int) -> NDArray[np.int64]:
-    """Return the contexts (rows of tokens) at the ranks of one window of the shuffled order.
+    """Return which training samples are in one window of the shuffled order.
 
-    The order lists all contexts by ascending keys, which are pseudo-random numbers. Keys with the
-    same leading bits are a bucket. Only the buckets that overlap the window need to be sorted.
+    The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers. It is
+    too long to be sorted at once. But a range of keys, called a bucket, can be sorted alone, if it
+    is known how many lower keys there are. For the window of the positions 6 to 11:
+
+        bucket                       0         1         2          3
+        its keys                     0-99      100-199   200-299    300-399
+        positions of its contexts    0-4       5-8       9-14       15-19
+        overlaps the window                    yes       yes
+
+    Sorting the buckets 1 and 2 gives the positions 5 to 14, of which 6 to 11 are returned.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
-        window: Number of the window, which begins at the rank `window * size`.
-        size: Ranks of a window.
+        window: Number of the window, which begins at the position `window * size`.
+        size: Positions in a window.
 
     Returns:
-        Shape (size,); the last window may have fewer.
+        Numbers of contexts, shape (size,); the last window may have fewer.
     """
     if contexts <= size:
         return global_order(contexts, seed)  # there is only one window
-    start_rank = window * size
-    stop_rank = min(start_rank + size, contexts)
+    start = window * size  # 6
+    stop = min(start + size, contexts)  # 12
 
-    # The buckets that overlap the window: from the last one that begins at or before its start, to
-    # the last one that begins before its end.
-    bucket_starts = _first_ranks_of_buckets(contexts, seed)
-    first_bucket = int(np.searchsorted(bucket_starts, start_rank, side="right")) - 1
-    stop_bucket = int(np.searchsorted(bucket_starts, stop_rank, side="left"))
+    # Find the buckets that overlap the window. The first one is the last that begins at or before
+    # the start of the window. Those that begin before its end are the buckets up to the last one.
+    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # [0, 5, 9, 15, 20]
+    first_bucket = int(np.searchsorted(bucket_starts, start, side="right")) - 1  # 1
+    stop_bucket = int(np.searchsorted(bucket_starts, stop, side="left"))  # 3
 
-    # Sort their contexts, and cut off those before and after the window.
+    # Sort the contexts of these buckets, and cut off those before and after the window.
     selected = _contexts_in_buckets(contexts, seed, np.arange(first_bucket, stop_bucket))
-    sorted_numbers = selected.numbers[np.argsort(selected.keys)]
-    first_rank = bucket_starts[first_bucket]
-    return sorted_numbers[start_rank - first_rank : stop_rank - first_rank]
+    sorted_numbers = selected.numbers[np.argsort(selected.keys)]  # at the positions 5 to 14
+    first_position = bucket_starts[first_bucket]  # 5
+    return sorted_numbers[start - first_position : stop - first_position]
 
 
 @lru_cache(maxsize=1)
 def _first_ranks_of_buckets(contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the rank at which each bucket of keys begins in the shuffled order.
+    """Return where each range of keys begins in the shuffled order of the training samples.
 
-    The order lists the contexts by ascending keys, and a bucket is a range of keys. If the first
-    three buckets have 5, 4 and 6 keys, they begin at the ranks 0, 5 and 9.
+    The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers of 64
+    bits. They are divided into 65,536 ranges of equal width, called buckets. To sort one bucket
+    alone, one must know how many samples are in the buckets before it:
+
+        bucket                    0    1    2     3   ...
+        samples in it             5    4    6     ...
+        position of its first     0    5    9     15  ...
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
 
     Returns:
-        Shape (n_buckets + 1,). The last entry is the number of contexts.
+        Shape (n_buckets + 1,). The last entry is the number of all contexts.
     """
-    # bucket_sizes[i + 1] is the number of keys in bucket i, so that the sums begin with 0.
-    bucket_sizes = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
+    # Leave a 0 before the sizes, so that their sums begin with 0.
+    zero_and_sizes = np.zeros(_N_BUCKETS + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
-        bucket_sizes[1:] += np.bincount(_bucket(keys), minlength=_N_BUCKETS)
-    return np.cumsum(bucket_sizes)
+        zero_and_sizes[1:] += np.bincount(_bucket(keys), minlength=_N_BUCKETS)
+    return np.cumsum(zero_and_sizes)  # [0, 5, 4, 6, ...] gives [0, 5, 9, 15, ...]
 
 
 class _KeyedContexts(NamedTuple):
@@ -226,14 +268,21 @@ class _KeyedContexts(NamedTuple):
 
 
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
-    """Return the contexts whose keys are in one of some buckets, and their keys.
+    """Return the training samples whose keys are in some ranges, and their keys.
 
-    Every context (row of tokens) has a pseudo-random key. The leading bits of a key are the number
-    of its bucket: with 16 bits, keys that begin with the bytes 00 07 are in bucket 7.
+    A dataset is shuffled by sorting its samples (contexts) by pseudo-random keys. Not all keys fit
+    into memory, so ranges of keys are sorted one after the other. A range is called a bucket, and
+    the leading 16 bits of a key say which: keys from 0x0007... are in bucket 7.
+
+        context               0     1     2     3     4
+        bucket of its key     7     2     9     7     4
+        in bucket 4 or 7      yes               yes   yes
+
+    So the buckets 4 and 7 give the contexts 0, 3 and 4.
 
     Args:
-        contexts: Number of contexts in the order.
-        seed: Seed of the order.
+        contexts: Number of contexts in the whole dataset.
+        seed: Seed of the keys.
         buckets: Numbers of the buckets, without repetitions, shape (n_buckets,).
     """
     # The number of keys in each bucket is known, so the arrays are allocated once.
@@ -242,40 +291,47 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
     keys = np.empty(n_selected, dtype=np.uint64)
     numbers = np.empty(n_selected, dtype=np.int64)
 
-    # Compute the keys of all contexts in chunks, and collect those in these buckets.
     is_requested = np.zeros(_N_BUCKETS, dtype=bool)  # for every bucket
     is_requested[buckets] = True
-    start = 0
+
+    # Compute the keys of all contexts in chunks, and collect those in the requested buckets.
+    n_collected = 0
     for first_context, chunk_keys in _key_chunks(contexts, seed):
         selected = np.flatnonzero(is_requested[_bucket(chunk_keys)])  # indices in the chunk
-        stop = start + len(selected)
-        keys[start:stop] = chunk_keys[selected]
-        numbers[start:stop] = first_context + selected
-        start = stop
+        stop = n_collected + len(selected)
+        keys[n_collected:stop] = chunk_keys[selected]
+        numbers[n_collected:stop] = first_context + selected
+        n_collected = stop
     return _KeyedContexts(keys=keys, numbers=numbers)
 
 
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the keys of the contexts (rows of tokens) at some ranks of the shuffled order.
+    """Return the keys of the training samples at some positions of the shuffled order.
 
-    The order lists the contexts by ascending keys. This makes one pass over all keys for the
-    counts, and one for each 4 Mi keys that share a bucket with a requested one.
+    The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers. If
+    the keys are 71, 12, 95 and 38, the sorted ones are 12, 38, 71 and 95, so position 2 has key 71.
+    If a file takes the positions 0 and 1, it gets the samples with keys below this one.
+
+    For many samples, only the keys near the requested positions are sorted. Keys are divided into
+    ranges, called buckets. First the keys in each bucket are counted, which shows the bucket of
+    each position. Then the keys of these buckets are computed again, and sorted.
 
     Args:
         contexts: Number of contexts in the order.
         seed: Seed of the order.
-        ranks: Shape (n_ranks,), each in [0, contexts).
+        ranks: The positions, shape (n_ranks,), each in [0, contexts).
 
     Returns:
         Shape (n_ranks,).
     """
-    # A bucket has the keys with the same leading bits. Find the bucket of each requested rank.
-    first_ranks = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
-    bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1  # (n_ranks,)
+    # The bucket of a position is the last one that begins there or before.
+    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
+    n_buckets_begun = np.searchsorted(bucket_starts, ranks, side="right")
+    bucket_of_rank = n_buckets_begun - 1  # (n_ranks,)
 
-    # Look up the ranks of some buckets at a time, to bound memory.
+    # Sort the keys of a few buckets at a time, to bound memory.
     keys = np.empty(len(ranks), dtype=np.uint64)
-    for buckets in _batches(np.unique(bucket_of_rank), np.diff(first_ranks)):
+    for buckets in _batches(np.unique(bucket_of_rank), np.diff(bucket_starts)):
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))
         keys[in_batch] = _keys_in_buckets(contexts, seed, buckets, ranks[in_batch])
     return keys
@@ -285,13 +341,24 @@ def _batches(
     buckets: NDArray[np.int64],
     bucket_sizes: NDArray[np.int64],
 ) -> Iterator[NDArray[np.int64]]:
-    """Divide buckets into batches that have about a window of keys together.
+    """Divide buckets of keys into batches that can be sorted in memory, of about WINDOW keys each.
+
+    For example, if WINDOW were 100 (it is 4 Mi), the batches would be [2, 5], [7] and [9]:
+
+        bucket                            2     5     7     9
+        keys in it                        60    30    50    80
+        keys up to its end                60    90    140   220
+        the same divided by WINDOW        0     0     1     2
 
     Args:
         buckets: Numbers of the buckets, shape (n,).
-        bucket_sizes: Number of keys in every bucket, shape (n_buckets,).
+        bucket_sizes: Number of keys in every bucket, also those that are not in `buckets`, shape
+            (n_buckets,).
     """
-    batch_of_bucket = np.cumsum(bucket_sizes[buckets]) // WINDOW  # (n,)
+    # A bucket is in the batch in which it ends. So a batch ends with the last bucket that ends
+    # before a multiple of WINDOW.
+    keys_until_end = np.cumsum(bucket_sizes[buckets])  # (n,)
+    batch_of_bucket = keys_until_end // WINDOW  # (n,)
     for batch in np.unique(batch_of_bucket):
         yield buckets[batch_of_bucket == batch]
 
@@ -302,17 +369,24 @@ def _keys_in_buckets(
     buckets: NDArray[np.int64],
     ranks: NDArray[np.int64],
 ) -> NDArray[np.uint64]:
-    """Return the keys at ranks of the shuffled order that are in one of a few buckets.
+    """Return the keys at some positions of the sorted list of all keys, without sorting all.
 
-    The order sorts all contexts by their keys, and a bucket is a range of keys. So only the keys of
-    these buckets are computed and sorted. If bucket 4 has the ranks 10 to 14, and bucket 7 has 30
-    to 32, there are 5 + 3 sorted keys, and that at rank 31 is key 5 + 1 of them.
+    Training samples (contexts) are shuffled by sorting them by pseudo-random keys. A range of keys
+    is called a bucket, and it is known at which positions each bucket is. So only the buckets with
+    the requested positions have to be sorted:
+
+        bucket                         4                     7
+        positions among all keys       10  11  12  13  14    30  31  32
+        index among the sorted ones    0   1   2   3   4     5   6   7
+        difference                     10                    25
+
+    For example, the key at position 31 is sorted key 31 - 25 = 6.
 
     Args:
-        contexts: Number of contexts in the order.
-        seed: Seed of the order.
-        buckets: Numbers of these buckets, ascending, none without keys, shape (n,).
-        ranks: Positions in the order, shape (n_ranks,).
+        contexts: Number of contexts.
+        seed: Seed of the keys.
+        buckets: Numbers of these buckets, ascending, none without keys, shape (n,): [4, 7].
+        ranks: Positions, each in one of the buckets, shape (n_ranks,): [31].
 
     Returns:
         Shape (n_ranks,).
@@ -320,24 +394,31 @@ def _keys_in_buckets(
     sorted_keys = _contexts_in_buckets(contexts, seed, buckets).keys
     sorted_keys.sort()
 
-    # (n,) rank of each bucket's first key, and its index in `sorted_keys`: 10, 30 and 0, 5
-    bucket_bounds = _first_ranks_of_buckets(contexts, seed)  # of all buckets
-    first_ranks = bucket_bounds[buckets]
-    sizes = bucket_bounds[buckets + 1] - first_ranks
-    first_indices = np.cumsum(sizes) - sizes
+    # The position and the index of the first key of each bucket, shape (n,).
+    positions_of_all = _first_ranks_of_buckets(contexts, seed)  # of all buckets, and an end
+    first_positions = positions_of_all[buckets]  # [10, 30]
+    sizes = positions_of_all[buckets + 1] - first_positions  # [5, 3]
+    first_indices = np.cumsum(sizes) - sizes  # [0, 5]
+    differences = first_positions - first_indices  # [10, 25]
 
-    # (n_ranks,) the bucket of each rank, as an index in `buckets`, and how far the rank is in it
-    bucket_of_rank = np.searchsorted(first_ranks, ranks, side="right") - 1
-    offsets = ranks - first_ranks[bucket_of_rank]
-    keys: NDArray[np.uint64] = sorted_keys[first_indices[bucket_of_rank] + offsets]
+    # The bucket of a position is the last one that begins there or before, shape (n_ranks,).
+    n_buckets_begun = np.searchsorted(first_positions, ranks, side="right")  # [2]
+    bucket_of_rank = n_buckets_begun - 1  # [1], as an index in `buckets`
+    keys: NDArray[np.uint64] = sorted_keys[ranks - differences[bucket_of_rank]]  # [31 - 25]
     return keys
 
 
 def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np.int64]:
-    """Return the position of each of some contexts (rows of tokens) in the shuffled order.
+    """Return the position of each of some training samples in the shuffled order.
 
-    The order lists all contexts by ascending keys, which are all different. So the position of a
-    context is the number of lower keys. This makes one pass over the keys.
+    The order lists all samples (contexts) by ascending keys, which are pseudo-random numbers. So
+    the position of a sample is how many samples have a lower key. No list of all is needed:
+
+        context                      0     1     2     3
+        key                          71    12    95    38
+        lower keys = position        2     0     3     1
+
+    For the contexts 3 and 0, the result is [1, 2]. This makes one pass over the keys of all.
 
     Args:
         numbers: Numbers of the contexts, shape (n_numbers,).
@@ -347,15 +428,15 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
     Returns:
         Shape (n_numbers,).
     """
-    keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)
+    keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)  # [38, 71]
     sorted_keys = np.sort(keys)
 
-    # The sorted keys divide all keys into intervals. The keys below sorted key i are those in the
-    # intervals 0 to i.
+    # Count how many of all keys are below 38, how many from 38 to 70, and how many above. Up to
+    # 38, there is 1 lower key (12); up to 71, there are 1 + 1.
     keys_per_interval = _count_keys_between(sorted_keys, contexts, seed)  # (n_numbers + 1,)
-    ranks_of_sorted = np.cumsum(keys_per_interval)
-    index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,)
-    return ranks_of_sorted[index_in_sorted]
+    positions_of_sorted = np.cumsum(keys_per_interval)  # [1, 2, 4]
+    index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,) [0, 1]
+    return positions_of_sorted[index_in_sorted]
 
 
 def _count_keys_between(
@@ -363,22 +444,26 @@ def _count_keys_between(
     contexts: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """Count the keys of all contexts in the intervals between some limits.
+    """Count how many of all training samples have a key in each interval between some limits.
 
-    Interval 0 has the keys below the first limit. Interval i has the keys from limit i - 1, which
-    is included, to limit i, which is not. With the limits 10 and 20, the keys 5, 10, 15 and 30 are
-    counted as [1, 2, 1].
+    Each sample (context) has a pseudo-random key. A limit belongs to the interval above it. If the
+    limits are 10 and 20, and all keys are 5, 10, 15 and 30:
+
+        interval      below 10     10 to 19     20 and above
+        keys          5            10, 15       30
+        count         1            2            1
 
     Args:
         limits: Ascending, shape (n,).
-        contexts: Number of contexts in the order.
-        seed: Seed of the order.
+        contexts: Number of samples.
+        seed: Seed of the keys.
 
     Returns:
-        Shape (n + 1,).
+        Shape (n + 1,): [1, 2, 1] in the example.
     """
     counts = np.zeros(len(limits) + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
+        # The interval of a key is the number of limits that are at or below it.
         intervals = np.searchsorted(limits, keys, side="right")
         counts += np.bincount(intervals, minlength=len(counts))
     return counts
@@ -437,10 +522,15 @@ class Choice:
         return self.seed % self.n_rows if self.n_rows else 0
 
     def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows that were chosen, by their numbers among all chosen rows.
+        """Return chosen rows by their numbers among all chosen rows.
 
-        The chosen rows are numbered in ascending order. If the rows 3, 8 and 9 are chosen, number 1
-        is row 8.
+        Some rows of a text are chosen at random, for example to be training samples once more than
+        the other rows. The chosen rows are numbered in ascending order:
+
+            number          0    1    2
+            chosen row      3    70   90
+
+        So the numbers 1 and 2 give the rows 70 and 90. No list of the chosen rows is stored.
 
         Args:
             numbers: Each in [0, n_chosen), shape (n,).
@@ -449,76 +539,112 @@ class Choice:
             Shape (n,).
         """
         if self.n_chosen == self.n_rows:
-            return numbers
+            return numbers  # all rows are chosen
         return _in_chunks(self._rows_of_chunk, numbers)
 
     def _rows_of_chunk(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return chosen rows by their numbers; `rows_of` calls it for a chunk of them.
+        """Return chosen rows by their numbers among all chosen rows.
 
-        Chosen rows are numbered in ascending order: if the rows 3, 70 and 90 are chosen, number 2
-        is row 90. Rows are divided into blocks of 64. In its block, row 90 has the number 1.
+        Chosen rows are numbered in ascending order. Rows are divided into blocks of 64, and a
+        formula says how many rows of each block are chosen. So only the block of each row must be
+        looked at:
+
+            number of the chosen row        0    1    2
+            chosen row                      3    70   90
+            its block                       0    1    1
+            number within the block         0    0    1
 
         Args:
-            numbers: Numbers of chosen rows, shape (n,).
+            numbers: Numbers of chosen rows, not too many at once, since each needs some kB: (n,).
 
         Returns:
             Shape (n,).
         """
-        # (n,) the block of each row, and its number among the chosen rows of this block
-        blocks = self._blocks_of(numbers)
-        numbers_in_block = numbers - self._n_chosen_before(blocks)
+        # Comments show number 2, which is row 90.
+        blocks = self._blocks_of(numbers)  # (n,) [1]
+        numbers_in_block = numbers - self._n_chosen_before(blocks)  # (n,) [2 - 1]
 
-        # (n, 64) how many rows are chosen from the start of the block to each of its rows, included
-        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)
+        # For each row of the block, count the chosen rows up to it. In block 1, which has the rows
+        # 64 to 127, these are [0 0 0 0 0 0 1 1 ... 1 2 2 ... 2]: 70 is the first one, 90 the second
+        # one.
+        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)  # (n, 64)
 
-        # Number k is the first row up to which more than k rows are chosen. `argmax` returns the
-        # index of the first True.
+        # Number 1 of the block is the first row at which more than 1 rows are chosen. `argmax`
+        # returns the index of the first True.
         is_reached = n_chosen_so_far > numbers_in_block[:, None]  # (n, 64)
-        rows_in_block = np.argmax(is_reached, axis=1)
-        rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block
+        rows_in_block = np.argmax(is_reached, axis=1)  # (n,) [26]
+        rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block  # [64 + 26]
         return rows
 
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the block of 64 rows that contains each of these chosen rows.
+        """Return the block of 64 rows that contains each of some chosen rows.
+
+        Chosen rows are numbered in ascending order. If 30 of 100 rows are chosen, block 0 (rows 0
+        to 63) has 19 of them, which are the numbers 0 to 18. Number 19 is in block 1.
 
         Args:
-            numbers: Which chosen rows, shape (n,): number 19 is the 20th chosen row.
+            numbers: Numbers of chosen rows, shape (n,), such as [19].
 
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # The 20th chosen row is in the block in which the count of chosen rows reaches 20.
-        last_rows = self._rows_until(numbers + 1) - 1
-        return last_rows // BLOCK_ROWS
+        # Up to number 19, which is included, 20 rows are chosen. If the chosen rows were evenly
+        # spaced, that would be reached at row 66, the last of the first 67 rows. The chosen rows
+        # are not evenly spaced within a block, but each block has as many of them as if they were.
+        counts = numbers + 1  # [20]
+        last_rows = self._rows_until(counts) - 1  # [66]
+        return last_rows // BLOCK_ROWS  # [1]
 
     def _rows_until(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows it takes until that many are chosen, if they were evenly spaced.
 
-        For example, 30 of 100 rows are chosen: 66 * 30 // 100 = 19 of the first 66 rows, and 20 of
-        the first 67. So the result for 20 is 67. At the ends of blocks, this is exact.
+        Suppose that 30 of 100 rows are chosen. Then 30 / 100 of the first k rows are chosen,
+        rounded down:
+
+            first k rows              64     65     66     67
+            k * 30 / 100              19.2   19.5   19.8   20.1
+            chosen, rounded down      19     19     19     20
+
+        So it takes 67 rows until 20 are chosen. In truth the seed varies the rounding, by an offset
+        that is added: (k * 30 + offset) / 100. It is 0 in the example.
 
         Args:
-            counts: Numbers of chosen rows, shape (n,).
+            counts: Numbers of chosen rows, such as 20, shape (n,).
 
         Returns:
-            The smallest k with (k * n_chosen + offset) // n_rows >= count, shape (n,). The offset
-            is the number by which the seed varies the rounding; 0 in the example.
+            For each count, the smallest k for which that many rows are chosen, shape (n,).
         """
-        # The same as k * n_chosen >= count * n_rows - offset. So k is this number divided by
-        # n_chosen, rounded up.
+        # At least `count` rows are chosen if k * n_chosen + offset >= count * n_rows. So divide
+        # count * n_rows - offset by n_chosen, and round up: 20 * 100 / 30 = 66.7 gives 67.
         dividends = counts * self.n_rows - self._rounding_offset
         return -(-dividends // self.n_chosen)
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows before each of these blocks are chosen, shape (n_blocks,)."""
+        """Return how many rows are chosen before each of some blocks of 64 rows.
+
+        Every block gets its share. If 30 of 100 rows are chosen, block 1 begins at row 64, and
+        before it 64 * 30 / 100 = 19.2 rows should be chosen. This is rounded down. The seed varies
+        the rounding by an offset below n_rows: (64 * 30 + 85) / 100 = 20.05 gives 20.
+
+        Args:
+            blocks: Numbers of the blocks, shape (n_blocks,). The number of all blocks stands for
+                the end of the rows.
+
+        Returns:
+            Shape (n_blocks,).
+        """
         rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)
         return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
 
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of some blocks are chosen.
+        """Return which rows of some blocks of a text are chosen.
 
-        A block has 64 neighbouring rows. Each row has a pseudo-random key. A block has a fixed
-        number of chosen rows, which are those with its lowest keys.
+        A block has 64 neighbouring rows. A formula says how many rows of each block are chosen, and
+        pseudo-random keys say which: those with the lowest keys. If 2 rows of a block are chosen:
+
+            row         64    65    66    67    ...    (all others have higher keys)
+            key         31    7     85    12    ...
+            chosen            yes         yes
 
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,).
@@ -531,12 +657,15 @@ class Choice:
         # The last block may have fewer rows. The highest key keeps the others from being chosen.
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
 
-        # (n_blocks,) number of chosen rows in each block
-        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)
+        # How many rows of each block are chosen: those before its end, less those before its start.
+        n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)  # (n_blocks,)
         return _is_among_lowest(keys, n_chosen)
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of chosen rows among all chosen rows; the inverse of `rows_of`.
+        """Return the number of each of some chosen rows among all chosen rows.
+
+        Chosen rows are numbered in ascending order. If the rows 3, 70 and 90 are chosen, row 90 has
+        the number 2. This is the inverse of `rows_of`.
 
         Args:
             rows: Rows that are chosen, shape (n,).
@@ -545,20 +674,35 @@ class Choice:
             Shape (n,).
         """
         if self.n_chosen == self.n_rows:
-            return rows
+            return rows  # all rows are chosen
         return _in_chunks(self._numbers_of_chunk, rows)
 
     def _numbers_of_chunk(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of chosen rows; `numbers_of` calls it for a chunk of them."""
-        blocks = rows // BLOCK_ROWS
-        row_in_block = rows % BLOCK_ROWS
-        # (n, 64) how many rows are chosen from the start of the block to each of its rows, included
+        """Return the number of each of some chosen rows among all chosen rows.
+
+        Suppose that the rows 3, 70 and 90 are chosen. Row 90 is in block 1, which has the rows 64
+        to 127. One row is chosen before this block, and one (70) before row 90 in the block. So row
+        90 has the number 1 + 1.
+
+        Args:
+            rows: Rows that are chosen, not too many at once, since each needs some kB: (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        blocks = rows // BLOCK_ROWS  # (n,) [1] for row 90
+        row_in_block = rows % BLOCK_ROWS  # (n,) [26]
+
+        # For each row of the block, count the chosen rows up to it, with the row itself: (n, 64).
         n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1, dtype=np.int64)
-        number_in_block = n_chosen_so_far[np.arange(len(rows)), row_in_block] - 1
-        return self._n_chosen_before(blocks) + number_in_block
+        n_chosen_until_row = n_chosen_so_far[np.arange(len(rows)), row_in_block]  # (n,) [2]
+        number_in_block = n_chosen_until_row - 1  # numbers count from 0
+        return self._n_chosen_before(blocks) + number_in_block  # [1 + 1]
 
     def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which of some rows are chosen.
+        """Return whether each of some rows was chosen.
+
+        If the rows 3, 70 and 90 were chosen, the rows [3, 4, 90] give [True, False, True].
 
         Args:
             rows: Numbers of rows of the source, int64, shape (n,).
@@ -566,32 +710,53 @@ class Choice:
         Returns:
             bool, shape (n,).
         """
-        if self.n_chosen in (0, self.n_rows):
-            return np.full(len(rows), self.n_chosen > 0)
+        if self.n_chosen == 0:
+            return np.zeros(len(rows), dtype=np.bool_)
+        if self.n_chosen == self.n_rows:
+            return np.ones(len(rows), dtype=np.bool_)
         return _in_chunks(self._is_chosen, rows)
 
     def _is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether each row is chosen; `is_chosen` calls it for a chunk of them."""
-        is_chosen = self._is_chosen_in_blocks(rows // BLOCK_ROWS)  # (n, 64)
-        return is_chosen[np.arange(len(rows)), rows % BLOCK_ROWS]
+        """Return whether each of some rows was chosen.
+
+        Whether a row is chosen depends on the other rows of its block of 64: in each block, those
+        rows are chosen that have the lowest of some pseudo-random keys. So look at the whole block.
+
+        Args:
+            rows: Numbers of rows, not too many at once, since each needs some kB: (n,).
+
+        Returns:
+            Shape (n,).
+        """
+        blocks = rows // BLOCK_ROWS  # row 90 is in block 1
+        row_in_block = rows % BLOCK_ROWS  # 26
+        is_chosen = self._is_chosen_in_blocks(blocks)  # (n, 64)
+        return is_chosen[np.arange(len(rows)), row_in_block]
 
 
 def _is_among_lowest(keys: NDArray[np.uint64], counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which keys of each row of a matrix are among its lowest ones.
+    """Return which keys of each row of a matrix are among the lowest keys of this row.
+
+    Each row has its own count of keys to take. For example:
+
+        row of keys        count     result
+        31  7  85  12      2         no  yes  no  yes      (7 and 12)
+        40  9  22  60      0         no  no   no  no
 
     Args:
         keys: Different keys in each row, shape (n, m).
-        counts: How many keys of each row to take, in [0, m], shape (n,).
+        counts: How many keys of each row to take, from 0 to m, shape (n,).
 
     Returns:
         Shape (n, m).
     """
-    # The count-th lowest key has the index count - 1 when sorted. For a count of 0, index 0 is used
-    # instead of -1, and `takes_any` refuses all keys.
-    index_of_limit = np.maximum(counts - 1, 0)[:, None]
-    key_limit = np.take_along_axis(np.sort(keys, axis=1), index_of_limit, axis=1)  # (n, 1)
-    takes_any = (counts > 0)[:, None]
-    return (keys <= key_limit) & takes_any
+    # Sort each row. The highest key to take is at the index count - 1: 12 in [7, 12, 31, 85]. For a
+    # count of 0, there is none; look at index 0 instead, and do not use the result.
+    sorted_keys = np.sort(keys, axis=1)
+    index_of_highest = np.maximum(counts - 1, 0)[:, None]  # (n, 1) [[1], [0]]
+    highest = np.take_along_axis(sorted_keys, index_of_highest, axis=1)  # (n, 1) [[12], [9]]
+    takes_any = (counts > 0)[:, None]  # (n, 1) [[True], [False]]
+    return (keys <= highest) & takes_any
 
 
 class RowOccurrences(NamedTuple):
@@ -604,34 +769,40 @@ class RowOccurrences(NamedTuple):
 
 
 def sampled_contexts(rows: int, frequency: float) -> RowOccurrences:
-    """Return how often the rows of a source occur, so that there are frequency * rows contexts.
+    """Return how often the rows of a text must occur, to get a number of training samples.
 
-    The product is rounded. The frequency counts as the decimal number that it is written as: 0.3 of
-    5 rows are 1.5, and so 2, although the nearest float is slightly below 0.3.
+    A text is cut into rows. A user may want to read it 2.3 times, or only 0.3 of it. So every row
+    occurs a whole number of times, and some rows, chosen at random, occur once more:
+
+        rows    frequency    samples = rows * frequency    repeats    n_chosen
+        10      2.3          23                            2          3     (23 = 2 * 10 + 3)
+        10      0.3          3                             0          3
+        5       0.3          2   (1.5, rounded)            0          2
 
     Args:
-        rows: Number of rows of the source.
+        rows: Number of rows of the text.
         frequency: How often each row occurs on average.
-
-    Returns:
-        How often every row occurs, and how many chosen rows occur once more: 10 rows and the
-        frequency 2.3 give 2 and 3.
     """
-    exact_frequency = Fraction(repr(float(frequency)))
-    contexts = math.floor(exact_frequency * rows + Fraction(1, 2))
+    # Take the frequency for the decimal number that the user wrote. The float 0.3 is slightly less,
+    # so 0.3 * 5 would be slightly less than 1.5, and be rounded down.
+    exact_frequency = Fraction(repr(float(frequency)))  # 3/10
+    samples = math.floor(exact_frequency * rows + Fraction(1, 2))  # halves are rounded up
     repeats = math.floor(frequency)
-    return RowOccurrences(repeats, contexts - repeats * rows)
+    return RowOccurrences(repeats, n_chosen=samples - repeats * rows)
 
 
 def choice_seed(seed: int, name: str) -> int:
-    """Return the seed by which rows of a source are chosen to occur once more.
+    """Return the seed for choosing rows of one source of text at random.
+
+    Each source gets its own seed. Otherwise two sources of the same size, such as web and code,
+    would choose rows with the same numbers.
 
     Args:
-        seed: Seed of the order.
-        name: Name of the source, so that sources of one size have different choices.
+        seed: Seed of the whole shuffled dataset, such as 42.
+        name: Name of the source.
 
     Returns:
-        A number of 64 bits.
+        A number of 64 bits: the first 8 bytes of the SHA-256 of "42:web".
     """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
@@ -642,19 +813,24 @@ def frequencies_of_weights(
     weights: Mapping[str, float],
     contexts: int | None,
 ) -> dict[str, float]:
-    """Return how often each source must occur, so that the sources are mixed in some proportions.
+    """Return how often each source of text must be read, so that they are mixed as the user wants.
 
-    A frequency of 2 gives two contexts for each row of a source. For example, if 200 contexts are
-    mixed in equal shares, a source of 100 rows needs the frequency 1, and one of 50 rows needs 2.
+    The user gives weights, such as 1 and 1 for equal shares. Each source is cut into rows, and a
+    sample (context) is one occurrence of a row. If 200 samples are wanted:
+
+        source    rows    weight    share    samples    frequency = samples / rows
+        web       100     1         1/2      100        1
+        code      50      1         1/2      100        2
 
     Args:
         rows: Name of each source → its rows.
         weights: Name of each source → its weight in the mix, above 0. The sum may be any number.
-        contexts: Number of contexts of all sources together. None: as many as possible without
-            repeating a source.
+        contexts: Number of contexts of all sources together, 200 in the example. None: as many as
+            possible without reading a source more than once. In the example, 100 are possible,
+            since code is then read once.
 
     Returns:
-        Name → frequency.
+        Name → frequency, such as {"web": 1.0, "code": 2.0}.
 
     Raises:
         ConfigError: A source with a weight does not fill one context.
@@ -668,13 +844,16 @@ def frequencies_of_weights(
             )
     shares = _shares(weights)
     if contexts is None:
-        # A source of 100 rows and a share of 1/2 is used up by 200 contexts in all.
+        # Code, with 50 rows and a share of 1/2, is used up by 50 / (1/2) = 100 contexts in all.
         n_contexts = min(rows[name] / share for name, share in shares.items())
     else:
         n_contexts = Fraction(contexts)
 
-    # frequency = contexts of the source / rows of the source
-    return {name: float(n_contexts * shares[name] / rows[name]) for name in weights}
+    frequencies: dict[str, float] = {}
+    for name in weights:
+        contexts_of_source = n_contexts * shares[name]
+        frequencies[name] = float(contexts_of_source / rows[name])
+    return frequencies
 
 
 def _shares(weights: Mapping[str, float]) -> dict[str, Fraction]:
