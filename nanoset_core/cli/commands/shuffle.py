@@ -122,7 +122,6 @@ def command(
     """
     from nanoset_core.stages.webdataset.standalone.inputs import find_inputs
     from nanoset_core.stages.webdataset.standalone.options import ShuffleOptions
-    from nanoset_core.stages.webdataset.standalone.preview import preview
     from nanoset_core.stages.webdataset.standalone.sampling import load_sampling
     from nanoset_core.tokenizers.files import tokenizer_files
 
@@ -143,6 +142,8 @@ def command(
     )
     print_notices([*shuffle_inputs.notices, *_deprecations(settings)])
     if plan_only:
+        from nanoset_core.stages.webdataset.standalone.preview import preview
+
         _print_preview(preview(shuffle_inputs, settings), shuffle_inputs)
         return
 
@@ -176,9 +177,9 @@ def _end_of_document(
     Returns:
         The text of the token, such as "<|endoftext|>", or None.
     """
-    from nanoset_core.tokenizers.end_token import end_token
-
     if tokenizer is not None and input_kind == "text" and preset == "default":
+        from nanoset_core.tokenizers.end_token import end_token
+
         return end_token(tokenizer, eod)
     return eod
 

@@ -19,7 +19,6 @@ from nanoset_core.formats.tars.tar_input import (
     survey_tars,
 )
 from nanoset_core.stages.shards.inputs import files_of
-from nanoset_core.stages.shards.preprocess import preprocess
 from nanoset_core.stages.shards.preprocess_options import Preprocessed
 from nanoset_core.stages.webdataset.sources import TokenSource
 from nanoset_core.stages.webdataset.standalone.inputs import ShuffleInputs
@@ -91,6 +90,8 @@ def _tokenize(
         folder: Where the pairs go. Those that an earlier call has written are used again.
         progress: Shows how far the work has come.
     """
+    from nanoset_core.stages.shards.preprocess import preprocess  # not needed for other inputs
+
     settings = text_options(options)
     sources: list[TokenSource] = []
     tokens_by_file: dict[str, Sequence[int]] = {}  # name of the source → tokens of its files
