@@ -14,7 +14,6 @@ import numpy as np
 from nanoset_core.errors import InputError
 from nanoset_core.tokenizers.engines.arrays import Ids
 from nanoset_core.tokenizers.engines.engine import Encoded, EncodingError, Engine, WrongTokensError
-from nanoset_core.tokenizers.engines.gate import GatedEngine
 from nanoset_core.tokenizers.engines.tokenizers_library import panics_as_errors
 
 DEFAULT_SHARE = 0.001
@@ -41,6 +40,9 @@ class Audit:
             seed: Seed of the random choice of documents. The choice does not depend on how the
                 documents are divided into batches.
         """
+        # Imported here, since commands that do not tokenize also read `DEFAULT_SHARE`.
+        from nanoset_core.tokenizers.engines.gate import GatedEngine
+
         if isinstance(engine, GatedEngine):
             # The engine may have encoded other shards. Its choice of a fallback must not depend on
             # these.

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import orjson
 
@@ -34,15 +34,16 @@ from nanoset_core.tokenizers.engines.engine import (
     NotRecognisedError,
     WrongTokensError,
 )
-from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
 from nanoset_core.tokenizers.engines.gigatoken import GigatokenEngine, is_installed
-from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 from nanoset_core.tokenizers.engines.proof import all_canaries, differing
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine, reference_engine
-from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 from nanoset_core.tokenizers.engines.tokenizers_library import LibraryPanicError, panics_as_errors
 from nanoset_core.tokenizers.files import Definition, define
 from nanoset_core.untrusted import safe_logger
+
+if TYPE_CHECKING:
+    from nanoset_core.tokenizers.engines.gate import GatedEngine
+    from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
 
 __all__ = [
     "KINDS",
@@ -166,7 +167,11 @@ def _candidates(kind: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _EngineFactory:
-    """Makes the engines of one tokenizer, after comparing them with the reference."""
+    """Makes the engines of one tokenizer, after comparing them with the reference.
+
+    It imports an engine when it makes it. Many commands need only the names of the engines, and
+    importing all of them takes 20 ms.
+    """
 
     definition: Definition
     """The tokenizer."""
@@ -204,6 +209,9 @@ class _EngineFactory:
             NotRecognisedError: The engine does not understand the tokenizer.
             WrongTokensError: The engine gives other tokens than the reference, or did so once.
         """
+        from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
+        from nanoset_core.tokenizers.engines.rules import Rules, read_rules
+
         name = f"numpy {installed_version(NumpyEngine.package)}"
         saved_words = self._saved("words", name)
         saved_rules = self._saved("numpy", name)
@@ -234,6 +242,8 @@ class _EngineFactory:
             WrongTokensError: The engine gives other tokens than the reference, or did so once.
             ConfigError: The engine is not installed.
         """
+        from nanoset_core.tokenizers.engines.gate import GatedEngine
+
         name = f"gigatoken {installed_version(GigatokenEngine.package)}"
         saved_gate = self._saved("gigatoken", name)
 
@@ -260,6 +270,8 @@ class _EngineFactory:
             WrongTokensError: The engine fails, or gives other tokens than the reference.
             ConfigError: The engine is not installed.
         """
+        from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
+
         content = orjson.loads(self.definition.json())
         gate = make_gate(content)
         engine = GigatokenEngine(self.definition.source)

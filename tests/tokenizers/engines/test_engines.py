@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from helpers.comparing_engines import assert_same_tokens
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.execution.progress import progress_reported_to
-from nanoset_core.tokenizers import engines
-from nanoset_core.tokenizers.engines import make_engine
+from nanoset_core.tokenizers.engines import make_engine, rules
 from nanoset_core.tokenizers.engines.engine import slices
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 
@@ -110,15 +109,15 @@ def test_a_requested_engine_that_does_not_support_the_tokenizer_is_an_error(
 def test_an_engine_that_fails_the_canaries_is_replaced_with_a_warning(
     tokenizer_files, tmp_path, monkeypatch, caplog
 ):
-    read_rules = engines.read_rules
+    read_rules = rules.read_rules
 
     def read_wrong_rules(tokenizer):
-        rules = read_rules(tokenizer)
-        classes = rules.classes.copy()
+        right_rules = read_rules(tokenizer)
+        classes = right_rules.classes.copy()
         classes[ord("x")] = 3  # x is a letter, and not a symbol
-        return dataclasses.replace(rules, classes=classes)
+        return dataclasses.replace(right_rules, classes=classes)
 
-    monkeypatch.setattr(engines, "read_rules", read_wrong_rules)
+    monkeypatch.setattr(rules, "read_rules", read_wrong_rules)
 
     engine = make_engine(tokenizer_files["gpt2"], cache=tmp_path)
 
