@@ -101,13 +101,23 @@ class _PlacesInCorpus:
 
     @staticmethod
     def of(corpus: Index, documents: range) -> _PlacesInCorpus | None:
-        """Return where documents of a corpus are in its .bin; None if they have no sequences.
+        """Return which bytes of a corpus's token file belong to some documents, or None if none.
 
-        The .bin of a corpus has the tokens of all documents, one after the other.
+        The token file (.bin) of a corpus has the tokens of all documents, one document after the
+        other. A document consists of one or more sequences. For example, for the documents 1 and 2
+        of a corpus:
+
+            document           0      1      1      2      3
+            sequence           0      1      2      3      4
+            its first byte     0      100    140    200    260
+
+            first_sequences    [1, 3, 4]    of documents 1 and 2, and of the one after them
+            pointers           [100, 140, 200]
+            stop_byte          260
 
         Args:
-            corpus: The index of the corpus's dataset.
-            documents: Numbers of the documents.
+            corpus: Says where the sequences of the corpus are, and which documents they belong to.
+            documents: Numbers of the documents, here range(1, 3).
         """
         # First sequence of each document, and of the one after them: (n_documents + 1,).
         first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
@@ -133,7 +143,15 @@ class _PlacesInCorpus:
         return (places >= self.start_byte) & (places < self.stop_byte)
 
     def documents_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the documents to which bytes of the .bin belong.
+        """Return which documents some bytes of a corpus's token file belong to.
+
+        For example, the documents 1 and 2 have these sequences of tokens:
+
+            document          1      1      2
+            sequence          1      2      3
+            its first byte    100    140    200
+
+        Byte 150 is in sequence 2, the last one that begins before it. So it belongs to document 1.
 
         Args:
             places: Positions of the bytes, all within these documents; shape (n_places,).
@@ -275,16 +293,20 @@ class Dataset(ABC):
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
         """Yield the documents that have tokens in some consecutive sequences.
 
-        If document 7 has the sequences 20 and 21, and document 8 has 22, the sequences 21 to 23
-        give 7 and 8.
+        A document may be stored in several sequences. For example:
+
+            document    7     7     8     9
+            sequence    20    21    22    23
+
+        The sequences 21 to 22 (start=21, stop=23) have tokens of the documents 7 and 8.
 
         Args:
             start: Number of the first sequence.
             stop: Number after the last sequence.
 
         Yields:
-            Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory;
-            a document that is in several sequences may occur several times.
+            Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory.
+            A document in several sequences may occur several times.
         """
         # The documents of the first and of the last sequence, numbered as in this dataset. A
         # sequence belongs to the last document whose first sequence is not after it.
@@ -352,19 +374,23 @@ class Dataset(ABC):
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int
     ) -> tuple[int, int]:
-        """Narrow a range of sequences to those that start in a range of bytes of the `.bin`.
+        """Leave out sequences that are certainly not in a range of bytes of the token file.
 
-        If sequences start at the bytes 0, 100, 200 and 300, those in the bytes 150 to 300 are
-        [2, 3). If the sequences are not in the order of their tokens, as in a shuffled view, the
-        range is returned as it is.
+        For example, four sequences start at these bytes, and the bytes 150 to 300 are of interest:
+
+            sequence      0    1      2      3
+            first byte    0    100    200    300
+
+        Only sequence 2 starts there, so the result is (2, 3). This works only if the first bytes
+        ascend. In a shuffled dataset they do not, and then nothing is left out.
 
         Args:
             rows: Numbers (start, stop) of sequences.
-            start_byte: First byte.
+            start_byte: First byte of the range.
             stop_byte: Byte after the last one.
 
         Returns:
-            Numbers (start, stop) of sequences. None of the others starts in the range of bytes.
+            Numbers (start, stop) of the remaining sequences.
         """
         # The check reads all pointers, so its result is kept for the next calls.
         if rows not in self._is_ascending_by_rows:
@@ -377,10 +403,16 @@ class Dataset(ABC):
         return first_row + n_before_start, first_row + n_before_stop
 
     def pieces_of(self, document: int) -> list[DocumentPiece]:
-        """Return which tokens of which sequences a document consists of.
+        """Return in which sequences the tokens of a document are stored, and where in each.
 
-        For example, a document of two sequences with 5 and 3 tokens has two pieces: its tokens 0 to
-        4, and 5 to 7. An empty document may have a sequence, and so a piece, without tokens.
+        A long document is divided into several sequences. For example, one of 8 tokens may be
+        stored like this, as two pieces:
+
+            sequence               20               21
+            tokens of the document 0 1 2 3 4        5 6 7
+            piece                  start=0 stop=5   start=0 stop=3, its first token is token 5
+
+        An empty document may have a sequence, and so a piece, without tokens.
 
         Args:
             document: Number of the document in `unpacked`.
@@ -407,15 +439,19 @@ class Dataset(ABC):
         return pieces
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        """Return which documents have tokens in given spans of sequences.
+        """Return which documents the tokens in some spans of sequences belong to.
+
+        A span is a part of a sequence, such as its tokens 10 to 20. In this kind of dataset, a
+        sequence has tokens of only one document. So whatever the span is, the answer is the whole
+        sequence.
 
         Args:
             spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
                 sequence, and the positions of the first token and after the last one in it.
 
         Returns:
-            The pieces of documents in each span, in order. A piece is returned in full, even if the
-            span contains only a part of it.
+            For each span, the pieces of documents in it, in order. A piece is returned in full,
+            even if the span contains only a part of it.
         """
         # This method is for datasets in which a sequence has tokens of one document only. So the
         # piece of each span is its whole sequence, whatever the positions are. Packed datasets have

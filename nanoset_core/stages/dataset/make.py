@@ -61,12 +61,19 @@ class MergeTask:
 
 
 def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards on a disk into one .bin and its .idx.
+    """Merge the token files of a corpus into a single one, with an index of its sequences.
 
-    The tokens of all shards are concatenated, and their indexes are merged.
+    A corpus is tokenized in parts, the shards, by several processes. Trainers want one pair of
+    files:
+
+        shard 0: tokens.bin, tokens.idx
+        shard 1: tokens.bin, tokens.idx    →    web_text_document.bin, web_text_document.idx
+        shard 2: tokens.bin, tokens.idx
+
+    The .bin has the tokens of all shards, and the .idx says where each sequence begins.
 
     Args:
-        task: The shards and the dataset.
+        task: The shards, and the dataset that they become.
         folder: Folder that the two files are written to.
 
     Returns:
@@ -86,7 +93,15 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 
 
 def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
-    """Return the sha256 of a .bin that was merged from shards.
+    """Return the sha256 of a token file that was merged from shards, the parts of a corpus.
+
+    To save space, a shard whose tokens are in an earlier dataset has no copy of them. It refers to
+    a range of that dataset's file, which may have been damaged since. So the merged file is then
+    also compared with the digests of the shards.
+
+    Args:
+        bin_path: The merged file.
+        shards: Manifests of the shards, with the digests of their tokens.
 
     Raises:
         StorageError: The tokens of a shard have changed since they were written.
@@ -101,15 +116,20 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
 
 
 def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
-    """Copy tokens that shards still need out of the folder that the dataset will replace.
+    """Save tokens that shards still need from a folder that is about to be replaced.
 
-    To save space, the tokens of a shard may be a range of the .bin of an earlier dataset.
+    To save space, a shard (a part of a tokenized corpus) may have no tokens of its own, but refer
+    to a range of an earlier dataset's file. If the new dataset replaces that very folder, these
+    tokens are copied to the folder of the shard first:
+
+        datasets/web/3f9c…/web.bin    bytes 0 to 4096 are the tokens of shard 0
+        shards/web/a07e…/tokens.bin   a copy of these bytes, from now on
 
     Args:
         task: The shards, and the dataset that is written.
 
     Returns:
-        All shards of the corpus. Their tokens are outside of that folder now.
+        Manifests of all shards of the corpus, whose tokens are outside of that folder now.
     """
     shards = current_shards(task.project, task.tokenized)
     shards_in_target = []
@@ -127,13 +147,17 @@ def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
 
 
 def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
-    """Check that a file consists of unchanged pieces, by the digests of the pieces.
+    """Check that a file, which was joined from pieces, still has the bytes of these pieces.
 
-    The file is read once, for its own sha256 and for those of the pieces.
+    The file is read once. On the way, its own sha256 is computed, and those of its pieces:
+
+        file             |── 4096 bytes ──|── 1024 bytes ──|
+        written as       sha256 3f9c…     sha256 a07e…
+        read now         sha256 3f9c…     sha256 b113…        an error: the second piece has changed
 
     Args:
         path: The file.
-        pieces: Size and sha256 of each piece that it was joined from, in order.
+        pieces: Size and sha256 of each piece, in order.
 
     Returns:
         The sha256 of the file.

@@ -17,19 +17,24 @@ OPTIONS_OF_DATASET = ("tokenization", "preset")
 
 
 def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -> Manifest:
-    """Return a set of shards that a dataset was, or could have been, merged from.
+    """Return the list of shards (parts of a tokenized corpus) that a dataset was merged from.
 
-    Sets that were made from the same files and settings have the same documents in the same order,
-    but may divide them into other shards.
+    The shards show from which file and line each document came. A corpus may have been tokenized
+    several times, so there may be several lists. The right one was made from the same text with the
+    same settings as the dataset:
+
+        list     made from text    with tokenizer
+        3f9c…    of today          gpt2
+        a07e…    of last week      gpt2             the dataset was made from this, too
 
     Args:
         outputs: The output root of both.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
-        strict: Raise an error if the manifest of a set is damaged, instead of skipping the set.
+        dataset: Manifest of the dataset.
+        strict: Raise an error if the manifest of a list is damaged, instead of skipping the list.
 
     Raises:
-        MissingError: There is no such set; it was deleted.
-        FormatError: The current set cannot be read; or, with `strict`, another set cannot be read.
+        MissingError: There is no such list; it was deleted.
+        FormatError: The current list cannot be read; or, with `strict`, another one cannot be read.
     """
     # The current set usually is the one. If the dataset is an old version, look at all sets.
     current = outputs.current(TOKENIZED.layout.folder, dataset.name)
@@ -52,11 +57,13 @@ def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingErro
 
 
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
-    """Return whether a set of shards was made from the same files and settings as a dataset.
+    """Return whether a list of shards was made from the same text and settings as a dataset.
+
+    Then its shards have the documents of the dataset in the same order.
 
     Args:
-        tokenized: Manifest of the set of shards.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+        tokenized: Manifest of the list of shards.
+        dataset: Manifest of the dataset.
     """
     # Both have one parent: the inventory of the raw files.
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]

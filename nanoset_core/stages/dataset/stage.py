@@ -50,15 +50,20 @@ class DatasetStage(CorpusStage, Estimated):
         return {"inventory": Node(INVENTORY, key), "tokenized": Node(TOKENIZED, key)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: everything that decides the bytes of the dataset.
+        """Return the recipe of a dataset: everything that decides which bytes it has.
 
-        A dataset has the same bytes however its corpus was divided into shards. So the recipe does
-        not name the shards, but what decides their tokens.
+        If a dataset with the same recipe exists, it is used again; otherwise it is built:
+
+            text  →  shards: tokens of parts of the text  →  dataset: all tokens in one file
+
+        Although a dataset is merged from shards, they are not part of its recipe. However the text
+        is divided into shards, the dataset has the same bytes. So the recipe has the text itself
+        (the inventory, a list of its files with digests) and how it is tokenized.
 
         Args:
             project: Its settings decide the tokens.
             key: Its `subject` is the name of the corpus.
-            parents: Name of each input, which are the inventory and the shards → its digest.
+            parents: Digests of the inputs: `{"inventory": "3f9c…", "shards": "a07e…"}`.
         """
         options = {
             **token_options(project, key.subject),
@@ -87,19 +92,21 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the set of shards that a dataset was merged from, which `nanoset gc` must keep.
+        """Return the list of shards that a dataset was merged from, so that `nanoset gc` keeps it.
 
-        The set shows where each document came from.
+        `nanoset gc` deletes what nothing needs. Trainers do not need the shards any more, but they
+        show from which file and line each document came.
 
         Args:
             outputs: The output root.
             manifest: Manifest of the dataset.
 
         Returns:
-            The digest of the set; nothing if it was deleted.
+            The digest of the list of shards; nothing if it was deleted.
 
         Raises:
-            FormatError: The manifest of a set is damaged, so that it is not known which one it is.
+            FormatError: The manifest of such a list is damaged, so that it is not known whose it
+                is.
         """
         try:
             tokenized = shards_of(outputs, manifest, strict=True)
@@ -113,17 +120,17 @@ DATASET = DatasetStage()
 
 @holding
 def make_dataset(project: Project, corpus: str) -> Manifest:
-    """Merge the current shards of a corpus into a dataset, and make it the current version.
+    """Merge the token files of a corpus into the one dataset that trainers read.
 
-    A shard has the tokens of a part of the corpus. A dataset has all of them, in one pair of files
-    for trainers. If a dataset of the same text and settings exists, it is not merged again.
+    The corpus has been tokenized in parts, the shards. If a dataset of the same text and settings
+    exists already, it is not merged again, but becomes the current one.
 
     Args:
         project: Its outputs have the shards, and get the dataset.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a collection of text.
 
     Returns:
-        Manifest of the dataset.
+        Manifest of the dataset, which describes it.
 
     Raises:
         MissingError: The corpus was not tokenized, or a shard was deleted.

@@ -51,18 +51,19 @@ _MAX_HASH = 2**64 - 1
 
 
 def hash_limit(n_sequences: int, max_hashes: int = _MAX_HASHES) -> int:
-    """Return the greatest hash to keep, so that at most about `max_hashes` hashes are kept.
+    """Return up to which value hashes are kept, so that not too many are in memory.
 
-    Only hashes up to this limit are kept, so that memory is bounded. All copies of a sequence have
-    the same hash, so either all or none of them are kept. The share of repeated sequences among
-    those kept is therefore an unbiased estimate of the share among all, and exact if all are kept.
+    To estimate how many sequences are copies of others, each sequence is hashed to a number from 0
+    to 2**64 - 1. With twice as many sequences as there is memory for, only hashes in the lower half
+    are kept. That is a fair sample: all copies of a sequence have the same hash, so either all of
+    them are kept or none.
 
     Args:
-        n_sequences: Number of sequences that are hashed, to numbers from 0 to 2**64 - 1.
+        n_sequences: Number of sequences that are hashed.
         max_hashes: How many hashes memory may hold.
 
     Returns:
-        2**64 - 1 if all hashes are kept; half of it for twice as many sequences as `max_hashes`.
+        2**64 - 1 if all hashes can be kept; half of that for twice as many sequences, and so on.
     """
     if n_sequences <= max_hashes:
         return _MAX_HASH
@@ -173,9 +174,12 @@ def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
 
 
 def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
-    """Combine the results of checking consecutive ranges of a .bin.
+    """Combine the results of checking consecutive ranges of a token file.
 
-    Counts are added up, and of the faults the first one is kept.
+        range       tokens    greatest id    first unknown token
+        0           1,000     50,256         none
+        1           2,000     70,000         at byte 4,096
+        combined    3,000     70,000         at byte 4,096
 
     Args:
         parts: The result of each range, in the order of the ranges.
@@ -293,15 +297,16 @@ class TokenCheck:
         )
 
     def check_range(self, token_range: TokenRange) -> RangeFacts:
-        """Check the tokens of one range of the .bin.
+        """Check the tokens of one range of a token file.
 
-        Ranges can be checked by different processes, and `conclude` combines the results.
+        The file may have terabytes. So it is divided into ranges, which different processes check,
+        and `conclude` then combines the results.
 
         Args:
-            token_range: Consecutive sequences, or tokens within one sequence.
+            token_range: Consecutive sequences, or some tokens within one sequence.
 
         Returns:
-            The counts and the first faults, for `conclude`.
+            Counts, and the first fault of each kind.
 
         Raises:
             SourceChangedError, MissingError: A file was replaced or deleted.
@@ -354,15 +359,19 @@ class TokenCheck:
     def _check_block(self, block: _Block, pieces: PieceCheck | None) -> RangeFacts:
         """Check the tokens of some sequences, a chunk at a time.
 
-        Three things are checked at once: that ids are in the vocabulary, that sequences begin and
-        end with the expected tokens, and which sequences repeat others.
+        The tokens are read once. Three things are checked on the way:
+
+        - Each id is in the vocabulary.
+        - Each sequence begins and ends with the tokens that it should, such as the end-of-document
+            token.
+        - Which sequences are copies of others.
 
         Args:
-            block: The sequences, or tokens within one sequence.
-            pieces: Compares all bytes with the digests of pieces; None if these are not known.
+            block: The sequences, or some tokens within one sequence.
+            pieces: Compares all bytes with recorded digests; None if these are not known.
 
         Returns:
-            The counts and the first faults.
+            Counts, and the first fault of each kind.
         """
         # Three checks, which get the tokens chunk by chunk.
         vocabulary = _VocabularyCheck(self.expected.max_id)
@@ -390,16 +399,17 @@ class TokenCheck:
     def _describe_first_wrong_ends(
         self, wrong_sequences: NDArray[np.int64], block: _Block
     ) -> TokenFault | None:
-        """Describe the first and last tokens of the first sequence with wrong ones.
+        """Describe the first sequence that does not begin or end with the tokens that it should.
 
-        The tokens are read again, since only the numbers of the sequences were kept.
+        For example, each document must end with the token 0, and sequence 7 ends with 13. Its first
+        and last tokens are read again, since only the numbers of such sequences were kept.
 
         Args:
-            wrong_sequences: Numbers of the sequences within the block, ascending.
-            block: Consecutive sequences of the .bin.
+            wrong_sequences: Numbers of these sequences within the block, ascending.
+            block: Consecutive sequences of the token file.
 
         Returns:
-            The tokens and their place; None if no sequence has wrong ones.
+            Its first and last tokens, and where it is; None if there is no such sequence.
         """
         if len(wrong_sequences) == 0:
             return None
@@ -473,12 +483,13 @@ class TokenCheck:
         return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
 
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
-        """Check the first and last tokens of some evenly spread sequences.
+        """Check the first and last tokens of some sequences, spread evenly over a dataset.
 
-        `check_range` reads only samples of a large dataset, which may have no ends of sequences.
+        `check_range` reads only samples of a large dataset. If sequences are long, there may be no
+        start or end of a sequence in these.
 
         Args:
-            report: Report to add to; gets an error for the first sequence with other tokens.
+            report: Gets an error for the first sequence with other tokens than it should have.
             dataset: The dataset, with its .bin and .idx opened.
         """
         # In a bucket, only the first and the last sequence: each sequence takes two requests.
@@ -509,12 +520,12 @@ class TokenCheck:
         return ends
 
     def conclude(self, report: Report, outcomes: Sequence[RangeFacts]) -> None:
-        """Report the figures and faults of all ranges.
+        """Report what was found in all ranges of a token file.
 
-        An error names the first fault of a kind, and how many more there are.
+        For each kind of fault, a single error names the first one, and how many more there are.
 
         Args:
-            report: Report to add to.
+            report: The report on the dataset, which gets the errors and counts.
             outcomes: What `check_range` returned for each range, in order.
         """
         facts = _combined(outcomes)

@@ -43,12 +43,17 @@ class TokenRange(NamedTuple):
 def token_ranges(
     dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest] = ()
 ) -> list[TokenRange]:
-    """Divide all of a dataset into ranges of about 128 MiB, which end where sequences end.
+    """Divide a dataset into ranges of about 128 MiB, which different processes can check.
+
+    A range ends where a sequence ends. If a bucket has joined the token file from pieces with known
+    digests, it also ends where a piece ends, so that whoever checks it can compare the digests:
+
+        pieces    |───────────|───────────|───────────|───────────|
+        ranges    |═══════════════════════|═══════════════════════|
 
     Args:
         dataset: The dataset. Its index must be valid.
-        pieces: Digests of the pieces that its .bin was joined from, if it was. Ranges then end
-            where pieces end, so that each piece can be compared with its digest.
+        pieces: Size and digest of each piece; empty if the file was written as a whole.
 
     Returns:
         The ranges, in order and without gaps; none if there are no tokens.
@@ -84,10 +89,16 @@ class _Bound(NamedTuple):
 def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> list[_Bound]:
     """Return the sequences at which ranges of about 128 MiB begin.
 
+    The file is first cut every 128 MiB. Each cut then moves to the start of the next sequence:
+
+        sequences       |─────|──────────|────|───────────────|──|
+        every 128 MiB                 ^               ^
+        bounds          ^                ^                    ^  ^
+
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        pieces: Digests of the pieces that its .bin was joined from. If there are any, ranges begin
-            only where a piece begins.
+        pieces: Size and digest of the pieces that its .bin was joined from. If there are any,
+            ranges begin only where a piece begins.
 
     Returns:
         Number and first byte of each such sequence. At the end, the number of all sequences and of
@@ -130,13 +141,18 @@ def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int
 
 
 def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
-    """Yield 256 evenly spread ranges of a dataset with more than 16 Mi tokens.
+    """Yield 256 samples of a large dataset, spread evenly over it, for a quick check.
 
-    A range contains the sequences that are completely in a chunk of 64 Ki tokens; or the tokens of
-    the chunk, if no sequence is.
+    A sample is a chunk of 64 Ki tokens. It is narrowed to the sequences that are completely in it:
+
+        sequences    |──────|────────|─────|──────────|────|
+        chunk             |··················|
+        sample              |══════════════|
+
+    If the chunk is in the middle of a very long sequence, its tokens are checked without the ends.
 
     Args:
-        dataset: The dataset. Its index must be valid.
+        dataset: The dataset, which has more than 16 Mi tokens. Its index must be valid.
     """
     for start_token, stop_token in spread_chunks(dataset.token_count):
         start_byte = start_token * dataset.dtype.itemsize
@@ -160,10 +176,13 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
 def _complete_sequences(
     dataset: MMapIndexedDataset, start_byte: int, stop_byte: int
 ) -> TokenRange | None:
-    """Return the sequences that are completely in a chunk of a .bin; None if there are none.
+    """Return the sequences that are completely in a chunk of a token file; None if there are none.
 
-    If sequences start at the bytes 0, 100, 250 and 400, the chunk from 50 to 300 has only that from
-    100 to 250.
+    For example, the chunk has the bytes 50 to 300:
+
+        sequence      0      1        2        3
+        its bytes     0–100  100–250  250–400  400–…
+        in the chunk  part   all      part     no
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
@@ -195,10 +214,14 @@ def _complete_sequences(
 
 
 def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield 256 evenly spread chunks of 64 Ki tokens, of which the first and last are at the ends.
+    """Yield 256 chunks of 64 Ki tokens, spread evenly over a range of tokens.
+
+    The first chunk is at the start of the range, and the last one at its end. With three chunks
+    instead of 256, and a range of 1,000 tokens in chunks of 100: 0 to 100, 450 to 550, and 900 to
+    1,000.
 
     Args:
-        n_tokens: Number of tokens that are sampled, at least 64 Ki.
+        n_tokens: Number of tokens in the range, at least 64 Ki.
 
     Yields:
         (position of the first token, position after the last one) of each chunk.
@@ -213,9 +236,11 @@ def spread_chunks(n_tokens: int) -> Iterator[tuple[int, int]]:
 def spread_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
     """Return the numbers of evenly spread rows, with the first and the last row among them.
 
+    For example, of 11 rows at most 3: [0, 5, 10]. Of 2 rows at most 3: [0, 1].
+
     Args:
         n_rows: Number of all rows.
-        max_rows: The most numbers to return; if there are no more rows, all of them are returned.
+        max_rows: The most numbers to return.
 
     Returns:
         int64, ascending.

@@ -113,22 +113,22 @@ def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
 def copy_tokens(
     outputs: OutputRoot, dataset: Manifest, recipe: Recipe, folder: Path, target_name: str
 ) -> dict[str, FileFact]:
-    """Copy the .bin of a dataset into another output, within the bucket that contains both.
+    """Copy the token file of a dataset to another output, within the bucket that has both.
 
     The bucket copies it itself, so that nothing is downloaded.
 
     Args:
-        outputs: The output root of both.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
-        recipe: Recipe of the output that gets the copy.
-        folder: Local folder for small files of this output, which are uploaded later.
+        outputs: The output root, which is in the bucket.
+        dataset: Manifest of the dataset, which lists its files.
+        recipe: Recipe of the other output, which decides its folder.
+        folder: Local folder for small files of that output, which are uploaded later.
         target_name: Name of the copy.
 
     Returns:
         Name of the copy → its size, and its sha256 or the name of a list of its pieces.
 
     Raises:
-        MissingError: The .bin was deleted.
+        MissingError: The token file was deleted.
     """
     # The copy may replace a file of an earlier version, which is no longer complete from now on.
     outputs.invalidate(recipe)

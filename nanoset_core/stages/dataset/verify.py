@@ -459,10 +459,10 @@ class _MismatchClassifier:
         return fingerprint_memory(self._project, self._folder)
 
     def classify(self, origin: DocumentOrigin, difference: _TextDifference) -> _TextMismatch:
-        """Decide whether a difference is an error or a warning, and describe it.
+        """Decide whether a document that gives other tokens now is an error or a warning.
 
-        It is an error if the raw file is unchanged. If the file was changed or deleted since the
-        build, other tokens are expected, and the next build replaces them.
+            its file is as it was in the build    an error: the dataset is wrong
+            its file was changed or deleted       a warning: the next build reads it again
 
         Args:
             origin: File and line of the document.
@@ -495,12 +495,14 @@ class _MismatchClassifier:
 def _report_mismatches(
     report: Report, mismatches: Sequence[_TextMismatch], *, n_sampled: int
 ) -> None:
-    """Report the first error and the first warning, each with the number of similar documents.
+    """Report documents whose text gives other tokens now, similar ones by a single message.
 
-    If 5 of 64 documents differ in the same way, one message says so, with an excerpt of the first.
+    If 5 of 64 documents differ, the message ends with "(5 of 64 sampled documents)", and shows the
+    first of them. Errors and warnings are reported separately: a document whose file was changed
+    since the build is only a warning.
 
     Args:
-        report: Report on the dataset, to which errors are added.
+        report: Report on the dataset.
         mismatches: The documents that differ, in their order.
         n_sampled: Number of documents in the sample.
     """

@@ -113,17 +113,18 @@ def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenChec
 def _check_piece_sizes(
     report: Report, dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]
 ) -> bool:
-    """Check that the pieces that a .bin was joined from have as many bytes as the .bin.
+    """Check that the pieces that a token file was joined from have as many bytes as the file.
 
-    If a bucket joined the .bin, the sha256 of each piece is known, but not that of the whole.
+    If a bucket joined the file, the sha256 of each piece is known, but not that of the whole. They
+    can only be compared if the pieces are all of the file.
 
     Args:
-        report: Report on the pair, to which errors are added.
-        dataset: The pair.
+        report: Report on the dataset, to which errors are added.
+        dataset: The dataset.
         pieces: Size and digest of each piece.
 
     Returns:
-        Whether the sizes are equal. If not, the digests cannot be compared with the .bin.
+        Whether the sizes are equal.
     """
     return report.compare(
         "the pieces of a file are not all of it",
