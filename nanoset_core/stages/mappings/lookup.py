@@ -24,10 +24,11 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 
 
 def cache_folder(project: Project, name: str) -> Path:
-    """Return the folder with the index files of all splits and versions of a nanoset.
+    """Return the folder with the index files of a nanoset (a mixture of data for training).
 
-    Versions share it, since the trainer's file names contain a hash of what the files are made
-    from.
+    An index file says in which order the trainer reads samples. All versions of the nanoset share
+    the folder: the names of the files contain a hash of the data and settings, so that they do not
+    collide.
 
     Args:
         project: Its output root contains the folder.
@@ -126,10 +127,13 @@ class NanosetLookup:
         return str(dataset.folder / dataset.facts["prefix"])
 
     def trainer_prefix(self, corpus: str) -> str:
-        """Return the path of a dataset on the machine that trains, as its file names contain it.
+        """Return the path of a dataset on the machine that trains.
 
-        The machine that trains may have the outputs elsewhere, such as in /mnt/data instead of
-        /data.
+        That machine may have the outputs in another folder than this one. Trainers hash this path
+        into the names of their index files, so it has to be the right one.
+
+            here                     /data/datasets/web/3f9c…/web_text_document
+            where it is trained      /mnt/data/datasets/web/3f9c…/web_text_document
 
         Args:
             corpus: Name of a corpus or view, or of a packed dataset.
@@ -214,11 +218,15 @@ class NanosetLookup:
     def options(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes and paths of a split's index files.
 
+        They are part of the recipe of the files. If one of them changes, so does the digest of the
+        recipe, and the files are built again.
+
         Args:
             split: `train`, `valid` or `test`.
 
         Returns:
-            Name → value that JSON can express: the options of the split's recipe.
+            Name → value that JSON can express, such as `{"seed": 1234, "sequence_length": 2048,
+            …}`.
         """
         options = self._settings(split)
         if self.spec.continues_run and split != "train":
@@ -251,9 +259,11 @@ class NanosetLookup:
         }
 
     def _later_settings(self) -> dict[str, Any]:
-        """Return the settings that are part of a recipe only if the nanoset uses them.
+        """Return settings that are part of a recipe only if a nanoset uses them.
 
-        They were added later. So nanosets without them kept their digests, and were not rebuilt.
+        A recipe is everything that decides the bytes of an output, and its digest names the
+        version. These settings were added to this program later. If they were part of every recipe,
+        all digests would have changed with that update, and everything would have been built again.
         """
         options: dict[str, Any] = {}
         # What the run read before this nanoset, if it continues another one.
@@ -280,9 +290,10 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that limit how often documents are read, as options of the recipe.
+        """Return the settings that limit how often documents are read, as a part of the recipe.
 
-        A recipe is everything that decides the bytes of an output. Its digest names the version.
+        A recipe is everything that decides the bytes of an output, and its digest names the
+        version.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -322,16 +333,14 @@ class NanosetLookup:
         }
 
     def may_share_documents(self, split: SplitName) -> bool:
-        """Return whether a split may read several copies of a document.
+        """Return whether a split may read a document several times in one epoch.
 
-        It may if it reads several datasets that were made from one corpus, or a view that repeats
-        documents. Only the settings are looked at, no dataset.
+        It may if it reads several datasets that were made from one corpus, such as `web` and the
+        selection `best-web` of its documents, or a selection that repeats documents. Only the
+        settings are looked at, which takes no time. So True may be wrong, but False is certain.
 
         Args:
             split: `train`, `valid` or `test`.
-
-        Returns:
-            False is certain.
         """
         config = self.project.config
         datasets = self._dataset_names(split)

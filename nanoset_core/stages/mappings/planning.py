@@ -104,10 +104,14 @@ class NanosetContext(NanosetLookup):
         return self._shared_documents
 
     def plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split: which samples the trainer's datasets have under the current settings.
+        """Plan one split of a nanoset: which samples a training run reads, and from which data.
 
-        A weighted blend without a number of samples gets one epoch of the corpus that is used up
-        first.
+        A nanoset is a mixture of data for training. It has up to three splits: train, valid and
+        test. For example, with the settings `blend: {web: 0.8, code: 0.2}` and 1,000 samples for
+        train, the plan says that 800 samples are read from web and 200 from code, and how often
+        each document is read.
+
+        Without a number of samples, a blend with weights ends when its first corpus is used up.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -174,14 +178,17 @@ class NanosetContext(NanosetLookup):
         )
 
     def _check_continued(self, config: NanosetConfig) -> None:
-        """Check that a run that continues has samples left, and a phase all that are requested.
+        """Check the length of a training run that continues an earlier one with other data.
+
+        A run may have phases with different data, such as 600 iterations of web text and then 400
+        of code. Each phase continues where the one before it has stopped.
 
         Args:
             config: The settings of the train split.
 
         Raises:
-            ConfigError: The run has consumed all samples.
-            InputError: Limits on epochs leave fewer samples than the phase has.
+            ConfigError: The run has read all its samples already, so that none are left.
+            InputError: Limits on how often data is read leave fewer samples than the phase has.
         """
         check_remaining_samples(config)
         if self.spec.continue_:
@@ -201,10 +208,14 @@ class NanosetContext(NanosetLookup):
     def corpora(
         self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
     ) -> list[CorpusCoverage]:
-        """Return what a split reads of each corpus, through all datasets that are made from it.
+        """Return what a split reads of each corpus, through all datasets made from it.
 
-        A split may read a corpus and a view, which is a selection of its documents. Then the
-        documents of the view are read through both, and count twice.
+        For example, train reads the corpus `web` and the view `best-web`, which is a selection of
+        its documents. These documents are then read twice:
+
+            dataset     its documents         of the corpus web
+            web         0, 1, 2, 3            documents 0 and 2 are read once,
+            best-web    1, 3                  and documents 1 and 3 twice
 
         Args:
             planned: The split.
@@ -233,15 +244,15 @@ class NanosetContext(NanosetLookup):
         return corpus_coverage(corpus_parts, reads_by_prefix, planned.config)
 
     def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
-        """Return what a run has read of a dataset that only its earlier phases contain.
+        """Return what a training run has read of a dataset that only its earlier phases contain.
 
-        A run may have phases with different data. The present phase reads nothing of this dataset,
-        but may read the same documents through another one.
+        A run may have phases with different data. This phase reads nothing of the dataset, but it
+        may read the same documents through another one. So what was read before counts.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: Which of its sequences (`rows`) the phases read, for how many epochs, and how
-                many samples they took.
+            order: Which of its sequences (`rows`) the earlier phases read, for how many epochs, and
+                how many samples they took.
         """
         # Tokens of one epoch: those of the sequences that train has of the dataset.
         sequence_lengths, _ = self.reader.read(prefix)
@@ -260,8 +271,9 @@ class NanosetContext(NanosetLookup):
     def _settings_within_limits(self, split: SplitName) -> _LimitedSettings:
         """Return the settings of a split, changed so that no document is read too often.
 
-        The setting `max_epochs` limits how often a document may be read. Limits may lead to fewer
-        samples, or to other weights of the blend.
+        The setting `max_epochs: 4` says that no document may be read more than four times. If the
+        settings request more, `on_exhaustion` decides what happens: fewer samples, other weights,
+        or an error.
 
         Args:
             split: `train`, `valid` or `test`.
@@ -327,8 +339,10 @@ class NanosetContext(NanosetLookup):
     def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split alone.
 
-        A weighted blend needs a number of samples. If nanoset.yaml has none, the blend ends when
-        its first corpus is used up. Without weights, a number that is not set stays so.
+            setting                          samples of train
+            samples: {train: 1000}           1,000
+            none, with weights               until the first corpus of the blend is used up
+            none, without weights            stays open: each document is read once
 
         Args:
             split: `train`, `valid` or `test`.
@@ -354,8 +368,9 @@ class NanosetContext(NanosetLookup):
     ) -> LimitedConfig:
         """Return settings of train with which one epoch reads no document too often.
 
-        One epoch reads each dataset once. That may already be too often for a document: if train
-        reads a corpus and a view, which is a selection of its documents, it reads those twice.
+        In one epoch, each dataset is read once. That may already be too often for a document. If
+        train reads the corpus `web` and the view `best-web`, a selection of its documents, it reads
+        those twice.
 
         Args:
             config: The settings of train, without a number of samples: they mean one epoch.
@@ -386,9 +401,10 @@ class NanosetContext(NanosetLookup):
     def _samples_until_first_is_used_up(
         self, config: NanosetConfig, split: SplitName
     ) -> int | None:
-        """Return the number of samples of a blend that ends when its first corpus is used up.
+        """Return how many samples can be taken from a blend until its first corpus is used up.
 
-        With equal weights, 100 samples of web and 300 of code, that is about 200.
+        For example, web has 100 samples, code has 300, and both have the same weight. After 200
+        samples, all 100 of web have been taken.
 
         Args:
             config: The settings, with a weighted blend.
@@ -409,12 +425,16 @@ class NanosetContext(NanosetLookup):
     # A run that continues.
 
     def _read_by_run(self) -> Read | None:
-        """Return what the run has read before, or None if it starts with this nanoset.
+        """Return what a training run has read before this nanoset, or None if it starts with it.
+
+        A run can continue in two ways:
+
+        - It was started with another nanoset, from whose data it now switches to this one.
+        - This nanoset is one of several phases, which follow one another in the same settings.
 
         Raises:
-            ConfigError: The previous phase has no sample, or the handoff that nanoset.yaml names
-                has no train split.
-            MissingError: This handoff (the folder that starts the trainer) was deleted.
+            ConfigError: The previous phase has no sample, or the other nanoset has no train split.
+            MissingError: The files with which the run was started (its handoff) were deleted.
         """
         # The run was started with another nanoset, whose handoff is named in nanoset.yaml.
         if self.spec.continue_from is not None:
@@ -431,12 +451,12 @@ class NanosetContext(NanosetLookup):
     def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
         """Check that no document is read too often because several parts of a mixture contain it.
 
-        The weights respect the limit of each part (`max_epochs`), which counts only what that part
-        reads.
+        For example, web may be read 3 times, and so may its selection best-web. Each part keeps its
+        limit, and yet a document that is in both may be read 6 times.
 
         Args:
             config: The settings of train, with the weights of the mixture.
-            prefix_by_corpus: Name of each corpus → prefix of its dataset.
+            prefix_by_corpus: Name of each corpus → path of its dataset, without endings.
 
         Raises:
             InputError: Parts together read a document more often than each of them may.
@@ -457,16 +477,17 @@ class NanosetContext(NanosetLookup):
             raise _shared_parts_error(exceeded)
 
     def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
-        """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
+        """Return why a split has no sample, although the settings give it a share of the data.
 
-        For example, it has 1 % of the documents, with fewer tokens than one sample needs.
+        For example, valid gets 1 % of the documents, and these have fewer tokens than one sample
+        needs.
 
         Args:
             split: The split, which has no sample.
             built_config: The settings that the splits are built with.
 
         Returns:
-            The reason, in words; None if nanoset.yaml gives the split no share.
+            The reason, in words; None if the settings give the split no share.
 
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
@@ -500,7 +521,10 @@ class NanosetContext(NanosetLookup):
 def _orders_of_earlier_phases(
     planned: PlannedSplit, present_prefixes: Container[str]
 ) -> dict[str, Order]:
-    """Return the datasets that earlier phases of a run have read, and the present one does not.
+    """Return the datasets that only earlier phases of a training run have read.
+
+        phase 1    web, books
+        phase 2    web, code        (this one: the result has books)
 
     Args:
         planned: The split of the present phase. Only train continues earlier phases.
@@ -516,7 +540,12 @@ def _orders_of_earlier_phases(
 
 
 def _read_by_phase(phase: NanosetContext) -> Read:
-    """Return what a run has read when it has ended with a phase.
+    """Return what a training run has read when a phase of it has ended.
+
+    The phase ends after the samples of its iterations, or earlier if its data ends.
+
+    Args:
+        phase: The phase, with the phases before it.
 
     Raises:
         ConfigError: It has no sample of train.

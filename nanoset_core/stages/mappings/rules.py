@@ -31,7 +31,8 @@ from nanoset_core.stages.shards.settings import TokenizationSpec
 def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for each setting of a nanoset that contradicts or lacks another one.
 
-    For example, a nanoset may have either `blend` or `mix`, and `continue` needs `phases`.
+    A nanoset is a mixture of data for training. For example, its data is given by `blend` or by
+    `mix`, but not by both; and a run that continues needs a number of samples.
 
     Args:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
@@ -97,9 +98,11 @@ def _corpus_errors(
 def end_token_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mask that needs end-of-document tokens, if documents get none.
+    """Yield an error for each option that looks for ends of documents, if documents are not marked.
 
-    A mask is an option of a nanoset, such as `reset_position_ids`, that looks for these tokens.
+    With `reset_position_ids: true`, for example, the trainer counts positions from 0 again after
+    each end-of-document token. With `tokenization.append_eod: false`, there are no such tokens, so
+    the option would do nothing.
 
     Args:
         file: The nanoset.yaml.
@@ -152,14 +155,16 @@ def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
 
 
 def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error unless exactly one key says where the data comes from.
+    """Yield an error unless exactly one setting says which data a nanoset consists of.
 
-    For example, `blend` and `mix` together, or none of them, leave open what is read.
+        blend: {web: 0.8, code: 0.2}                   fine
+        blend: {web: 0.8, code: 0.2} and mix: {…}      an error: which one counts?
+        none of blend, mix, blend_per_split, phases    an error: there is no data
 
     Args:
-        where: The key of the nanoset, for the error.
-        data: The keys `blend` and `mix` of the nanoset itself, without its phases.
-        nanoset: Its settings.
+        where: Place of the nanoset, for the error.
+        data: Its settings `blend` and `mix`, without those of phases.
+        nanoset: All its settings.
     """
     keys = [*data.written]
     if nanoset.blend_per_split:
@@ -177,13 +182,14 @@ def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[C
 
 
 def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each reason why `blend_per_split`, a blend for each split, cannot be used.
+    """Yield an error for each reason why the splits of a nanoset cannot have data of their own.
 
-    For example, `blend_per_split: {train: web, valid: wiki}` has no use for `split`, which divides
-    one blend.
+    Usually, train, valid and test divide the documents of the same corpora, as `split: 98,1,1`
+    says. With `blend_per_split: {train: web, valid: wiki}`, each has its own corpora. Then `split`
+    has no use, and not every trainer can read that.
 
     Args:
-        where: The key of the nanoset, for the errors.
+        where: Place of the nanoset, for the errors.
         nanoset: Its settings; without `blend_per_split` there are no errors.
     """
     if not nanoset.blend_per_split:
@@ -213,13 +219,16 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
 
 
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error if the phases of a run do not follow one another up to its end.
+    """Yield an error if the phases of a training run do not follow one another up to its end.
 
-    Each phase has the iteration at which it ends, `until`. The last phase may leave it out: it ends
-    with the run.
+    Each phase says at which iteration it ends. In a run of 1,000 iterations:
+
+        until: 600, until: 1000    fine
+        until: 600, none           fine: the last one ends with the run
+        until: 600, until: 500     an error: the second phase would end before it begins
 
     Args:
-        where: The key of the nanoset, for the errors.
+        where: Place of the nanoset, for the errors.
         nanoset: Its settings; without `phases` there are no errors.
     """
     if not nanoset.phases:
@@ -316,15 +325,16 @@ def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting with which a run cannot continue.
+    """Yield an error for each setting with which a training run cannot continue with other data.
 
-    A run that continues reads other data from some sample on, and must not read again what it has
-    read before.
+    Such a run reads, say, 1,000 samples of one mixture, and from then on another mixture, without
+    reading again what it has read before. For that, the length of the run must be known, and the
+    weights of its data.
 
     Args:
-        where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
-        key: The key that requests that a run continues, such as "….continue_from".
-        nanoset: The settings of the nanoset, as nanoset.yaml has them.
+        where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
+        key: The setting that requests it, such as "….continue_from".
+        nanoset: All settings of the nanoset.
     """
     yield from _continuing_trainer_errors(where, key, nanoset)
     blend = _blend_without_weights(nanoset)

@@ -74,14 +74,17 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the tokens of each corpus, grouped by the copies that the datasets have of them.
+        """Return the tokens of each corpus, grouped by how many copies of them the datasets have.
 
-        For example, if all documents of web are in the dataset "web", and 100 of its 1,000 tokens
-        are also in the view "best-web", there are two parts: 900 tokens with the copies (1, 0), and
-        100 tokens with the copies (1, 1).
+        For example, the corpus web has 1,000 tokens. The dataset `web` has all of them, and the
+        view `best-web`, a selection of its documents, has 100 of them. Then there are two groups:
+
+            tokens    copies in web    copies in best-web
+            900       1                0
+            100       1                1
 
         Args:
-            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Path of each dataset → (start, stop) of its sequences that count.
 
         Raises:
             MissingError: A dataset was deleted, or a dataset that it was made from.
@@ -155,10 +158,14 @@ class _Member(NamedTuple):
         return int(lengths.sum(dtype=np.int64))
 
     def tokens_of(self, documents: range) -> Array:
-        """Return how many tokens the dataset contains of each document in a range of the corpus.
+        """Return how many tokens a dataset has of each of some documents.
 
-        A dataset may contain a document twice, or only its first tokens: of a document of 80
-        tokens, it may contain 160 or 30.
+        It may have a document twice, or only its beginning. For example, document 5 has 80 tokens:
+
+            what the dataset has of it              result
+            two copies                              160
+            its first 30 tokens                     30
+            nothing                                 0
 
         Args:
             documents: Numbers of the documents in the corpus.
@@ -180,17 +187,17 @@ class _Member(NamedTuple):
 
 
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    """Count the tokens of a corpus by how many copies of them each dataset contains.
+    """Count the tokens of a corpus by how many copies of them each dataset has.
 
-    For example, `CorpusPart(copies=(1, 2), tokens=100)` are 100 tokens that the first dataset
-    contains once, and the second one twice.
+    For example, `CorpusPart(copies=(1, 2), tokens=100)` means that there are 100 tokens which the
+    first dataset has once, and the second one twice.
 
     Args:
-        corpus: Dataset of the corpus.
-        members: The datasets that contain documents of the corpus.
+        corpus: The dataset of the corpus.
+        members: The datasets that were made from it.
 
     Returns:
-        The numbers of copies that occur, sorted; without tokens that no dataset contains.
+        The combinations of copies that occur, sorted; without tokens that no dataset has.
     """
     # The usual case: a single dataset, which does not repeat a document. All its tokens have one
     # copy, so that its length is the result.
@@ -265,13 +272,19 @@ def _document_tokens(index: Index, documents: range) -> Array:
 
 
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Count the tokens of documents by the number of their copies in each dataset.
+    """Count the tokens of documents by how many copies of them each dataset has.
 
-    A dataset may truncate the last copy of a document to fit into a sample. For example, if it
-    contains 110 tokens of a document of 80, the first 30 have 2 copies, and the other 50 have 1.
+    A dataset may have an incomplete copy of a document, which was cut off to fill a sample. For
+    example, a document has 80 tokens, and a dataset has 110 tokens of it: a complete copy, and the
+    first 30 again.
+
+        tokens    0 to 30    30 to 80
+        copies    2          1
+
+    So 30 tokens have two copies, and 50 have one.
 
     Args:
-        contained: Tokens that each dataset contains of each document, int64, shape (n_documents,
+        contained: Tokens that each dataset has of each document, int64, shape (n_documents,
             n_datasets).
         tokens: Tokens of each document, int64, shape (n_documents,).
 
