@@ -61,18 +61,23 @@ _DESCRIPTION = "description"
 
 
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
-    """Yield all sets of a split's index files: one for each dataset, and one for the blend.
+    """Yield the index files that a trainer needs for one split of the data, such as train.
 
-    Index files are the trainer's own files with the order of documents and samples. Those of one
-    dataset are built and checked together, as a *set*.
+    Index files say in which order the training samples are read. They are the trainer's own files,
+    which it would otherwise build itself when training starts. For two datasets, there are three
+    sets:
+
+        for web     which documents and tokens each sample of web consists of, in shuffled order
+        for books   the same
+        a blend     which of the two datasets each sample is taken from: web, web, books, ...
 
     Args:
-        plan: Plan of the split.
-        config: Configuration with which it was planned. Without a `path_to_cache`, a blend has no
-            files: the trainer keeps its index in memory.
+        plan: What the files must contain.
+        config: Configuration with which it was planned. Without a `path_to_cache`, there are no
+            files for a blend, since then the trainer keeps that order in memory.
 
     Yields:
-        One set for each dataset, in the order of the plan, and at last one for the blend. The files
+        An object for each set, with the names of its files, that writes or checks them. The files
         need not exist.
     """
     for member in plan.members:
@@ -84,12 +89,16 @@ def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
 def member_set(
     member: MemberPlan, config: NanosetConfig, cache_dir: str | os.PathLike[str]
 ) -> FileSet:
-    """Return the set of a dataset's index files, the trainer's order of documents and samples.
+    """Return an object that writes and checks the index files of one dataset.
+
+    They are files of the trainer with the order in which it reads the dataset: for Megatron-LM, for
+    example, `document_index.npy`, `sample_index.npy` and `shuffle_index.npy`. Next to them is the
+    sidecar, a JSON file that says what they were made from.
 
     Args:
-        member: Plan of the dataset's part of a split.
+        member: What is planned for the dataset in one split, such as the number of samples.
         config: Configuration with which it was planned.
-        cache_dir: The folder.
+        cache_dir: Folder of the files.
     """
     return FileSet(
         folder=Path(cache_dir),
@@ -97,15 +106,24 @@ def member_set(
         sidecar=member.sidecar,
         description=member.description,
         made_from=_origin_of_member(member, config),
+        # Called without arguments if files are missing.
         build_arrays=partial(_build_planned_member, member, config),
     )
 
 
 def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, Any]:
-    """Return everything that decides the bytes of a dataset's index files.
+    """Return everything that decides the content of a dataset's index files.
 
-    It is stored in a file next to them, the sidecar, so that it is known later what the files were
-    made from.
+    Index files say in which order a trainer reads the samples of the dataset. This dictionary is
+    stored next to them. If it is different for a later call, for instance because `random_seed` has
+    changed from 1 to 2, the files are outdated, although their names may be the same.
+
+    Args:
+        member: What is planned for the dataset in one split, such as train.
+        config: Configuration with which it was planned.
+
+    Returns:
+        Such as {"preset": "megatron", "rows": [0, 900], "random_seed": 1, ...}.
     """
     origin: dict[str, Any] = {
         "preset": config.preset,
@@ -133,14 +151,22 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
 
 
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
-    """Return the set of a blend's index files, which say which dataset each sample is from.
+    """Return an object that writes and checks the index files of a blend of datasets.
+
+    For each training sample, one file says which dataset it is from, and the other one which sample
+    of that dataset it is. Next to them is the sidecar, a JSON file that says what they were made
+    from:
+
+        dataset_index           0    0    1    0
+        dataset_sample_index    0    1    0    2
 
     Args:
-        plan: Plan of the split.
-        blend: Plan of its blend.
-        cache_dir: The folder.
+        plan: What is planned for the split, such as train.
+        blend: What is planned for its blend.
+        cache_dir: Folder of the files.
     """
-    # Everything that decides the bytes of the files. The description has the weights and the size.
+    # Everything that decides the content. The weights and the number of samples are part of the
+    # trainer's description, a text whose hash is `blend.hash`.
     made_from = {
         "preset": plan.preset,
         "description": blend.hash,
@@ -152,19 +178,25 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
         sidecar=blend.sidecar,
         description=blend.description,
         made_from=made_from,
+        # Called without arguments if files are missing.
         build_arrays=partial(build_blend_indices, plan),
     )
 
 
 def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIndices:
-    """Build the index arrays of a dataset, after a check that it is the one that was planned with.
+    """Build the arrays that say in which order a trainer reads the samples of a dataset.
+
+    The plan of these arrays was computed from the dataset's .idx file, which has the length of each
+    document. If somebody has replaced the dataset since, the plan is wrong. So this is checked
+    first.
 
     Args:
-        member: Plan of the dataset's part of a split.
+        member: What is planned for the dataset in one split, with the digest that the .idx file
+            had.
         config: Configuration with which it was planned.
 
     Raises:
-        StaleError: The .idx is not the one with which it was planned.
+        StaleError: The .idx file is another one now.
     """
     path = index_here(member.prefix)
     idx_sha256 = sha256_file(path)
@@ -183,13 +215,19 @@ def _build_planned_member(member: MemberPlan, config: NanosetConfig) -> MemberIn
 def open_member(
     member: MemberPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> MemberIndices:
-    """Map a dataset's index files, the order of its sequences and samples, into memory.
+    """Open the index files that say in which order a trainer reads a dataset.
 
-    A sequence is an entry of the dataset, usually a document. A sample is what a trainer reads: a
-    fixed number of tokens, which may be of several sequences.
+    There are three arrays, which are mapped into memory without reading them. For example, a
+    dataset of two documents with 6 and 4 tokens is read twice, in samples of 5 tokens:
+
+        document_index    0, 1, 1, 0       the documents in the order of reading
+        sample_index      (0, 0), (0, 5), (2, 0), (3, 1), ...
+                                           where each sample starts: its position in
+                                           document_index, and the token of that document
+        shuffle_index     2, 0, 3, 1       the samples in the order of training
 
     Args:
-        member: Plan of the dataset's part of a split, which says what the files must contain.
+        member: What is planned for the dataset, which says how long the arrays must be.
         cache_dir: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
@@ -197,15 +235,14 @@ def open_member(
         MissingError: A file is missing.
         StaleError: A file is not the one that was planned.
     """
-    start, stop = member.rows
-    n_sequences = stop - start
+    # Documents may be divided into several sequences. Then the index has these instead.
+    first_sequence, stop = member.rows
+    n_sequences = stop - first_sequence
     shapes = {
-        # The numbers of all sequences, once for each epoch, in the order of reading.
         "document_index": (n_sequences * member.epochs,),
-        # The sequence and the token at which each sample starts, and at which the last one ends.
         "sample_index": (member.samples_built + 1, 2),
-        # The numbers of the samples in shuffled order. They may be repeated, so there may be more
-        # than were built.
+        # Some trainers repeat samples to get as many as they need, so the number that is given to
+        # training can exceed the number that was built.
         "shuffle_index": (member.samples_given,),
     }
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
@@ -214,16 +251,16 @@ def open_member(
 def open_blend(
     plan: SplitPlan, cache_dir: str | os.PathLike[str], access: FileAccess | None = None
 ) -> BlendIndices:
-    """Map a blend's index files, which say what each sample is, into memory.
+    """Open the index files that say which dataset each training sample is taken from.
 
     Args:
-        plan: Plan of the split. One without a blend has no files.
+        plan: What is planned for a split, such as train, of several datasets.
         cache_dir: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
     Returns:
-        Two arrays of the shape (n_samples,): the dataset of each sample, and the number of the
-        sample within its dataset.
+        Two arrays of the shape (n_samples,), mapped into memory without reading them: the dataset
+        of each sample, and which sample of that dataset it is, such as 0, 0, 1 and 0, 1, 0.
 
     Raises:
         MissingError: A file is missing.
@@ -235,15 +272,16 @@ def open_blend(
 
 
 def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
-    """Return the folder of a dataset's index files: `path_to_cache`, or the trainer's default.
+    """Return the folder of a dataset's index files, which say in which order a trainer reads it.
+
+    It is the setting `path_to_cache`. Without it, each trainer has its own default:
+
+        data/web/cache/GPTDataset_indices       Megatron-LM, for the dataset data/web
+        data                                    NeMo: the folder of the dataset
 
     Args:
-        member: Plan of the dataset's part of a split.
-        config: Configuration of the nanoset.
-
-    Returns:
-        For Megatron-LM without a `path_to_cache`, a path such as
-        `data/web/cache/GPTDataset_indices` for the dataset `data/web`.
+        member: What is planned for the dataset.
+        config: Its `path_to_cache`, and the trainer's rules for names.
     """
     if config.path_to_cache is not None:
         return Path(config.path_to_cache)
@@ -278,27 +316,33 @@ class FileSet:
     """Function that builds the arrays of the files."""
 
     def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
-        """Return the digests of the files, if all of them exist and are those of this set.
+        """Return the digests of these index files if all of them exist and are up to date.
 
-        The digests are in the *sidecar*, a file of ours next to them.
+        The digests were recorded when the files were written, in the sidecar, a JSON file next to
+        them: {"web-shuffle_index.npy": "9f86d0..."}.
 
         Args:
-            deep: Check the digests of the files, and not only their sizes.
+            deep: Compute the digests of the files again and compare them. Otherwise only the sizes
+                of the files are compared, which is much faster.
 
         Returns:
-            File name → sha256; None if a file is missing or belongs to another set.
+            File name → sha256; None if a file is missing, or was made from other data or settings.
         """
         sidecar = self.delivery(compares_sizes=not deep).find(overwrite=True)
-        return None if sidecar is None else self._digests_in(sidecar)
+        if sidecar is None:
+            return None
+        return self._digests_in(sidecar)
 
     def delivery(self, folder: Location | None = None, *, compares_sizes: bool = False) -> Delivery:
-        """Return an object that writes the files of this set to a folder, or finds them there.
+        """Return an object that writes these index files to a folder, or finds them there.
 
-        Next to the files, it writes a *receipt*: a JSON file that says what they were made from.
+        With the files it writes a *receipt*, a JSON file that says what they were made from, and
+        which digests they have. So a later call finds out that nothing has to be done.
 
         Args:
-            folder: Folder or bucket that the files go to; by default the folder of this set.
-            compares_sizes: Whether existing files are compared by their sizes instead of digests.
+            folder: A folder, or a folder of a bucket; None for the folder that this object names.
+            compares_sizes: Whether existing files are recognised by their sizes, which is fast.
+                False compares their digests.
         """
         target_folder = self.folder if folder is None else folder
         receipt = self._receipt()
@@ -306,37 +350,45 @@ class FileSet:
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
-            # Removed first and written last, since a trainer that finds these reads all files.
+            # A trainer that finds these files assumes that all others are there. So old ones are
+            # deleted before anything else, and new ones are written last.
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,
-            # If another process has written the same files meanwhile, they stay.
+            # If another process has written the same files meanwhile, keep these.
             keeps_equal_output=True,
             compares_sizes=compares_sizes,
         )
 
     def _completing_files(self, folder: Location, receipt: Receipt) -> tuple[str, ...]:
-        """Return the files whose existence makes a trainer take the set as complete.
+        """Return the files by which a trainer recognises that all index files are there.
 
-        They are deleted first and written last, so that a trainer never reads old and new files as
-        one set.
+        When index files are written anew, these must be deleted first and written last. Otherwise a
+        trainer that starts meanwhile reads some old and some new files. There are two cases:
+
+        - Megatron-LM and most other trainers look for the description, a text file.
+        - Trainers without descriptions look for all the arrays.
 
         Args:
-            folder: Folder or bucket that the files go to.
-            receipt: What the sidecar, a JSON file next to them, will say about this set.
+            folder: A folder, or a folder of a bucket, that the files go to.
+            receipt: What the files will be made from, as the sidecar (a JSON file next to them)
+                says.
         """
-        # Most trainers take a set as complete if its description exists.
         if _DESCRIPTION in self.files:
             return (self.files[_DESCRIPTION],)
 
-        # Other trainers have no descriptions, and look for the arrays. So all old arrays are
-        # deleted first. But if another process is writing this set, its arrays must stay.
-        stored = read_receipt(folder / self.sidecar)
-        if _is_finished_or_other_set(stored, receipt):
-            return tuple(self.files.values())
-        return ()
+        # Another process may be writing the same arrays right now. Then none of them may be
+        # deleted.
+        stored_receipt = read_receipt(folder / self.sidecar)
+        if _may_be_being_written(stored_receipt, receipt):
+            return ()
+        return tuple(self.files.values())
 
     def _receipt(self) -> Receipt:
-        """Return what the sidecar of this set says if its files are up to date."""
+        """Return the content of the sidecar, the JSON file next to the index files.
+
+        It says what the files were made from. If a stored sidecar says something else, they are
+        outdated.
+        """
         return Receipt(
             name=self.sidecar,
             made_from={"version": _VERSION, "made_from": self.made_from},
@@ -345,26 +397,41 @@ class FileSet:
         )
 
     def file_notes_in(self, sidecar: bytes | None) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the size and digest of each index file, from the file in which they are recorded.
+        """Return the recorded size and digest of each index file, if the files are up to date.
 
-        That file, the *sidecar*, is stored next to the index files. It also says from which data
-        and settings these were made.
+        They are recorded in the *sidecar*, a JSON file next to the index files, together with the
+        data and the settings that these were made from:
+
+            {"made_from": {"random_seed": 1, ...},
+             "files": {"web-shuffle_index.npy": {"bytes": 4128, "sha256": "9f86d0..."}}}
 
         Args:
             sidecar: Its bytes; None if it does not exist.
 
         Returns:
-            File name → {"bytes": size, "sha256": digest}. None if the sidecar was written for index
-            files that were made from other data or settings, or if the digest of a file is missing.
+            The files, as in the example. None if the index files have to be written again, because
+            they were made from other data or settings, or because not all of them are recorded.
         """
         stored = parse_receipt(sidecar)
-        if stored is None or not stored.is_of_same_output(self._receipt()):
-            return None  # missing, damaged, or of other index files
-        has_all_digests = self._digests_in(stored.content) is not None
-        return stored.files if has_all_digests else None
+        if stored is None:
+            return None  # missing or damaged
+        if not stored.is_of_same_output(self._receipt()):
+            return None  # made from something else
+        if self._digests_in(stored.content) is None:
+            return None  # a file is not recorded
+        return stored.files
 
     def _digests_in(self, sidecar: Mapping[str, Any]) -> dict[str, str] | None:
-        """Return file name → sha256 in the content of a sidecar, or None if one is missing."""
+        """Return the digest of each index file, which is recorded in a JSON file next to them.
+
+        Args:
+            sidecar: Content of that file, such as {"files": {"web-shuffle_index.npy": {"sha256":
+                "9f86d0..."}}}.
+
+        Returns:
+            File name → sha256; None if a file is not recorded, for example since it was not written
+            yet.
+        """
         notes = StoredReceipt(sidecar).files or {}
         digests: dict[str, str] = {}
         for name in self.files.values():
@@ -375,18 +442,23 @@ class FileSet:
         return digests
 
     def describe_mismatch(self, name: str, sidecar: bytes | None) -> str | None:
-        """Describe why an existing file does not belong to this set; return None if it does.
+        """Describe in words why existing index files are not the ones that are needed now.
+
+        What they were made from is recorded next to them, in a JSON file (the *sidecar*). It is
+        compared with what the needed files are made from. The result is one of these:
+
+            "index files, made from something else: random_seed: 1 → 2"
+            "index files, without web-nanoset.json, which would say what it was made from"
+            None     (the same data and settings: they are the ones that are needed)
 
         Args:
-            name: What to call the file.
-            sidecar: Bytes of the sidecar, a JSON file next to it, whose entry "made_from" has the
-                data and settings that the file was made from; None if there is none.
-
-        Returns:
-            For example: "web-shuffle.npy, made from something else: random_seed: 1 → 2".
+            name: What to call the files in the description: "index files".
+            sidecar: Bytes of the JSON file; None if it does not exist.
         """
-        stored = parse_receipt(sidecar)
-        made_from = None if stored is None else stored.content.get("made_from")
+        stored_receipt = parse_receipt(sidecar)
+        made_from = None
+        if stored_receipt is not None:
+            made_from = stored_receipt.content.get("made_from")
         if not isinstance(made_from, Mapping):
             return f"{name}, without {self.sidecar}, which would say what it was made from"
         differences = setting_differences(made_from, self.made_from)
@@ -400,33 +472,37 @@ class FileSet:
         *,
         folder: Location | None = None,
     ) -> dict[str, str]:
-        """Write the files, unless they exist with the right digests.
+        """Write the index files, unless they exist already and have the right content.
 
-        Each file appears as a whole. The description, which completes the set for a trainer, comes
-        last. If another process writes the same set at the same time, its files stay.
+        A trainer may start at any time, and several processes may write the same files. So each
+        file appears only when it is complete. The one that trainers look for, the description,
+        comes last.
 
         Args:
-            make_room: Called with the bytes that the files need, and their folder, before any is
-                written.
-            folder: Folder or bucket that the files go to; by default the folder of this set.
+            make_room: Called before anything is written, with the number of bytes that are needed
+                and the folder. It may delete other files, or raise an error.
+            folder: A folder, or a folder of a bucket; None for the folder that this object names.
 
         Returns:
-            File name → sha256.
+            File name → sha256: {"web-shuffle_index.npy": "9f86d0..."}.
 
         Raises:
-            StaleError: The .idx is not the one with which the set was planned.
-            ConfigError, SampleIndexError: The arrays cannot be built.
+            StaleError: The dataset was replaced after the files had been planned.
+            ConfigError, SampleIndexError: The content cannot be computed.
         """
-        # Keep the files if they exist.
+        # If the files exist, their digests are recorded next to them.
         delivery = self.delivery(folder)
         sidecar = delivery.find(overwrite=True)
-        digests = None if sidecar is None else self._digests_in(sidecar)
-        if digests is not None:
-            return digests
+        if sidecar is not None:
+            digests = self._digests_in(sidecar)
+            if digests is not None:
+                return digests
 
         arrays = self._build_named_arrays()
         make_room(sum(array.nbytes for array in arrays.values()), str(delivery.folder))
-        # `sweeps` would list the folder, which may have the files of a thousand datasets.
+
+        # Do not sweep, that is, delete what killed processes have left: this would list the folder,
+        # which may have the files of a thousand datasets.
         with delivery.drafting(overwrite=True, sweeps=False) as draft:
             for name, pieces in self._pieces_of_files(arrays):
                 _write_durably(draft.folder / name, pieces)
@@ -471,20 +547,26 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
         os.fsync(file.fileno())
 
 
-def _is_finished_or_other_set(stored: StoredReceipt | None, receipt: Receipt) -> bool:
-    """Return whether the files in a folder are a complete set, or belong to another one.
+def _may_be_being_written(stored: StoredReceipt | None, receipt: Receipt) -> bool:
+    """Return whether another process may be writing the same index files right now.
 
-    Otherwise another process may be writing the set.
+    A process that writes them first writes a *receipt*, a JSON file that says what they will be
+    made from. When all files are written, it adds the list of files. So there are three cases:
+
+        receipt in the folder                        result
+        none                                         True: it may be about to be written
+        of other data or settings                    False: the files there are outdated
+        of the same ones, without a list of files    True
+        of the same ones, with a list of files       False: that process has finished
 
     Args:
-        stored: The sidecar in the folder, which says what the files belong to; None if there is
-            none.
-        receipt: The sidecar of the set that is to be written.
+        stored: The receipt in the folder; None if there is none.
+        receipt: The receipt of the files that are to be written now.
     """
     if stored is None:
-        return False
-    is_finished = stored.files is not None  # the list of files is added at the end
-    return is_finished or not stored.is_of_same_output(receipt)
+        return True
+    is_finished = stored.files is not None
+    return not is_finished and stored.is_of_same_output(receipt)
 
 
 def _sha256_of(pieces: list[memoryview]) -> str:
@@ -496,15 +578,18 @@ def _sha256_of(pieces: list[memoryview]) -> str:
 
 
 def _npy_pieces(array: NDArray[np.integer]) -> list[memoryview]:
-    """Return the bytes that `numpy.save` writes, without copying those of the array.
+    """Return the bytes of a .npy file, which is numpy's format for arrays, without copying them.
+
+    They are the same as those that `numpy.save` writes. But the caller also needs the digest of the
+    file, and can compute it from these bytes without reading the file again.
 
     Returns:
-        The header, and the bytes of the array in pieces.
+        The header of the format, and then views of the array's bytes, 16 MB each.
     """
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     pieces = [header.getbuffer()]
-    if array.size:  # an empty array has no bytes that could be viewed
+    if array.size:  # numpy cannot cast a view of an empty array
         array_bytes = np.ascontiguousarray(array).data.cast("B")
         for start in range(0, len(array_bytes), _PIECE_BYTES):
             pieces.append(array_bytes[start : start + _PIECE_BYTES])
@@ -517,40 +602,50 @@ def _open_arrays(
     folder: Path,
     access: FileAccess | None,
 ) -> dict[str, NDArray[Any]]:
-    """Map index files into memory, and check their shapes.
+    """Open the index files of a dataset, and check that they have the planned shapes.
+
+    Index files are arrays that say in which order a trainer reads the samples. They are mapped into
+    memory, so they may be larger than it. For example:
+
+        files     {"shuffle_index": "web-shuffle_index.npy"}
+        shapes    {"shuffle_index": (1000,)}
+        result    {"shuffle_index": array([412, 7, ...])}
 
     Args:
-        files: Name of each array, such as document_index → file name.
-        shapes: Name of each array → shape that was planned.
+        files: Name of each array → file name.
+        shapes: Name of each array → planned shape.
         folder: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
-    Returns:
-        Name of each array → the array.
-
     Raises:
         MissingError: A file is missing.
-        StaleError: A file is not the one that was planned.
+        StaleError: A file has another shape, or is not an array.
     """
     arrays = {}
     for name, shape in shapes.items():
         path = folder / files[name]
-        url = path if access is None else access.url(path)
+        url: Path | str = path  # for messages
+        if access is not None:
+            url = access.url(path)
         arrays[name] = _open_array(path, url, access)
         _check_array(arrays[name], shape, url)
     return arrays
 
 
 def _check_array(array: NDArray[Any], shape: tuple[int, ...], url: object) -> None:
-    """Check that the array of an index file consists of integers, and has the planned shape.
+    """Check that an index file is what was planned: an array of integers of a certain shape.
+
+    Index files say in which order a trainer reads samples. A file of another shape, such as (900,)
+    in place of (1000,), was made for another version of the data.
 
     Args:
-        array: The array.
+        array: The array in the file.
         shape: The planned shape.
-        url: Path or address of the file, for the error.
+        url: Path or address of the file, for the message.
 
     Raises:
-        StaleError: It does not.
+        StaleError: The shape is another one, or the array has no integers of this machine's byte
+            order.
     """
     is_integer = array.dtype.kind in "iu" and array.dtype.isnative
     if array.shape != shape or not is_integer:
@@ -564,16 +659,18 @@ def _check_array(array: NDArray[Any], shape: tuple[int, ...], url: object) -> No
 
 
 def _open_array(path: Path, url: object, access: FileAccess | None) -> NDArray[Any]:
-    """Map one index file into memory.
+    """Open an index file, which says in which order a trainer reads samples.
+
+    It is an array, which is mapped into memory and may be larger than it.
 
     Args:
-        path: Path of the file.
-        url: Path or address of the file, for errors.
-        access: Fetches the file if it is in a store; None reads it from this machine.
+        path: Path of the file, such as `cache/web-shuffle_index.npy`.
+        url: Path or address of the file, for messages.
+        access: Fetches the file to this machine if it is in a store; None if it is on this machine.
 
     Raises:
         MissingError: The file is missing.
-        StaleError: It is not an array.
+        StaleError: It is not a .npy file.
     """
     try:
         local_path = path if access is None else access.fetch(path)

@@ -78,40 +78,46 @@ class CorpusParts:
 def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset is read if a number of samples is taken of it.
 
-    For example, 150 samples of a dataset whose epoch has 100 samples are 1.5 epochs. If the dataset
-    is too small for a single sample, it is the number of tokens in the samples divided by that of
-    the dataset.
+    A sample has a fixed number of tokens, such as 10. For 150 samples:
+
+        tokens of the dataset    samples of one epoch    times read
+        1,000                    100                     150 / 100 = 1.5
+        5                        0: too few tokens       150 * 10 / 5 = 300
+        0                        0                       0
 
     Args:
         samples: Samples that are taken.
-        tokens: Tokens of one epoch of the dataset.
-        config: Configuration of the nanoset.
+        tokens: Tokens of the dataset.
+        config: What is trained: the length of samples, for example.
     """
     samples_of_epoch = config.samples_in(tokens)
-    if samples_of_epoch:
+    if samples_of_epoch > 0:
         return samples / samples_of_epoch
-    if tokens:
+    if tokens > 0:
         return samples * config.sequence_length / tokens
     return 0.0
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return the datasets of a split as if each were a corpus of its own, named by its file.
+    """Return the datasets of a split as if no two of them had a document in common.
 
-    Use this if it is not known whether datasets have documents in common. What the split reads of
-    the corpora is then what it reads of the datasets.
+    In general, the documents of one corpus can be in several datasets. If that is unknown, each
+    dataset counts as a corpus of its own. For example, data/web with 1,000 tokens becomes the
+    corpus "web", all of whose 1,000 tokens have one copy in one dataset.
 
     Args:
-        plan: Plan of the split.
+        plan: What was planned for the split, such as train.
     """
     corpora = []
     for dataset in plan.members:
         name = os.path.basename(dataset.prefix)
-        # The dataset has one copy of each of its tokens. A corpus without tokens has no parts.
-        all_tokens = CorpusPart(copies=(1,), tokens=dataset.tokens)
-        parts = (all_tokens,) if dataset.tokens else ()
-        corpus = CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
-        corpora.append(corpus)
+        parts: tuple[CorpusPart, ...] = ()
+        if dataset.tokens > 0:
+            # A part has the tokens with equally many copies in each dataset. These are all tokens.
+            parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
+        corpora.append(
+            CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
+        )
     return corpora
 
 
@@ -191,32 +197,35 @@ class MemberReads:
     def of(
         plan: SplitPlan, config: NanosetConfig, member: MemberPlan, n_samples: int
     ) -> MemberReads:
-        """Return what a run reads of one dataset of a split, up to the end of the split.
+        """Return how many samples training reads of a dataset, and how they are shuffled.
 
-        A run has *phases* if it was stopped and continued with another blend. All phases read a
-        dataset in one order, which the first phase decides: how many epochs are shuffled together,
-        and whether
-        the last one is shuffled on its own.
+        The samples are shuffled in one of these ways:
+
+        - Several epochs of the dataset are shuffled together, or the last of them on its own.
+        - One epoch of all datasets is shuffled, and then repeated.
+
+        Training may have been stopped and continued with other weights. Then the dataset is still
+        read in the order that was chosen when it was first read.
 
         Args:
-            plan: Plan of the split.
-            config: Configuration of the nanoset.
-            member: Plan of the dataset.
-            n_samples: Samples that the split takes of the dataset.
+            plan: What was planned for a split of the data, such as train.
+            config: What is trained.
+            member: What was planned for the dataset.
+            n_samples: How many samples of the dataset the split takes.
         """
-        # Some trainers shuffle one epoch of the blend, and repeat it. Then they take no other
-        # samples of the dataset than those of this epoch.
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
+            # One epoch is repeated. It limits how many different samples of the dataset are read.
             distinct_samples = _samples_in_blend_epoch(plan, plan.blend, member)
 
-        first_phase = member if member.order is None else member.order
+        # `order` says how the dataset was first read. It is None if this is the first time.
+        shuffled = member if member.order is None else member.order
         return MemberReads(
             tokens=member.tokens,
             samples_before=member.taken_before,
             samples_taken=n_samples,
-            epochs=first_phase.epochs,
-            separate_last_epoch=first_phase.separate_last_epoch,
+            epochs=shuffled.epochs,
+            separate_last_epoch=shuffled.separate_last_epoch,
             distinct_samples=distinct_samples,
         )
 
@@ -224,12 +233,16 @@ class MemberReads:
     def by_prefix(
         plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
     ) -> dict[str, MemberReads]:
-        """Return what a run reads of each dataset of a split.
+        """Return how many samples training reads of each dataset of a split.
 
         Args:
-            plan: Plan of the split.
-            config: Configuration of the nanoset.
-            sample_counts: Samples that the split takes of each dataset, in the order of the plan.
+            plan: What was planned for the split, such as train.
+            config: What is trained.
+            sample_counts: Samples that the split takes of each dataset, in the order of the plan:
+                900, 300.
+
+        Returns:
+            Path of each dataset → its samples and how they are shuffled.
         """
         reads: dict[str, MemberReads] = {}
         for member, samples in zip(plan.members, sample_counts, strict=True):
@@ -237,29 +250,35 @@ class MemberReads:
         return reads
 
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
-        """Return the tokens of some samples, divided by the tokens of one epoch.
+        """Return how many times some samples fit a dataset's tokens into them.
+
+        For example, samples start 10 tokens apart, and the dataset has 200 tokens: 30 samples are
+        300 tokens, which is 1.5 times the dataset.
 
         Args:
             samples: Number of samples.
-            config: Configuration of the nanoset, which says how many tokens apart samples start.
+            config: What is trained: how many tokens apart samples start.
 
         Returns:
-            The quotient, which may be above 1: 30 samples of 10 tokens from 200 tokens give 1.5. It
-            is 0 if the dataset has no tokens.
+            The quotient; 0 if the dataset has no tokens.
         """
         if not self.tokens:
             return 0.0
         return samples * config.step / self.tokens
 
     def share_read(self, samples: int, config: NanosetConfig) -> float:
-        """Return the share of the dataset's tokens that the first samples of a run contain.
+        """Return which share of a dataset's tokens is read at least once in a number of samples.
 
-        For example, 60 of 100 samples of one epoch contain 0.6 of its tokens. If two epochs are
-        shuffled together, 60 of their 200 samples have some tokens twice, and so only about 0.51.
+        For example, the samples below are read of a dataset, one epoch of which has 100 samples:
+
+            samples    order                               share of the tokens
+            60         the first epoch comes first         0.6
+            60         two epochs are shuffled together    0.51: some tokens come twice
+            200        two epochs are shuffled together    1
 
         Args:
-            samples: How many of the dataset's samples the run has taken.
-            config: Configuration of the nanoset.
+            samples: How many samples of the dataset training reads.
+            config: What is trained.
 
         Returns:
             From 0 to 1. If several epochs are shuffled together, it is an expected value.
@@ -267,23 +286,24 @@ class MemberReads:
         if samples <= 0 or not self.tokens:
             return 0.0
 
-        # The last epoch may be shuffled on its own. How many come before it?
-        epochs_together = self.epochs
+        # The trainer may shuffle the last epoch on its own. The epochs before it are shuffled
+        # together.
+        n_shuffled_together = self.epochs
         if self.separate_last_epoch:
-            epochs_together -= 1
-        if epochs_together <= 1:
+            n_shuffled_together -= 1
+        if n_shuffled_together <= 1:
             return self._share_read_of_first_epoch(samples, config)
-        return self._share_read_of_shuffled_epochs(samples, epochs_together, config)
+        return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
 
     def _share_read_of_first_epoch(self, samples: int, config: NanosetConfig) -> float:
-        """Return the share of the tokens that are read, if the first epoch is shuffled alone.
+        """Return which share of a dataset's tokens is read, if the first epoch comes first.
 
-        The first epoch repeats no token. So the share grows in proportion to the samples, until all
-        tokens are read.
+        For example, an epoch has 100 samples: 60
+        samples have 0.6 of its tokens, and 100 or more have all.
 
         Args:
-            samples: How many of the dataset's samples the run has taken.
-            config: Configuration of the nanoset.
+            samples: How many samples of the dataset training reads.
+            config: What is trained.
         """
         n_distinct = samples
         if self.epochs <= 1:
@@ -297,15 +317,19 @@ class MemberReads:
     def _share_read_of_shuffled_epochs(
         self, samples: int, n_epochs: int, config: NanosetConfig
     ) -> float:
-        """Return the expected share of the tokens that are read, if epochs are shuffled together.
+        """Return which share of a dataset's tokens is read, if epochs are shuffled together.
 
-        A token has a copy in each epoch. For example, 60 of the 200 samples of two epochs are read:
-        each copy is unread with a probability of 0.7, and both with 0.7 * 0.7. So 0.51 are read.
+        Each token is in one sample of each epoch. For example, two epochs have 200 samples, and 60
+        of them are read:
+
+            one copy of a token is not read        with the probability 1 - 60 / 200 = 0.7
+            neither copy is read                   0.7 * 0.7 = 0.49
+            the token is read                      1 - 0.49 = 0.51
 
         Args:
-            samples: How many of the dataset's samples the run has taken.
+            samples: How many samples of the dataset training reads.
             n_epochs: Number of epochs that are shuffled together.
-            config: Configuration of the nanoset.
+            config: What is trained.
         """
         n_shuffled = config.samples_in(n_epochs * self.tokens)
         if samples >= n_shuffled:
@@ -315,22 +339,26 @@ class MemberReads:
 
 
 def _samples_in_blend_epoch(plan: SplitPlan, blend: BlendPlan, member: MemberPlan) -> int:
-    """Return how many samples of a dataset are in one epoch of a blend.
+    """Return how many samples of a dataset are in one epoch of a trainer that mixes datasets.
 
-    Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
-    datasets together. For example, two datasets have 300 and 100 samples, and equal weights: the
-    epoch has 400 samples, and so 200 of each dataset.
+    Some trainers mix the datasets for one epoch, and repeat that. The epoch has as many samples as
+    all datasets together, but in proportion to the weights:
+
+        dataset    samples    weight    in one epoch
+        web        300        0.5       200
+        books      100        0.5       200             so each sample comes twice
 
     Args:
-        plan: Plan of the split.
-        blend: Plan of the blend, which is part of it.
-        member: Plan of the dataset.
+        plan: What was planned for the split, such as train.
+        blend: How its datasets are mixed.
+        member: What was planned for the dataset.
     """
-    prefixes = [other.prefix for other in plan.members]
-    weight_by_prefix = dict(zip(prefixes, blend.weights, strict=True))
+    weight_by_prefix: dict[str, float] = {}
+    for other, weight in zip(plan.members, blend.weights, strict=True):
+        weight_by_prefix[other.prefix] = weight
     share = weight_by_prefix[member.prefix] / math.fsum(weight_by_prefix.values())
     epoch_size = sum(other.samples_given for other in plan.members)
-    return math.ceil(epoch_size * share)
+    return math.ceil(epoch_size * share)  # at most so many
 
 
 def corpus_coverage(
@@ -338,23 +366,28 @@ def corpus_coverage(
     reads_by_prefix: Mapping[str, MemberReads],
     config: NanosetConfig,
 ) -> list[CorpusCoverage]:
-    """Return what a split reads of each corpus: tokens, epochs and repetitions.
+    """Count how much training reads of each corpus, which is a collection of documents.
 
-    Corpora that the run has only read before, with another blend, are left out.
+    One row of the result is, for example: of the 1,000 tokens of the corpus "web", 2,300 are read;
+    these are 2.3 epochs on average, and 1,300 tokens are repeated.
 
     Args:
-        corpora: Corpora of the split's datasets, and of those that earlier phases have read.
-        reads_by_prefix: Prefix of each of these datasets → the samples that are taken of it.
-        config: Configuration of the nanoset.
+        corpora: The corpora. The documents of a corpus may be in several datasets.
+        reads_by_prefix: Path of each dataset → how many samples are read of it.
+        config: What is trained.
+
+    Returns:
+        A row for each corpus. Some are left out: if a training run was stopped and continued
+        without a corpus, it has only read it before.
     """
     rows = []
     for corpus in corpora:
         datasets = [reads_by_prefix[prefix] for prefix in corpus.prefixes]
-        is_read_by_split = any(dataset.samples_taken > 0 for dataset in datasets)
+        is_read_now = any(dataset.samples_taken > 0 for dataset in datasets)
         was_read_before = any(dataset.samples_before > 0 for dataset in datasets)
-        if was_read_before and not is_read_by_split:
-            continue  # of earlier phases only
-        # A corpus of the split is listed even if no sample is taken of it.
+        if was_read_before and not is_read_now:
+            continue
+        # A corpus of which nothing was ever read is listed, with zeros.
         rows.append(_coverage_of(corpus, datasets, config))
     return rows
 
@@ -362,20 +395,31 @@ def corpus_coverage(
 def _coverage_of(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> CorpusCoverage:
-    """Return what a split reads of one corpus, through all datasets that contain its documents.
+    """Count what training reads of a corpus, which is a collection of documents.
+
+    The documents may be in several datasets, for example in one with the whole corpus and in one
+    with its best tenth. Then the best documents are read through both. For a corpus of 1,000 tokens
+    of which 900 are read twice, and 100 five times:
+
+        tokens                                 900 * 2 + 100 * 5 = 2,300
+        unique tokens, read for the first time                     1,000
+        repeated tokens                                            1,300
+        epochs, on average                                           2.3
+        most epochs                                                    5
 
     Args:
-        corpus: The corpus. Its *members* are these datasets: its own, and views of it.
-        members: The samples that are taken of each member, in order.
-        config: Configuration of the nanoset.
+        corpus: The corpus, with the datasets that contain its documents.
+        members: How many samples are read of each of these datasets, in the same order.
+        config: What is trained: the length of samples, for example.
     """
-    # Tokens can be expected values, so they are rounded.
+    # Both may be expected values such as 999.6, since it is random which documents are read.
     tokens = round(_tokens_read(corpus, members, config))
-    unique_tokens = min(round(_tokens_read_first(corpus, members, config)), tokens)
+    unique_tokens = round(_tokens_read_first(corpus, members, config))
+    unique_tokens = min(unique_tokens, tokens)  # despite rounding
 
-    # What the samples contain in addition is padding. Samples start `step` tokens apart.
+    # Samples may be filled up with padding, which is everything that is not from the corpus.
     n_samples = sum(member.samples_taken for member in members)
-    padding = max(n_samples * config.step - tokens, 0)
+    padding = max(n_samples * config.step - tokens, 0)  # samples start `step` tokens apart
 
     epochs_by_part = _epochs_of_parts(corpus, members, config)
     return CorpusCoverage(
@@ -394,36 +438,46 @@ def _coverage_of(
 def _tokens_read(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> float:
-    """Return how many tokens of a corpus a split reads, each counted as often as it is read.
+    """Return how many tokens of a corpus training reads, each counted as often as it is read.
 
-    For example, a corpus has 1,000 tokens, and 100 of them are also in a second dataset. The split
-    reads two epochs of the first dataset, and three of the second: 900 * 2 + 100 * (2 + 3) = 2,300.
+    The corpus is a collection of documents, which may be in several datasets. For example, all are
+    in the dataset web, and the best ones also in best-web:
+
+        tokens    copies in web    copies in best-web    times read
+        900       1                0                     2
+        100       1                1                     2 + 3
+
+    web is read twice and best-web three times. So 900 * 2 + 100 * 5 = 2,300 tokens are read.
 
     Args:
-        corpus: The corpus. Its *members* are the datasets that contain its documents. Tokens with
-            equal numbers of copies in each member are a *part*: there are two in the example.
-        members: The samples that are taken of each member, in order.
-        config: Configuration of the nanoset.
+        corpus: The corpus. Its `parts` are the rows of the table.
+        members: How many samples are read of each dataset: web and best-web.
+        config: What is trained: how many tokens apart samples start, for example.
     """
-    # How often each member is read: [2.0, 3.0] in the example.
-    reads = [member.share_of_tokens(member.samples_taken, config) for member in members]
-    return plain_sum(part.tokens * _sum_over_copies(part, reads) for part in corpus.parts)
+    # How often each dataset is read, such as [2.0, 3.0].
+    epochs = [member.share_of_tokens(member.samples_taken, config) for member in members]
+    return plain_sum(part.tokens * _sum_over_copies(part, epochs) for part in corpus.parts)
 
 
 def _tokens_read_first(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> float:
-    """Return how many tokens of a corpus a split reads that the run has not read before.
+    """Return how many tokens of a corpus are read that this training run has not read before.
 
-    A run may have read some before it continued with another blend. For example, 30% of the tokens
-    were read when the split starts, and 80% when it ends. Of 1,000 tokens, it reads 500 for the
-    first time.
+    A run can be stopped, and continue with other weights of its datasets. What it has read of the
+    corpus (a collection of documents) by then was not new afterwards. For example:
+
+        share of the tokens that were read at least once    before 0.3    in the end 0.8
+        new tokens of 1,000                                 1,000 * (0.8 - 0.3) = 500
 
     Args:
-        corpus: The corpus. Its *members* are the datasets that contain its documents. Tokens with
-            equal numbers of copies in each member are a *part*.
-        members: The samples that are taken of each member, in order.
-        config: Configuration of the nanoset.
+        corpus: The corpus. Its documents may be in several datasets. Tokens that have equally many
+            copies in each dataset are a *part* of it.
+        members: How many samples are read of each of these datasets, before and now.
+        config: What is trained.
+
+    Returns:
+        An expected value, since it is random which tokens of a shuffled dataset are read.
     """
     # The share of each member that the run has read when the split starts, and when it ends.
     shares_before = [member.share_read(member.samples_before, config) for member in members]
@@ -439,19 +493,23 @@ def _tokens_read_first(
 def _epochs_of_parts(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> list[float]:
-    """Return how often the whole run reads the documents of each part of a corpus.
+    """Return how often training reads the documents of a corpus, including what it has read before.
 
-    The documents are read through several datasets, the *members* of the corpus. A *part* has the
-    documents that are equally often in each member. For example, a part with 1 copy in member a and
-    2 in b is read 1 * 0.5 + 2 * 3 = 6.5 times in 0.5 epochs of a and 3 epochs of b.
+    The documents may be in several datasets. They are grouped by how many copies each dataset has
+    of them. Suppose that dataset a is read 0.5 times, and b 3 times:
+
+        documents    copies in a    copies in b    times read
+        part 0       1              0              1 * 0.5 + 0 * 3 = 0.5
+        part 1       1              2              1 * 0.5 + 2 * 3 = 6.5
 
     Args:
-        corpus: The corpus.
-        members: The samples that are taken of each member, in order.
-        config: Configuration of the nanoset.
+        corpus: The corpus, which is a collection of documents. Its `parts` are the rows of the
+            table.
+        members: How many samples are read of each dataset: a and b.
+        config: What is trained.
 
     Returns:
-        One number for each part.
+        The last column, a number for each part.
     """
     # One number for each member.
     epochs = [epochs_drawn(member.samples_of_run, member.tokens, config) for member in members]
@@ -461,38 +519,46 @@ def _epochs_of_parts(
 def _mean_epochs(corpus: CorpusParts, epochs_by_part: Sequence[float]) -> float:
     """Return how often the tokens of a corpus are read on average.
 
+    For example, 900 tokens are read twice and 100 tokens 5 times: (1,800 + 500) / 1,000 = 2.3.
+
     Args:
-        corpus: The corpus.
-        epochs_by_part: How often the documents of each of its parts are read.
+        corpus: The corpus, whose tokens are grouped by the datasets that contain them.
+        epochs_by_part: How often the tokens of each group are read: 2 and 5.
     """
     if not corpus.tokens:
         return 0.0
     parts = zip(corpus.parts, epochs_by_part, strict=True)
-    return plain_sum(part.tokens * epochs for part, epochs in parts) / corpus.tokens
+    tokens_read = plain_sum(part.tokens * epochs for part, epochs in parts)
+    return tokens_read / corpus.tokens
 
 
 def _sum_over_copies(part: CorpusPart, values: Sequence[float]) -> float:
-    """Return the sum of the datasets' values, each times the copies of the part in the dataset.
+    """Return how often documents are read that several datasets contain.
 
-    For example, 1 copy in a dataset that is read 0.5 times, and 2 in one that is read 3 times, are
-    read 1 * 0.5 + 2 * 3 = 6.5 times.
+    For example, dataset a is read 0.5 times and has one copy of each document. b is read 3 times
+    and has two copies. So the documents are read 1 * 0.5 + 2 * 3 = 6.5 times.
 
     Args:
-        part: Tokens with equal numbers of copies in each dataset.
-        values: A value of each dataset, such as its epochs.
+        part: Documents with the same number of copies in each dataset: (1, 2).
+        values: How often each dataset is read: [0.5, 3].
     """
     return math.fsum(copies * value for copies, value in zip(part.copies, values, strict=True))
 
 
 def _probability_read(part: CorpusPart, shares_read: Sequence[float]) -> float:
-    """Return the probability that a token of a part is read at least once.
+    """Return the probability that a document is read at least once, if several datasets contain it.
 
-    For example, it has one copy in each of two datasets, of which 0.5 and 0.2 are read. Neither
-    copy is read with a probability of 0.5 * 0.8 = 0.4, so the token is read with 0.6.
+    For example, two datasets have one copy each, and training reads half of the first one, and a
+    fifth of the second one, both at random:
+
+        copy in the first dataset is not read      0.5
+        copy in the second dataset is not read     0.8
+        the document is not read                   0.5 * 0.8 = 0.4
+        the document is read                       0.6
 
     Args:
-        part: Tokens with equal numbers of copies in each dataset.
-        shares_read: Share of each dataset's tokens that is read.
+        part: Documents with the same number of copies in each dataset: (1, 1).
+        shares_read: The share that is read of each dataset: [0.5, 0.2].
     """
     probability_unread = 1.0
     for copies, share in zip(part.copies, shares_read, strict=True):
@@ -541,15 +607,22 @@ class SharedLimit:
 
 
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
-    """Return the limits on documents that the datasets contain more than once.
+    """Return the limits on how often training may read documents that several datasets contain.
 
-    For example, documents of the dataset "web" are also in the view "best-web". If web may be read
-    twice and best-web 5 times, these documents have two limits: through both datasets together,
-    they may be read at most twice, and at most 5 times.
+    For example, the dataset best-web has the best documents of the dataset web:
+
+        dataset      may be read
+        web          2 times
+        best-web     5 times
+
+    If each were read as often, the best documents would be read 7 times. So these documents have
+    limits of their own: at most 2 times through both datasets together, because of the limit of
+    web, and at most 5 times, because of that of best-web.
 
     Args:
-        corpora: Corpora of the datasets of a split. Each groups its documents by their copies.
-        limits: Prefix → how often the dataset may be read; other datasets have no limit.
+        corpora: The collections of documents that the datasets contain. In each, documents are
+            grouped by how many copies each dataset has of them.
+        limits: Path of a dataset → how often it may be read; others have no limit.
     """
     limits_on_copies: list[SharedLimit] = []
     for corpus in corpora:
@@ -563,23 +636,29 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
 def _limits_of_part(
     corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
 ) -> list[SharedLimit]:
-    """Return the limits on the documents of a part: one for each dataset that has them and a limit.
+    """Return the limits on how often training may read some documents of a corpus.
 
-    For example, documents with the copies (1, 0, 2) are in the first and the third dataset of the
-    corpus, and may have the limits of these two.
+    The documents are in several datasets, and some datasets have a limit. For example:
+
+        dataset                                web    code    best-web
+        copies of each of the documents        1      0       2
+        the dataset may be read                2      3       no limit
+
+    The result is one limit, that of web: a document is read at most 2 times, through web and
+    best-web together. The limit of code does not matter, since it does not contain the documents.
 
     Args:
-        corpus: The corpus, with the names and prefixes of its datasets.
-        part: Its documents with these numbers of copies in each dataset.
-        limits: Prefix → how often the dataset may be read.
+        corpus: The corpus, with its datasets.
+        part: Documents that all have these numbers of copies: (1, 0, 2).
+        limits: Path of a dataset → how often it may be read: {"data/web": 2, "data/code": 3}.
     """
-    # Leave out the datasets that do not contain the documents.
+    # The datasets that contain the documents: web and best-web.
     copies_by_prefix: dict[str, int] = {}
-    holders = []
+    names = []
     for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
         if copies > 0:
             copies_by_prefix[prefix] = copies
-            holders.append(name)
+            names.append(name)
 
     limits_of_part = []
     for prefix in copies_by_prefix:
@@ -587,7 +666,7 @@ def _limits_of_part(
             limit = SharedLimit(
                 prefix=prefix,
                 corpus=corpus.corpus,
-                holders=tuple(holders),
+                holders=tuple(names),
                 copies=copies_by_prefix,
                 limit=limits[prefix],
             )

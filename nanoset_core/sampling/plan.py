@@ -50,15 +50,24 @@ def plan_split(
     *,
     exact: bool = True,
 ) -> SplitPlan | None:
-    """Plan one split: how many epochs and samples of each dataset it has, and how they are mixed.
+    """Decide what a split of the data (train, valid or test) consists of, before it is built.
+
+    The plan has one entry for each dataset, and one for the blend, which mixes their samples. For
+    example, 1,200 samples of two datasets with the weights 3 and 1:
+
+        dataset    tokens    samples of one epoch    needed    epochs
+        web        20,480    2,000                   900       1
+        books       1,024      100                   300       3
+
+    Only the lengths of documents are read, so this is fast.
 
     Args:
-        config: Configuration of the nanoset: its datasets, their weights, and the numbers of
-            samples.
-        split: The split: train, valid or test.
-        reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
-        exact: Only for a run that was stopped and continues with other weights. False estimates how
-            many samples of each dataset it skips, which is faster and wrong by one or two.
+        config: What to train with: the datasets, their weights, and the number of samples.
+        split: The split.
+        reader: Reads the lengths from the datasets' `.idx` files; share it between splits.
+        exact: Only matters for a run that was stopped and continues with other weights. It must
+            know how many samples of each dataset it has read. False estimates these numbers: this
+            is faster, and wrong by one or two samples.
 
     Returns:
         The plan, or None if the split has no share of the data.
@@ -74,12 +83,15 @@ def plan_split(
 def plan_splits(
     config: NanosetConfig, splits: Sequence[SplitName], reader: LengthReader
 ) -> dict[SplitName, SplitPlan | None]:
-    """Plan several splits, and check that train, if it has a share, has a sample.
+    """Decide what several splits of the training data consist of, before they are built.
+
+    Training is impossible without training samples, so this is checked here: the split train may
+    have a share of the data, but too few tokens for one sample.
 
     Args:
-        config: Configuration of the nanoset.
-        splits: Names of the splits.
-        reader: Reads the datasets' `.idx` files.
+        config: What to train with: the datasets, their weights, and the numbers of samples.
+        splits: Names of the splits: train, valid and test, or some of them.
+        reader: Reads the lengths of documents from the datasets' `.idx` files.
 
     Returns:
         Name of a split → its plan; None for a split without a share of the data.
@@ -98,42 +110,53 @@ def plan_splits(
 def largest_epoch_size(
     config: NanosetConfig, split: SplitName = "train", reader: LengthReader | None = None
 ) -> int:
-    """Return how many samples a weighted blend can have without reading a dataset more than once.
+    """Return how many samples can be trained on without reading any dataset more than once.
 
-    For example, two datasets have 600 and 1,000 samples, and equal weights. A blend of 1,200
-    samples takes 600 of each, and a larger one would read the first dataset a second time. Trainers
-    build some samples more than they take, so the result is slightly smaller.
+    The samples are taken from several datasets in proportion to weights, so the dataset that is
+    used up first decides. For example, with the weights 0.5 and 0.5:
+
+        dataset                     web      books
+        samples of one epoch        1,000    600
+        taken of 1,200 samples      600      600      one epoch of books
+        taken of 1,400 samples      700      700      more than one epoch of books
+
+    The result is slightly less than 1,200, since trainers prepare some more samples of each dataset
+    than they take.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split that the blend is for.
-        reader: Reads the datasets' `.idx` files.
+        config: What to train with: the datasets and their weights.
+        split: The split of the data (train, valid or test).
+        reader: Reads the lengths of documents from the datasets' `.idx` files.
 
     Returns:
         The largest such number; 0 if even one sample is too many.
 
     Raises:
-        ConfigError: The blend has no weights, or a boundary of the split is outside of a dataset.
+        ConfigError: There are no weights, or a boundary of the split is outside of a dataset.
         MissingError, FormatError: A `.idx` file is missing or damaged.
     """
-    prefixes, weights = config.blend(split) or ([], None)
+    blend = config.blend(split)
+    if blend is None:
+        raise _needs_weights_error(split, [])
+    prefixes, weights = blend
     if weights is None:
         raise _needs_weights_error(split, prefixes)
 
-    shares = config.rules.normalized(weights)
+    shares = config.rules.normalized(weights)  # they add up to 1
     data = SplitData(config, split, reader or LengthReader())
     samples_of_epoch = [config.samples_in(data.part_of(prefix).tokens) for prefix in prefixes]
 
     def fits(size: int) -> bool:
-        """Return whether a blend of this size needs at most one epoch of each dataset."""
+        """Return whether this number of samples needs at most one epoch of each dataset."""
         for share, limit in zip(shares, samples_of_epoch, strict=True):
-            # Trainers build a little more than the share of a dataset: `surplus` is usually 0.5 %.
+            # The trainer prepares, for example, 0.5 % more samples than it takes (`surplus`).
             sizes = config.rules.member_sizes(size, share, config.surplus)
             if sizes.built > limit:
                 return False
         return True
 
-    # Since sizes are rounded, each dataset may give up to one sample more than its share.
+    # Try sizes up to all samples of all datasets. Numbers are rounded, so each dataset may give one
+    # more.
     upper_bound = sum(samples_of_epoch) + len(samples_of_epoch) + 1
     return largest_that_fits(upper_bound, fits)
 
@@ -171,9 +194,15 @@ class _SplitPlanner:
         self.members = MemberPlanner(data)
 
     def plan(self) -> SplitPlan | None:
-        """Return the plan of the split, or None if it has no share of the data.
+        """Decide what the split (train, valid or test) consists of, before it is built.
 
-        A split reads either one dataset, or a *blend*: several datasets, whose samples are mixed.
+        There are three cases:
+
+        - Training reads one dataset. Then the plan is about its samples alone.
+        - It reads several datasets, and takes samples from them in proportion to weights. This is
+          called a *blend*, and the datasets are its *members*. The plan has an entry for each
+          member, and one for the blend.
+        - The split has no share of the data. Then there is no plan.
 
         Raises:
             ConfigError: The trainer cannot build the split, or would read wrong samples.
@@ -181,22 +210,24 @@ class _SplitPlanner:
         blend = self.config.blend(self.split)
         if blend is None or not self._may_have_sequences():
             return None
-        prefixes, weights = blend
+        prefixes, weights = blend  # paths of the datasets such as "data/web", and their weights
         self._check_blend(prefixes, weights)
 
-        # Trainers read a single dataset without the index files of a blend.
         if self._is_plain_dataset(prefixes, weights):
             return self._plan_plain_dataset(prefixes[0])
 
-        # Plan each dataset of the blend, its *member*, and then how their samples are mixed.
         members = self._plan_members(prefixes, weights)
         if not members:
-            return None
+            return None  # no dataset has a sample
         blend_plan = self._plan_blend(members, weights)
         return SplitPlan(self.split, self.rules.name, members, blend_plan)
 
     def _may_have_sequences(self) -> bool:
-        """Return whether the trainer would build the split, if there are sequences for it."""
+        """Return whether the split can have documents of the datasets.
+
+        It can if it has a share of them, such as 0.05 for valid, or datasets of its own. NeMo is an
+        exception: rounding may give it a document for a split without a share, which it then uses.
+        """
         if self.data.has_own_blend or self.data.has_share:
             return True
         # Rounding can give a sequence to a split without a share. NeMo then builds it, if samples
@@ -204,7 +235,9 @@ class _SplitPlanner:
         return self.rules.empty_split == "skip" and self.requested is not None
 
     def _check_blend(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix the datasets, for the requested number of samples.
+        """Check that the trainer can take samples from these datasets, before anything is planned.
+
+        For example, NeMo cannot read more than 254 datasets, and some trainers need weights.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
@@ -219,15 +252,17 @@ class _SplitPlanner:
         self._check_requested_samples(has_weights=weights is not None)
 
     def _check_requested_samples(self, *, has_weights: bool) -> None:
-        """Check that a number of samples is requested if and only if the trainer uses one.
+        """Check that a number of samples is configured for the split if the trainer needs one.
+
+        With weights, training takes, for example, 3/4 of the samples from one dataset and 1/4 from
+        another one. So a trainer has to know how many samples that is in all. On the other hand,
+        some trainers always read valid and test exactly once, and then a number has no effect.
 
         Args:
-            has_weights: Whether the blend has weights. These say how a number of samples is divided
-                among the datasets.
+            has_weights: Whether the datasets have weights.
 
         Raises:
-            ConfigError: A number is missing; or it is given for a split of which the trainer always
-                reads one epoch, as some do for valid and test.
+            ConfigError: The number is missing, or would have no effect.
         """
         rules = self.rules
         if self.requested is not None and not rules.takes_samples(self.split):
@@ -246,7 +281,13 @@ class _SplitPlanner:
             )
 
     def _check_number_of_datasets(self, prefixes: Sequence[str]) -> None:
-        """Check that the trainer can mix as many datasets.
+        """Check that the trainer can take samples from that many datasets.
+
+        It numbers the datasets in files of small integers. For example, NeMo has one byte for each
+        number, and so at most 254 datasets.
+
+        Args:
+            prefixes: Paths of the datasets without .bin and .idx.
 
         Raises:
             ConfigError: There are too many.
@@ -260,10 +301,12 @@ class _SplitPlanner:
             )
 
     def _check_separate_blends(self) -> None:
-        """Check that the trainer supports separate blends for splits, if there are any.
+        """Check that the trainer can use other datasets for valid or test than for train.
+
+        Some trainers can only divide the same datasets, such as 95 % for train and 5 % for valid.
 
         Raises:
-            ConfigError: It does not.
+            ConfigError: The split has datasets of its own, and the trainer cannot use them.
         """
         if self.data.has_own_blend and not self.rules.per_split_blends:
             raise ConfigError(
@@ -274,14 +317,17 @@ class _SplitPlanner:
             )
 
     def _check_weights(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
-        """Check that the trainer can mix datasets without weights, if these have none.
+        """Check that the datasets have weights if the trainer needs them.
+
+        Some trainers can take all samples of several datasets, but others only know how to take
+        samples in proportion to weights.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
             weights: Weight of each; None for datasets without weights.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: They have no weights, and the trainer needs them.
         """
         if weights is None and len(prefixes) > 1 and not self.rules.unweighted_blends:
             raise ConfigError(
@@ -310,37 +356,42 @@ class _SplitPlanner:
     def _plan_members(
         self, prefixes: Sequence[str], weights: Sequence[float] | None
     ) -> tuple[MemberPlan, ...]:
-        """Plan each dataset of a blend: its sequences, epochs and samples in the split.
+        """Decide, for each dataset of the split, how many samples of it are built.
+
+        For example, training takes 1,200 samples of two datasets with the weights 3 and 1:
+
+            dataset    share of the samples    needed samples    with the trainer's margin of 0.5 %
+            web        0.75                    900               905
+            books      0.25                    300               302
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
-            weights: Weight of each dataset; None if the blend has no weights.
+            weights: Weight of each dataset; None if they have no weights.
 
         Returns:
-            The plans in the order of the blend. There are none if no dataset has a sample in the
-            split, and the trainer skips such datasets.
+            What is planned for each dataset. Empty if none of them has a sample.
 
         Raises:
-            ConfigError: Only some of the datasets have samples in the split, or two datasets would
-                share index files.
+            ConfigError: Some trainers leave out datasets without a sample. This is an error if
+                others have samples, since the weights would then be those of the wrong datasets. Or
+                the files of two datasets would have the same names.
         """
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
             shares = self.rules.normalized(weights)
-        starts = self._starts(prefixes, weights)  # 0, unless a run continues with other weights
+        skipped_samples = self._starts(prefixes, weights)  # 0, unless a run changes its weights
 
         members = []
-        skipped_prefixes = []
-        for prefix, share, start in zip(prefixes, shares, starts, strict=True):
+        prefixes_without_samples = []
+        for prefix, share, start in zip(prefixes, shares, skipped_samples, strict=True):
             member = self.members.plan(prefix, share, self._needed_samples(share), start)
             if member is None or self._is_left_out(member):
-                skipped_prefixes.append(prefix)
+                prefixes_without_samples.append(prefix)
             else:
                 members.append(member)
 
-        # A trainer can skip all datasets of a split, but not some of them.
-        if members and skipped_prefixes:
-            raise self._skipped_dataset_error(skipped_prefixes[0])
+        if members and prefixes_without_samples:
+            raise self._skipped_dataset_error(prefixes_without_samples[0])
         self._check_file_names(members)
         return tuple(members)
 
@@ -357,13 +408,15 @@ class _SplitPlanner:
         )
 
     def _needed_samples(self, share: float | None) -> NeededSamples:
-        """Return how many samples the blend needs of a dataset.
+        """Return how many samples of a dataset have to be built for the split.
 
-        For example, a share of 0.3 of 1,000 samples is 300, and the trainer requests 302, to be
-        safe.
+        For example, training takes 1,000 samples, and 0.3 of them from this dataset. That is 300
+        samples, and the trainer builds 302 to be safe. Without weights, or without a number of
+        samples, it is one epoch: each sample of the dataset once.
 
         Args:
-            share: Its share of the blend's samples; None in a blend without weights.
+            share: Share of the dataset in all samples, such as 0.3; None if datasets have no
+                weights.
         """
         if share is None or self.requested is None:
             return ONE_EPOCH
@@ -377,32 +430,44 @@ class _SplitPlanner:
         return member.samples_given == 0
 
     def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
-        """Return how many samples of each dataset the trainer skips when a run is resumed.
+        """Return how many samples of each dataset the trainer skips when it resumes training.
 
-        A run that continues with other weights starts a new *phase*. The trainer counts the samples
-        of the whole run, so in the new blend it skips as many as were consumed. For example, these
-        are 100, and the new weights are 0.7 and 0.3. Then it skips the first 70 and 30 samples of
-        the datasets, even if earlier phases, with other weights, read 50 and 50.
+        This matters for a run that was stopped and continues with other weights. The trainer only
+        remembers how many samples it has read in all. In the new order, it skips as many, whichever
+        these are. For example, after 100 samples:
+
+            dataset                              web     books
+            weights until now                    0.5     0.5
+            samples read until now               50      50
+            new weights                          0.7     0.3
+            samples skipped in the new order     70      30      the result
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
-            weights: Weight of each dataset; None if the blend has no weights.
+            weights: New weight of each dataset; None if they have no weights.
 
         Returns:
-            A number for each dataset: 0 in the first phase, and if there are no weights.
+            A number for each dataset; 0 if the run does not continue another one, or has no
+            weights.
         """
         if not self.members.is_later_phase or weights is None:
             return [0] * len(prefixes)
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
-        return samples_taken(
-            blend_weights, start=0, stop=self.config.consumed_samples, exact=self.exact
-        )
+        n_skipped = self.config.consumed_samples  # 100
+        return samples_taken(blend_weights, start=0, stop=n_skipped, exact=self.exact)
 
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
-        """Check that the index files of two datasets have different names in one cache folder.
+        """Check that the index files of different datasets have different names.
+
+        Index files say in which order the samples of a dataset are read. All of them may be in one
+        folder, and some trainers name them after the dataset without its folder. Then `a/web` and
+        `b/web` would both have the file `web_train_indexmap_1000ns_2048sl_1s_doc_idx.npy`.
+
+        Args:
+            members: What is planned for each dataset, with its file names.
 
         Raises:
-            ConfigError: Two datasets have the same names, so one would overwrite the other's files.
+            ConfigError: Two datasets have files of the same name.
         """
         if self.config.path_to_cache is None:
             return  # the files are stored next to their datasets
@@ -423,29 +488,40 @@ class _SplitPlanner:
     def _plan_blend(
         self, members: tuple[MemberPlan, ...], weights: Sequence[float] | None
     ) -> BlendPlan:
-        """Plan how the samples of the split's datasets are mixed.
+        """Decide how the samples of several datasets are mixed, and how the files are named.
+
+        There are two kinds of mixtures. For datasets of 300 and 100 samples:
+
+            by weight      1,000 samples are requested, with the weights 0.8 and 0.2: these are
+                           800 and 200, so samples are read several times
+            exhaustive     neither weights nor a number of samples: each sample is read once
 
         Args:
-            members: Plans of the datasets.
-            weights: Weight of each as configured; None for datasets without weights.
+            members: What is planned for each dataset.
+            weights: Weight of each dataset; None for datasets without weights.
 
         Raises:
-            ConfigError: The blend or a dataset has no samples, and the trainer needs some.
+            ConfigError: There are no samples, or none of one dataset, and the trainer needs some.
         """
         self._check_samples(members, weights)
-        mixture = self._mixture_of(members, weights)
+        mixture = self._mixture_of(members, weights)  # its number of samples, and its weights
         if mixture.size == 0 and self.rules.zero_samples != "any":
             raise self._empty_blend_error()
 
-        # Without weights and a requested number, the blend takes every sample of every dataset once
-        # ("exhaustive"). Trainers that read windows have no such blends: they use the numbers of
-        # samples as weights.
+        # Trainers that cut datasets into windows never read exhaustively. Without weights, they
+        # take the numbers of samples as weights.
         is_exhaustive = weights is None and self.requested is None and not self.rules.windows
 
-        # The trainer names its files by the hash of a description of the blend, which has no size
-        # if the blend is exhaustive.
-        described_size = None if is_exhaustive else mixture.size
+        # The trainer names its files by the hash of a description. It includes the number of
+        # samples, unless the mixture is exhaustive.
+        described_size: int | None = mixture.size
+        if is_exhaustive:
+            described_size = None
         names = blend_names(self.rules, self.split, members, mixture.weights, described_size)
+
+        seed = None
+        if self.rules.shuffles_blend:
+            seed = self.config.random_seed
         return BlendPlan(
             size=mixture.size,
             weights=mixture.weights,
@@ -454,7 +530,7 @@ class _SplitPlanner:
             hash=names.hash,
             files=names.files,
             sidecar=names.sidecar,
-            seed=self.config.random_seed if self.rules.shuffles_blend else None,
+            seed=seed,
         )
 
     def _empty_blend_error(self) -> ConfigError:
@@ -469,11 +545,14 @@ class _SplitPlanner:
     def _check_samples(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> None:
-        """Check that every dataset of the blend has a sample, if the trainer needs one.
+        """Check that each dataset has a sample, if the trainer fails otherwise.
+
+        A dataset without a sample has too few tokens for one. For example, a sample has 2,049
+        tokens, and the split has only 1,500 tokens of the dataset.
 
         Args:
-            members: Plans of the datasets.
-            weights: Weight of each as configured; None for datasets without weights.
+            members: What is planned for each dataset of the split.
+            weights: Weight of each dataset; None for datasets without weights.
 
         Raises:
             ConfigError: A dataset has no sample.
@@ -503,11 +582,15 @@ class _SplitPlanner:
     def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> _Mixture:
-        """Return how many samples a blend has, and the weights by which it mixes its datasets.
+        """Return how many samples the split has, and how they are divided among its datasets.
+
+        Trainers have different rules for this. For example, for datasets of 300 and 100 samples
+        without weights, of which 200 samples are requested, the result is 200 samples and the
+        weights 0.75 and 0.25.
 
         Args:
-            members: Plans of the blend's datasets.
-            weights: Weight of each dataset as configured; None for datasets without weights.
+            members: What is planned for each dataset of the split.
+            weights: Weight of each dataset; None for datasets without weights.
         """
         dataset_sizes = tuple(member.samples_given for member in members)
         if self.rules.windows:
@@ -519,16 +602,18 @@ class _SplitPlanner:
     def _mixture_of_windows(
         self, dataset_sizes: tuple[int, ...], weights: Sequence[float] | None
     ) -> _Mixture:
-        """Return the mixture of a trainer that cuts its datasets into windows.
+        """Return how a trainer mixes datasets that it cuts into windows of equal length.
 
-        It takes as many samples as are requested, or all. Without weights, it mixes the datasets in
-        proportion to their sizes.
+        It takes as many samples as are requested, or otherwise as many as there are. Without
+        weights, datasets of 300 and 100 samples are mixed in these proportions, 0.75 and 0.25.
 
         Args:
-            dataset_sizes: Samples that each dataset can give.
-            weights: Weight of each dataset as configured, or None.
+            dataset_sizes: Samples that each dataset has.
+            weights: Weight of each dataset; None for datasets without weights.
         """
-        size = sum(dataset_sizes) if self.requested is None else self.requested
+        size = self.requested
+        if size is None:
+            size = sum(dataset_sizes)
         return _Mixture(size, tuple(self.rules.normalized(weights or dataset_sizes)))
 
     def _mixture_by_size(self, dataset_sizes: tuple[int, ...]) -> _Mixture:
@@ -550,20 +635,23 @@ class _SplitPlanner:
     def _mixture_by_weight(
         self, members: Sequence[MemberPlan], weights: Sequence[float]
     ) -> _Mixture:
-        """Return the mixture of datasets that have weights.
+        """Return how many samples a split with weighted datasets has, and its weights.
+
+        For example, 1,001 samples are requested, and the weights are 3 and 1. They become 0.75 and
+        0.25. The samples of each dataset are rounded up to 751 and 251. Some trainers add up these
+        numbers, and so have 1,002 samples in all.
 
         Args:
-            members: Plans of the datasets.
-            weights: Weight of each as configured, such as 3 and 1.
+            members: What is planned for each dataset.
+            weights: Weight of each dataset, such as 3 and 1.
         """
-        # Most trainers divide weights by their sum twice, which can change the last bit.
+        # Most trainers divide weights by their sum twice. The second time, they change only in the
+        # last digit, if at all, but that can change which sample comes next.
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
         if self.requested is None:
             n_available = sum(member.samples_given for member in members)
             return _Mixture(n_available, blend_weights)
 
-        # What a blend takes of each dataset is rounded up. Some trainers add up these numbers, so
-        # their blend has slightly more samples than requested.
         size = self.rules.weighted_size(
             self.requested,
             taken_by_dataset=[member.samples_target or 0 for member in members],
