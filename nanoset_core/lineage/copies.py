@@ -128,10 +128,20 @@ class _NamedTokens:
         """Dtype of a dataset → hashes of tokens in this dtype, as `held_out` stores them."""
 
     def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
-        """Add a named document, unless it is so short that others have the same tokens by chance.
+        """Add a document to the search for copies of it, unless it is very short.
+
+        A user has named documents by their ids, for example because they must be deleted. Others
+        with the same tokens are copies of them. To find these among millions of documents, three
+        things are kept of each named document, from the quickest comparison to the final one:
+
+            number of tokens    rules out most documents
+            hash of tokens      rules out most of the rest; many datasets have stored it
+            digest of tokens    decides
+
+        Very short documents, such as "Hello", have equal tokens by chance.
 
         Args:
-            corpus: The corpus that has it.
+            corpus: The corpus that has the document.
             document: Its number, id and number of tokens.
         """
         if document.n_tokens < MIN_TOKENS:
@@ -151,14 +161,17 @@ class _NamedTokens:
         self.id_by_digest.setdefault(digest, document.identity)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes of all documents that the user named, to compare a dataset with them.
+        """Return the hashes of the named documents, to compare those of a dataset with them.
+
+        The hash of a document is that of its bytes. So the same tokens have another hash if they
+        are stored as uint32 instead of uint16.
 
         Args:
-            dtype: Dtype of the dataset's tokens, such as uint16.
+            dtype: Type of the dataset's tokens, such as uint16.
 
         Returns:
             Shape (n_hashes,), ascending. None if some named documents are in a dataset of another
-            dtype: the same tokens have another hash there, so a copy might be missed.
+            type: then hashes cannot be compared, as copies might be missed.
         """
         has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
         if not has_only_this_dtype:
@@ -173,16 +186,16 @@ def find_copies(
     *,
     ignored_ids: Sequence[str] = (),
 ) -> Copies:
-    """Find the documents whose tokens equal those of a document that is named by its id.
+    """Find copies of documents that a user has named by their ids, in all corpora.
 
-    The current datasets of all corpora are searched. The named documents themselves are not among
-    the results.
+    For example, the document "doc-17" of the corpus web has to be deleted. Another one, "page-3" of
+    the corpus books, has the same tokens: it is returned, so that it can be deleted, too.
 
     Args:
         project: Its outputs are searched.
         ids: Ids of the named documents.
-        corpora: The ids name documents of these corpora; by default of all. Copies in other corpora
-            are found, too, even those with the same id.
+        corpora: The ids name documents of these corpora; by default of all. Copies are found in all
+            corpora in any case.
         ignored_ids: Ids of documents that are not reported as copies, such as those that have been
             taken down already.
 
@@ -220,13 +233,12 @@ class _ReadNames(NamedTuple):
 def _read_named(
     project: Project, corpora: Sequence[_Corpus], ids: Sequence[str], ignored_ids: Sequence[str]
 ) -> _ReadNames:
-    """Read the tokens of the named documents, and note which documents are not to be reported.
-
-    One corpus that cannot be read does not end the search.
+    """Read the tokens of the documents that the user has named, to compare others with them.
 
     Args:
         project: Its outputs are searched.
-        corpora: The corpora that are searched for documents with these ids.
+        corpora: The corpora in which documents with these ids are looked up. One that cannot be
+            read does not end the search.
         ids: Ids of the named documents, which are not copies of themselves.
         ignored_ids: Ids of further documents that are not reported as copies.
     """
@@ -258,13 +270,13 @@ def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDAr
 
 
 def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorpora:
-    """Open the current datasets of all corpora.
+    """Open the current datasets of all corpora, in which copies of documents are searched.
 
     A corpus that cannot be read does not end the search, but is reported to the user.
 
     Args:
         project: Its outputs are searched.
-        named_corpora: Ids name documents of these corpora; if there are none, of all corpora.
+        named_corpora: The user has named documents of these corpora; if there are none, of all.
     """
     outputs = project.outputs
     datasets_folder = DATASET.layout.folder  # has a folder for each corpus
@@ -316,7 +328,7 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
 def _copies_in(
     project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
 ) -> list[Copy]:
-    """Return the copies of named documents in one corpus: other documents with the same tokens.
+    """Return the documents of a corpus that have the same tokens as one that the user has named.
 
     Args:
         project: Its outputs are searched.
@@ -328,7 +340,7 @@ def _copies_in(
         One entry for each copy, with its file and line, in the order of the corpus.
 
     Raises:
-        StorageError: There are too many documents of equal length to compare.
+        StorageError: Too many documents would have to be compared.
     """
     # Few documents have as many tokens as a named one. Of these, read and compare the tokens.
     sharded = Sharded.of(project, corpus.dataset)  # the parts that the corpus was tokenized in
@@ -360,14 +372,15 @@ def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
 
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
-    """Check that the tokens of some documents can be read and compared in reasonable time.
+    """Check that few enough documents have to be read and compared.
 
-    There are only few if the corpus has stored hashes of its documents. A build stores them for the
-    setting `held_out`, which reports documents that are in the train split and in another one.
+    Without stored hashes, every document with as many tokens as a named one has to be read. In a
+    large corpus, these may be millions. The setting `held_out: warn` makes a build store a hash of
+    each document, which leaves only some.
 
     Args:
         project: Its outputs are read from a disk, or by a request for each document from a bucket.
-        n_candidates: How many documents there are.
+        n_candidates: How many documents would have to be compared.
 
     Raises:
         StorageError: There are too many.
@@ -406,15 +419,21 @@ def _named_ids_of_copies(
 def _possible_copies(
     project: Project, corpus: _Corpus, sharded: Sharded, named: _NamedTokens
 ) -> NDArray[np.int64]:
-    """Return the documents of a corpus that may be copies of documents that the user named.
+    """Return the documents of a corpus that may be copies of those that the user has named.
 
-    They have as many tokens, and the same hash if hashes are stored and can be compared.
+    They have as many tokens as one of these. If hashes of the documents are stored, they also have
+    the same hash. For example, the named documents have 80 tokens and the hash 3f9c:
+
+        document    tokens    hash
+        0           120                  ruled out by its length
+        1           80        b113       ruled out by its hash
+        2           80        3f9c       possible
 
     Args:
         project: Its outputs are searched.
         corpus: The corpus to search.
-        sharded: The shards of its dataset.
-        named: The tokens of the named documents.
+        sharded: The shards of its dataset, which are parts of it. Hashes are stored for each shard.
+        named: What is known of the named documents.
 
     Returns:
         Numbers in the corpus, int64, shape (n_candidates,), ascending.

@@ -290,17 +290,14 @@ class Lineage:
             self._first_documents.append(stop)
 
     def _groups(self, shards: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield shards in groups whose files are requested at once.
+        """Yield shards in groups, whose files are downloaded at the same time.
 
-        In a bucket, this hides how long each request takes. Shards are alone in their group if they
-        are on a disk, where nothing is gained, or if the disk has little room for downloaded
-        copies.
+        The dataset of a corpus consists of parts, the shards. In a bucket, each request takes a
+        while, so many are sent at once: 300 shards are yielded in groups of 128, 128 and 44. On a
+        disk, nothing would be gained, and with little room for downloads, each shard is alone.
 
         Args:
             shards: Numbers of shards.
-
-        Yields:
-            For example, 300 shards in a bucket as groups of 128, 128 and 44.
         """
         size = 1
         if self.access.takes_requests and not self.access.is_space_limited:
@@ -309,10 +306,18 @@ class Lineage:
             yield shards[start : start + size]
 
     def origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents came from; for many at once, each row group is read once.
+        """Return where documents of a dataset came from: the file and line of each.
+
+        If the dataset is a view, a selection of the documents of a corpus, it has numbers of its
+        own:
+
+            document of the view    document of the corpus    file and line
+            0                       4                         a.jsonl:5
+            1                       9                         b.jsonl:2
 
         Args:
-            documents: Numbers of documents in the dataset, or in the dataset that was packed.
+            documents: Numbers of documents in the dataset. If it is packed (filled into sequences
+                of one length), numbers in the dataset that was packed.
 
         Returns:
             The origins, in the order of the request.
@@ -339,13 +344,17 @@ class Lineage:
         ]
 
     def _corpus_origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
-        """Return where documents of the corpus came from, in the order of the request.
+        """Return where documents of a corpus came from: the file and line of each.
+
+        Each shard, a part of the corpus, has a table with this. So the documents are grouped by
+        shard, and several tables are read at the same time.
 
         Args:
             documents: Numbers in the corpus.
 
         Returns:
-            One origin for each requested document, even if a document is requested twice.
+            One origin for each requested document, in the order of the request, also if a document
+            is requested twice.
 
         Raises:
             SampleIndexError: The corpus has no such document.
@@ -374,12 +383,14 @@ class Lineage:
     def _origins_in_shard(
         self, shard: int, row_by_document: Mapping[int, int], reading: Semaphore
     ) -> list[DocumentOrigin]:
-        """Return where documents of one shard (a part of the corpus) came from.
+        """Return where documents of one shard came from, by reading rows of the table of the shard.
+
+        A shard is a part of a corpus, with a table that has a row for each of its documents.
 
         Args:
             shard: Number of the shard in `shards`.
-            row_by_document: Number of each document in the corpus → its row in the shard's table.
-            reading: Limits how many tables are read at the same time.
+            row_by_document: Number of each document in the corpus → its row in this table.
+            reading: Limits how many tables are read at the same time, to bound memory.
         """
         table = self.table(shard)  # downloads the table, if it is in a bucket
         with reading:
@@ -390,14 +401,19 @@ class Lineage:
         ]
 
     def _rows_by_shard(self, documents: Sequence[int]) -> dict[int, dict[int, int]]:
-        """Group documents of the corpus by shard, so that the table of each shard is opened once.
+        """Find out in which shard each document is, and in which row of the shard's table.
+
+        A corpus is divided into shards. For example, shard 0 has the documents 0, 1 and 2, and
+        shard 1 has 3 and 4. Then the documents 4, 0 and 3 give:
+
+            shard 1    document 4 is in row 1, document 3 in row 0
+            shard 0    document 0 is in row 0
 
         Args:
             documents: Numbers in the corpus, in any order.
 
         Returns:
-            Shard → document → its row in the table of the shard. With shards of 3 and 2 documents,
-            the documents 4, 0 and 3 give {1: {4: 1, 3: 0}, 0: {0: 0}}.
+            Shard → document → row: here {1: {4: 1, 3: 0}, 0: {0: 0}}.
 
         Raises:
             SampleIndexError: The corpus has no such document.
@@ -433,12 +449,15 @@ class Lineage:
     def find_line(
         self, file: str, line: int, shards: Sequence[int] | None = None
     ) -> Iterator[DocumentOrigin]:
-        """Yield the document of a line or row, once for each copy in the dataset.
+        """Yield the document that was read from a certain line of a file, or from a row of a table.
+
+        The line may have no document, or, if the dataset repeats documents, several copies of it.
 
         Args:
             file: Path of the file, relative to the corpus's folder.
             line: Number of the line or row, from 1.
-            shards: The shards that may have the document; None if that is not known.
+            shards: The shards (parts of the corpus) that may have the document; None if that is not
+                known.
         """
         if shards is None:
             shards = range(len(self.shards))
@@ -459,9 +478,10 @@ class Lineage:
     def _search(
         self, shards: Sequence[int], values: Mapping[str, str | int]
     ) -> Iterator[DocumentOrigin]:
-        """Yield the documents of the dataset that have some values in the tables of the corpus.
+        """Yield the documents of the dataset that have certain values, such as a certain id.
 
-        Each shard (a part of the corpus) has a table with the file, line and id of its documents.
+        Each shard (a part of the corpus) has a table with the file, line and id of each document.
+        These tables are searched.
 
         Args:
             shards: The shards whose tables are searched.
@@ -476,17 +496,13 @@ class Lineage:
                 yield from self._copies(corpus_origin)
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
-        """Yield a document of the corpus once for each copy in the dataset.
+        """Yield a document of the corpus once for each copy of it in the dataset.
 
-        A corpus has one copy of each document. A view, which is a selection of a corpus's
-        documents, has none, one or several, each with a number of its own.
+        If the dataset has all documents of the corpus, that is once. If it is a view, a selection,
+        it may have the document not at all, or several times, each with a number of its own.
 
         Args:
-            origin: The document: its number, file and line.
-
-        Yields:
-            The same origin for a corpus; for a view, one origin for each copy, with its number in
-            the view.
+            origin: The document: its number in the corpus, its file and line.
         """
         view = self._unpacked
         if view.is_whole_corpus:
@@ -522,7 +538,10 @@ class Lineage:
         )
 
     def _document_count(self, shard: int) -> int:
-        """Return how many documents a shard has; if it is not known yet, read the shard's manifest.
+        """Return how many documents a shard (a part of the corpus) has.
+
+        If that is not known yet, it is read from the manifest of the shard, a JSON file that
+        describes it.
 
         Args:
             shard: Number of the shard in `shards`.

@@ -68,14 +68,17 @@ class Retokenizer(NamedTuple):
     """The special tokens around each document."""
 
     def locate(self, text: str) -> LocatedTokens:
-        """Return the tokens that a document with this text has, and where each begins in the text.
+        """Tokenize a text, and return the tokens with the characters at which they begin.
+
+            text        "the cat"
+            tokens      <s>    the    " cat"    </s>
+            begin at    0      0      3         7
+
+        Special tokens at the start begin at character 0, and those at the end after the last
+        character.
 
         Args:
-            text: The text of the document.
-
-        Returns:
-            The tokens. Special tokens at the start of the document begin at character 0, those at
-            its end after the last character.
+            text: The text of a document.
         """
         ids, first_characters = self.reference.locate(text)
         # A text without tokens gets no special tokens either, unless the options say so.
@@ -101,12 +104,14 @@ class Retokenizer(NamedTuple):
 def retokenizer(
     tokenizer_file: TokenizerPath | None, options: Mapping[str, Any]
 ) -> Retokenizer | None:
-    """Return an object that tokenizes texts again as a dataset was tokenized.
+    """Return an object that tokenizes texts in the same way as a dataset was tokenized.
+
+    With it, the text of a document can be compared with its tokens.
 
     Args:
         tokenizer_file: The project's tokenizer, if it is known.
-        options: The options in the recipe of a corpus's dataset: `tokenizer` is the fingerprint of
-            its tokenizer, and `framing` the special tokens around each document.
+        options: What the dataset was made with: `tokenizer` is the fingerprint of its tokenizer,
+            and `framing` says which special tokens each document begins and ends with.
 
     Returns:
         The object; None if the dataset was made with another tokenizer, or the project's is not
@@ -159,13 +164,13 @@ class Excerpts:
         return self._config is not None
 
     def decoded(self, tokens: NDArray[Any]) -> str | None:
-        """Return the first of some tokens as text, or None if their tokenizer is not known.
+        """Return the beginning of some tokens as text, or None if their tokenizer is not known.
 
         Args:
-            tokens: Token ids, shape (n_tokens,). As many are decoded as give a whole excerpt.
+            tokens: Token ids, shape (n_tokens,). Only as many are decoded as an excerpt needs.
 
         Returns:
-            At most `MAX_CHARACTERS` characters, and an ellipsis if there is more text.
+            At most `MAX_CHARACTERS` characters, and "…" if there is more text.
         """
         if self._retokenizer is None:
             return None
