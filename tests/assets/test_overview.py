@@ -61,26 +61,37 @@ def tick(request, built_platform, monkeypatch) -> Callable[..., dg.SensorResult]
     return evaluate
 
 
-def test_the_first_tick_shows_the_numbers_of_the_project(built_platform, tick):
+def test_the_check_of_a_project_that_is_up_to_date_passes(tick):
     page, check = tick().asset_events
 
-    # Everything is up to date.
     assert check.check_name == CHECK
     assert check.passed
     assert rows_of(page, "not_up_to_date") == []
 
-    # The corpora, with the time that they took, and their sum.
-    corpora = {row["name"]: row for row in rows_of(page, "corpora")}
-    assert corpora.keys() == {"web", "code", "books"}
-    assert all(row["seconds"] for row in corpora.values())
-    n_tokens = sum(int(row["tokens"].replace(",", "")) for row in corpora.values())
+
+def test_the_page_shows_the_tokens_of_each_corpus_and_their_sum(tick):
+    page, _check = tick().asset_events
+
+    row_by_corpus = {row["name"]: row for row in rows_of(page, "corpora")}
+    assert row_by_corpus.keys() == {"web", "code", "books"}
+    n_tokens = sum(int(row["tokens"].replace(",", "")) for row in row_by_corpus.values())
     assert page.metadata["tokens"].value == n_tokens
     assert page.metadata["target_reached"].value == round(n_tokens / 20_000, 4)
 
-    # The samples of nanosets.
-    samples = {row["name"]: row["samples"] for row in rows_of(page, "made_of_them")}
+
+def test_the_page_shows_the_time_that_each_corpus_took(tick):
+    page, _check = tick().asset_events
+
+    for row in rows_of(page, "corpora"):
+        assert row["seconds"]
+
+
+def test_the_page_shows_the_samples_of_nanosets(built_platform, tick):
+    page, _check = tick().asset_events
+
+    samples_by_name = {row["name"]: row["samples"] for row in rows_of(page, "made_of_them")}
     train = load_nanoset(built_platform.config.root_folder, "pretrain", "train")
-    assert samples["pretrain train"] == f"{len(train):,}"
+    assert samples_by_name["pretrain train"] == f"{len(train):,}"
 
 
 def test_a_tick_soon_after_another_reads_neither_outputs_nor_raw_text(tick, monkeypatch):
@@ -130,6 +141,7 @@ class OverviewSensor:
 
     def __init__(self, definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
         """Start without a cursor."""
+        self.definitions = definitions
         self.repository = definitions.get_repository_def()
         self.instance = instance
         self.cursor: str | None = None
@@ -145,29 +157,52 @@ class OverviewSensor:
         return page
 
 
-def test_the_page_shows_which_version_another_teams_asset_has_read(built_platform):
-    instance = built_platform.instance
-    definitions = dg.Definitions.merge(built_platform.definitions, dg.Definitions(assets=[model]))
-    job = definitions.resolve_implicit_global_asset_job_def()
-    sensor = OverviewSensor(definitions, instance)
+@pytest.fixture
+def sensor_with_model(built_platform) -> OverviewSensor:
+    """The overview's sensor of a code location with the model of another team."""
+    model_definitions = dg.Definitions(assets=[model])
+    definitions = dg.Definitions.merge(built_platform.definitions, model_definitions)
+    return OverviewSensor(definitions, built_platform.instance)
 
-    # The model was not trained yet.
-    (reader,) = rows_of(sensor.next_page(), "read_by")
+
+def train_model(sensor: OverviewSensor) -> None:
+    """Materialize the model."""
+    job = sensor.definitions.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=sensor.instance, asset_selection=[model.key])
+    assert result.success
+
+
+def test_the_page_names_what_another_teams_asset_is_going_to_read(sensor_with_model):
+    [reader] = rows_of(sensor_with_model.next_page(), "read_by")
+
     assert reader["asset"] == "model"
     assert reader["has_read"] == "pretrain/handoff"
     assert reader["which_is"] == ""
 
-    # It has read the current version.
-    assert job.execute_in_process(instance=instance, asset_selection=[model.key]).success
-    (reader,) = rows_of(sensor.next_page(), "read_by")
+
+def test_the_page_says_if_another_teams_asset_has_read_the_latest_version(sensor_with_model):
+    sensor_with_model.next_page()
+
+    train_model(sensor_with_model)
+
+    [reader] = rows_of(sensor_with_model.next_page(), "read_by")
     assert reader["asset"] == "model"
     assert reader["has_read"] == "pretrain/handoff"
     assert reader["which_is"] == "the latest"
 
-    # The nanoset was built again since.
+
+def test_the_page_says_if_another_teams_asset_has_read_an_older_version(
+    built_platform, sensor_with_model
+):
+    sensor_with_model.next_page()
+    train_model(sensor_with_model)
+    sensor_with_model.next_page()
+
     built_platform.edit_settings("seed: 7", "seed: 8")
-    assert not build(Project.open(built_platform.config_file), instance, select="pretrain").failed
-    (reader,) = rows_of(sensor.next_page(), "read_by")
+    project = Project.open(built_platform.config_file)
+    assert not build(project, built_platform.instance, select="pretrain").failed
+
+    [reader] = rows_of(sensor_with_model.next_page(), "read_by")
     assert reader["asset"] == "model"
     assert reader["has_read"] == "pretrain/handoff"
     assert reader["which_is"] == "an older one"

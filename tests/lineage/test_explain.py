@@ -299,24 +299,29 @@ def test_an_unknown_nanoset_is_refused(project):
         explain_sample(project, "nothing", "train", 0)
 
 
-def test_tables_of_documents_that_are_damaged_or_missing_are_errors(copy):
+def test_a_damaged_table_of_documents_is_an_error(copy):
     project = copy()
-    tables = list(project.outputs.folder.glob("shards/books/*/documents.parquet"))
-
-    # Cut off the end of the tables.
-    for table in tables:
+    for table in project.outputs.folder.glob("shards/books/*/documents.parquet"):
         table.write_bytes(table.read_bytes()[:-40])
+
     with pytest.raises(FormatError, match="not the table of the shard's documents"):
         explain_sample(project, "plain", "train", 0)
 
-    # Delete the tables.
-    for table in tables:
+
+def test_a_missing_table_of_documents_is_an_error(copy):
+    project = copy()
+    for table in project.outputs.folder.glob("shards/books/*/documents.parquet"):
         table.unlink()
+
     with pytest.raises(MissingError, match="table of documents is missing"):
         explain_sample(project, "plain", "train", 0)
 
-    # Delete the set of shards, which says where the tables are.
+
+def test_a_missing_set_of_shards_is_an_error(copy):
+    project = copy()
+    # It says where the tables are.
     for manifest in project.outputs.folder.glob("tokenized/books/*/manifest.json"):
         manifest.unlink()
+
     with pytest.raises(MissingError, match="merged from were deleted"):
         explain_sample(project, "plain", "train", 0)

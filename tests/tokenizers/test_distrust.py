@@ -6,6 +6,7 @@ import logging
 import pickle
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import dagster as dg
@@ -186,28 +187,42 @@ def test_one_build_replaces_all_that_was_built_before_the_fault_was_found(
     assert reasons_of(config) == {}
 
 
-def test_all_that_a_distrusted_engine_made_is_stale_and_nothing_is_overwritten(make_project):
+@pytest.fixture
+def distrusting_config(make_project) -> Path:
+    """The nanoset.yaml of a built project, whose engine was distrusted since."""
     config = make_project()
     run_stages(open_project(config))
-    digest_by_file = tree(config.parent / "data")
-    datasets_before = digests_of_datasets(config)
     assert reasons_of(config) == {}
-
-    # Everything is stale.
     distrust_numpy(config)
-    reasons = reasons_of(config)
+    return config
+
+
+def test_all_that_a_distrusted_engine_made_is_stale(distrusting_config):
+    reasons = reasons_of(distrusting_config)
+
     for corpus in CORPORA:
         assert "distrusted_engines" in reasons[f"corpus {corpus}"][0]
     assert {"nanoset pretrain train", "webdataset shuffled"} <= reasons.keys()
 
-    # The reference rebuilds it, with the same tokens since the engine was right.
-    run_stages(open_project(config))
-    assert reasons_of(config) == {}
-    assert digests_of_datasets(config) == datasets_before
-    assert engines_of_web(open_project(config).outputs).used == {"tokenizers"}
 
-    # All data from before are still there.
-    new_digest_by_file = tree(config.parent / "data")
+def test_the_reference_rebuilds_all_that_a_distrusted_engine_made(distrusting_config):
+    datasets_before = digests_of_datasets(distrusting_config)
+
+    run_stages(open_project(distrusting_config))
+
+    assert reasons_of(distrusting_config) == {}
+    assert engines_of_web(open_project(distrusting_config).outputs).used == {"tokenizers"}
+    # The engine was right in fact, so the tokens are the same.
+    assert digests_of_datasets(distrusting_config) == datasets_before
+
+
+def test_what_a_distrusted_engine_made_is_not_overwritten(distrusting_config):
+    data = distrusting_config.parent / "data"
+    digest_by_file = tree(data)
+
+    run_stages(open_project(distrusting_config))
+
+    new_digest_by_file = tree(data)
     for name, digest in digest_by_file.items():
         if not name.endswith(("/current", ".json")):
             assert new_digest_by_file[name] == digest

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -293,27 +293,51 @@ def test_files_that_did_not_change_are_not_read(copy, monkeypatch):
     assert outdated(folder) == {}
 
 
-def test_a_file_that_shrank_is_noticed_before_and_after_the_build(copy):
+class ShrunkFile(NamedTuple):
+    """A file of the corpus web that has fewer lines than when the project was built."""
+
+    folder: Path
+    """The folder of the project."""
+    path: Path
+    text_before: bytes
+    notice: str
+    """The notice about it that is expected."""
+
+
+@pytest.fixture
+def shrunk_file(copy) -> ShrunkFile:
+    """A file of which only the first lines remain."""
     folder = copy()
     path = folder / "raw/web/part-0/web-0.jsonl"
     text_before = path.read_bytes()
     first_lines = text_before.splitlines(keepends=True)[:30]
     path.write_bytes(b"".join(first_lines))
-
-    def notices() -> list[str]:
-        return [notice.text for notice in rows_by_label(folder)["corpus web"].notices]
-
     sizes = f"{len(text_before):,} → {path.stat().st_size:,} bytes"
-    expected = f"1 file is smaller than in the previous version: part-0/web-0.jsonl ({sizes})"
-    assert notices() == [expected]
-    build(folder)
-    assert notices() == [expected]
+    notice = f"1 file is smaller than in the previous version: part-0/web-0.jsonl ({sizes})"
+    return ShrunkFile(folder, path, text_before, notice)
 
-    # The notice disappears with its cause.
-    path.write_bytes(text_before)
-    assert notices() == []
-    build(folder)
-    assert notices() == []
+
+def notices_of_web(folder: Path) -> list[str]:
+    """Return the notices about the corpus web."""
+    return [notice.text for notice in rows_by_label(folder)["corpus web"].notices]
+
+
+def test_a_file_that_shrank_is_noticed_before_and_after_the_build(shrunk_file):
+    assert notices_of_web(shrunk_file.folder) == [shrunk_file.notice]
+
+    build(shrunk_file.folder)
+
+    assert notices_of_web(shrunk_file.folder) == [shrunk_file.notice]
+
+
+def test_the_notice_of_a_file_that_shrank_disappears_when_the_file_is_restored(shrunk_file):
+    build(shrunk_file.folder)
+
+    shrunk_file.path.write_bytes(shrunk_file.text_before)
+
+    assert notices_of_web(shrunk_file.folder) == []
+    build(shrunk_file.folder)
+    assert notices_of_web(shrunk_file.folder) == []
 
 
 # Changes of the settings
@@ -473,39 +497,56 @@ def test_a_split_that_cannot_be_built_is_failing(copy):
     assert "more often" in row.why[0]
 
 
-def test_rejected_lines_are_reported_and_too_many_fail_their_corpus(copy):
+@pytest.fixture
+def with_rejects(copy) -> Path:
+    """The folder of a built project with three rejected lines in the corpus web."""
     folder = copy()
-    file = folder / "raw/web/part-0/web-0.jsonl"
-    file.write_bytes(file.read_bytes() + b"no json\n" * 3)
+    add_bad_lines(folder, 3)
     build(folder)
+    return folder
 
-    # Few rejected lines are counted, and the files that list them are named.
-    row = rows_by_label(folder)["corpus web"]
+
+def add_bad_lines(folder: Path, n_lines: int) -> None:
+    """Add lines that are no JSON to a file of the corpus web."""
+    file = folder / "raw/web/part-0/web-0.jsonl"
+    file.write_bytes(file.read_bytes() + b"no json\n" * n_lines)
+
+
+def test_rejected_lines_are_counted_and_the_files_that_list_them_are_named(with_rejects):
+    row = rows_by_label(with_rejects)["corpus web"]
+    outcome = invoke_nanoset(["status", "--config", with_rejects / "nanoset.yaml"])
+
     assert row.state == "up to date"
     assert row.figures["rejected"] == 3
     rejected_lines = []
     for path in row.rejects:
         rejected_lines += Path(path).read_text().splitlines()
     assert len(rejected_lines) == 3
-    outcome = invoke_nanoset(["status", "--config", folder / "nanoset.yaml"])
     assert outcome.exit_code == 0
     assert f"rejected lines of web: {row.rejects[0]}" in outcome.output
 
-    # With a lower limit, they are too many.
-    change_config(folder, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
-    row = rows_by_label(folder)["corpus web"]
+
+def test_a_corpus_fails_if_a_new_limit_allows_fewer_rejected_lines(with_rejects):
+    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+
+    row = rows_by_label(with_rejects)["corpus web"]
+
     assert row.state == "failing"
     assert "3 of 243 lines rejected, 1.23% (invalid_json 3)" in row.why[0]
     assert "documents.max_rejected_fraction" in row.why[0]
 
-    # How many lines of a changed file are rejected is known only after its shards were made.
-    file.write_bytes(file.read_bytes() + b"no json\n")
-    assert outdated(folder)["corpus web"] == "stale"
-    project = open_project(folder)
+
+def test_rejected_lines_of_a_changed_file_are_counted_after_its_shards_were_made(with_rejects):
+    change_config(with_rejects, "max_rejected_fraction: 0.2", "max_rejected_fraction: 0.001")
+    add_bad_lines(with_rejects, 1)
+    assert outdated(with_rejects)["corpus web"] == "stale"
+
+    project = open_project(with_rejects)
     make_inventory(project, "web")
     with pytest.raises(NanosetError):
         make_shards(project, "web")
-    row = rows_by_label(folder)["corpus web"]
+
+    row = rows_by_label(with_rejects)["corpus web"]
     assert row.state == "failing"
     assert "4 of 244 lines rejected" in row.why[0]
 

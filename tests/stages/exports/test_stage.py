@@ -330,37 +330,57 @@ class ReversedExecutor:
             yield number, received_work(received_task)
 
 
-def test_an_interrupted_build_of_samples_is_resumed(project_without_mds, monkeypatch):
-    project = project_without_mds
-    file_numbers = []
+@pytest.fixture
+def written_numbers(project_without_mds, monkeypatch) -> list[int]:
+    """The number of each file that an export to MDS began, of which it was interrupted in the third.
+
+    Later exports continue this list.
+    """
+    numbers: list[int] = []
     write = SampleFiles.write
 
     def interrupt_third_file(self, task):
-        file_numbers.append(task[0])
-        if len(file_numbers) == 3:
+        numbers.append(task[0])
+        if len(numbers) == 3:
             raise KeyboardInterrupt
         return write(self, task)
 
     monkeypatch.setattr(SampleFiles, "write", interrupt_third_file)
-
-    # An interrupted build leaves the files that it has written, which `nanoset gc` would delete.
     with pytest.raises(KeyboardInterrupt):
-        make_export(project, "web-mds")
-    [folder] = (project.outputs.folder / "exports/web-mds").iterdir()
+        make_export(project_without_mds, "web-mds")
+    return numbers
+
+
+@pytest.mark.usefixtures("written_numbers")
+def test_an_interrupted_build_of_samples_leaves_the_files_that_it_has_written(project_without_mds):
+    [folder] = (project_without_mds.outputs.folder / "exports/web-mds").iterdir()
+
     assert {path.name for path in folder.iterdir()} == {"shard.00000.mds", "shard.00001.mds"}
-    garbage = plan_gc(project, unfinished=True).garbage
+
+
+@pytest.mark.usefixtures("written_numbers")
+def test_the_files_of_an_interrupted_build_of_samples_can_be_collected(project_without_mds):
+    garbage = plan_gc(project_without_mds, unfinished=True).garbage
+
     assert "exports/web-mds" in {item.output for item in garbage}
 
-    # The next build writes only the files that are missing.
-    manifest = make_export(project, "web-mds")
-    n_sample_files = len(manifest.files) - 1  # all but index.json
-    assert file_numbers[:4] == [0, 1, 2, 2]
-    assert set(file_numbers) == set(range(n_sample_files))
-    del file_numbers[2]  # the interrupted one
-    assert sorted(file_numbers) == list(range(n_sample_files))
 
-    # The export is complete.
-    [report] = verify_project(project, ["web-mds"], deep=True)
+def test_the_next_build_of_samples_writes_only_the_missing_files(
+    project_without_mds, written_numbers
+):
+    manifest = make_export(project_without_mds, "web-mds")
+
+    n_sample_files = len(manifest.files) - 1  # all but index.json
+    assert written_numbers[:4] == [0, 1, 2, 2]
+    completed_numbers = written_numbers[:2] + written_numbers[3:]
+    assert sorted(completed_numbers) == list(range(n_sample_files))
+
+
+@pytest.mark.usefixtures("written_numbers")
+def test_a_resumed_build_of_samples_is_complete(project_without_mds):
+    manifest = make_export(project_without_mds, "web-mds")
+
+    [report] = verify_project(project_without_mds, ["web-mds"], deep=True)
     assert report.passed
     n_full_samples, n_rest_tokens = divmod(manifest.facts["tokens"], 65)
     assert n_rest_tokens > 0

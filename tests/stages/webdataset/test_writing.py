@@ -11,7 +11,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pytest
@@ -346,26 +346,55 @@ def test_no_tars_are_written_if_none_is_requested(tmp_path, sources, plan):
 # Tars that exist
 
 
-def test_tars_that_exist_are_not_rewritten(tmp_path, sources, plan, engine):
+class ExistingTars(NamedTuple):
+    """Tars 1, 2, 7 and 30 of the plan, of which tar 2 was damaged since."""
+
+    folder: Path
+    facts: list[Any]
+    """What was recorded of them when they were written."""
+    inodes: dict[str, int]
+    """Name → inode of the file."""
+    options: dict[str, Any]
+    """Options of `write_tars`."""
+
+
+@pytest.fixture
+def existing_tars(tmp_path, sources, plan, engine) -> ExistingTars:
+    """A few tars that an earlier run has written."""
     options = {"engine": engine, "memory_bytes": memory_for(plan)}
-
-    # Write some tars, of which one is damaged.
-    some_facts = write_tars(plan, sources, tmp_path, [1, 2, 7, 30], **options)
-    assert [tar.shard for tar in some_facts] == [1, 2, 7, 30]
-    inodes_of_some = inode_by_tar(tmp_path)
-    assert len(inodes_of_some) == 4
-    (tmp_path / "shard-00000002.tar").write_bytes(b"cut off")
-
-    # The next run writes the damaged one and all others.
-    display = RecordingDisplay()
-    facts = write_tars(plan, sources, tmp_path, progress=display.progress, **options)
-    assert [tar.shard for tar in facts] == list(range(plan.shards))
-    assert facts[7] == some_facts[2]
+    facts = write_tars(plan, sources, tmp_path, [1, 2, 7, 30], **options)
+    assert [tar.shard for tar in facts] == [1, 2, 7, 30]
     inodes = inode_by_tar(tmp_path)
-    for name in ["shard-00000001.tar", "shard-00000007.tar", "shard-00000030.tar"]:
-        assert inodes[name] == inodes_of_some[name]
+    assert len(inodes) == 4
+    (tmp_path / "shard-00000002.tar").write_bytes(b"cut off")
+    return ExistingTars(tmp_path, facts, inodes, options)
 
-    # It reports how many of the missing tars are done, after the buckets.
+
+def test_tars_that_exist_are_not_rewritten(existing_tars, sources, plan):
+    write_tars(plan, sources, existing_tars.folder, **existing_tars.options)
+
+    inodes = inode_by_tar(existing_tars.folder)
+    for name in ["shard-00000001.tar", "shard-00000007.tar", "shard-00000030.tar"]:
+        assert inodes[name] == existing_tars.inodes[name]
+
+
+def test_tars_that_exist_have_the_same_facts_as_those_that_were_written(
+    existing_tars, sources, plan
+):
+    facts = write_tars(plan, sources, existing_tars.folder, **existing_tars.options)
+
+    assert [tar.shard for tar in facts] == list(range(plan.shards))
+    assert facts[7] == existing_tars.facts[2]
+
+
+def test_the_progress_counts_only_the_tars_that_are_missing(existing_tars, sources, plan):
+    display = RecordingDisplay()
+
+    write_tars(
+        plan, sources, existing_tars.folder, progress=display.progress, **existing_tars.options
+    )
+
+    # The buckets come first, if there are any.
     done_buckets = [work.done for work in display.works if work.stage == "buckets"]
     done_tars = [work.done for work in display.works if work.stage == "tars"]
     all_done = [work.done for work in display.works]
@@ -375,13 +404,27 @@ def test_tars_that_exist_are_not_rewritten(tmp_path, sources, plan, engine):
     assert last_work.total == plan.shards - 3
     assert last_work.unit == "tars"
 
-    # A third run writes nothing.
-    assert write_tars(plan, sources, tmp_path, **options) == facts
-    assert inode_by_tar(tmp_path) == inodes
 
-    # With `force`, all tars are rewritten.
-    assert write_tars(plan, sources, tmp_path, force=True, **options) == facts
-    assert inode_by_tar(tmp_path) != inodes
+def test_nothing_is_written_if_all_tars_exist(existing_tars, sources, plan):
+    facts = write_tars(plan, sources, existing_tars.folder, **existing_tars.options)
+    inodes = inode_by_tar(existing_tars.folder)
+
+    facts_again = write_tars(plan, sources, existing_tars.folder, **existing_tars.options)
+
+    assert facts_again == facts
+    assert inode_by_tar(existing_tars.folder) == inodes
+
+
+def test_all_tars_are_rewritten_on_request(existing_tars, sources, plan):
+    facts = write_tars(plan, sources, existing_tars.folder, **existing_tars.options)
+    inodes = inode_by_tar(existing_tars.folder)
+
+    facts_again = write_tars(
+        plan, sources, existing_tars.folder, force=True, **existing_tars.options
+    )
+
+    assert facts_again == facts
+    assert inode_by_tar(existing_tars.folder) != inodes
 
 
 def test_tars_of_another_plan_are_rewritten(tmp_path):
