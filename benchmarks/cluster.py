@@ -218,12 +218,12 @@ def print_costs(config: Path, address: str) -> None:
     with Client(address, set_as_default=False) as client:
 
         def make(work: Callable[[Project, str], Any]) -> tuple[Any, ProcessorTime]:
-            """Return what a stage made, and what it took."""
+            """Return the manifest that a stage made, and what it took."""
             before = ProcessorTime(time.process_time(), worker_seconds(client))
-            made = work(Project.open(config), CORPUS)
+            manifest = work(Project.open(config), CORPUS)
             after = ProcessorTime(time.process_time(), worker_seconds(client))
             cost = ProcessorTime(after.here - before.here, after.workers - before.workers)
-            return made, cost
+            return manifest, cost
 
         tokenized, cost = make(tokenize_corpus)
         print_row("tokenize", len(tokenized.facts["shards"]), cost)

@@ -190,7 +190,10 @@ def plant_texts(
         threshold: Share of a text's letters that a document must have.
     """
     rng = random.Random(1)
-    words = sorted({word for host in hosts[:300] for word in host.split()[:50]})
+    known_words: set[str] = set()
+    for host in hosts[:300]:
+        known_words.update(host.split()[:50])
+    words = sorted(known_words)
     changes: dict[str, Change] = {
         "as they are": lambda _, text: text,
         "in capitals, a line for each word": lambda _, text: text.upper().replace(" ", "\n"),

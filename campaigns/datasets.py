@@ -39,12 +39,21 @@ from nanoset_core.text.fingerprints import fingerprint
 from nanoset_core.text.pieces import Piece, SourceRange
 
 _DOCUMENT_LENGTHS = (5, 1, 40, 3, 3, 120, 2, 9)
-DOCUMENTS = [
-    [(7 * number + position) % 300 for position in range(length)]
-    for number, length in enumerate(_DOCUMENT_LENGTHS)
-]
+
+
+def _document(number: int, length: int) -> list[int]:
+    """Return the tokens of a document, which differ from those of other documents."""
+    return [(7 * number + position) % 300 for position in range(length)]
+
+
+def _context(number: int) -> list[int]:
+    """Return the tokens of a context, which differ from those of other contexts."""
+    return [(number * 31 + position) % 5000 for position in range(16)]
+
+
+DOCUMENTS = [_document(number, length) for number, length in enumerate(_DOCUMENT_LENGTHS)]
 """Tokens of each document."""
-CONTEXTS = [[(number * 31 + position) % 5000 for position in range(16)] for number in range(6)]
+CONTEXTS = [_context(number) for number in range(6)]
 """Tokens of each *context*: a row of tokens of one length, of which a tar has one in each member."""
 _N_SHARDS = 3
 """Number of tars in the small webdataset."""

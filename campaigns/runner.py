@@ -353,13 +353,13 @@ class Child:
         return self._said.decode(errors="replace")
 
 
-def _end(code: int, said: str) -> End:
+def _end(code: int, output: str) -> End:
     """Return how a process ended, by its exit code and by what it printed."""
     ends: dict[int, End] = {0: "done", -signal.SIGKILL: "killed", -signal.SIGXCPU: "hung"}
     if code in ends:
         return ends[code]
-    has_message = "error: " in said or "failed: " in said
-    if code == 1 and has_message and "Traceback" not in said:
+    has_message = "error: " in output or "failed: " in output
+    if code == 1 and has_message and "Traceback" not in output:
         return "refused"
     return "crashed"
 

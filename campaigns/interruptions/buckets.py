@@ -29,7 +29,7 @@ from campaigns.interruptions.subject import Subject, differences, rewrite, visib
 from campaigns.runner import Child, Skipped
 from helpers.buckets import storage_settings, upload_raw
 from helpers.dask_cluster import Cluster, can_hide, running
-from helpers.s3_server import Kept, restore
+from helpers.s3_server import StoredObject, restore
 from helpers.sample_project import jsonl
 from nanoset_core.project.gc import collect
 from nanoset_core.project.project import Project
@@ -97,7 +97,7 @@ class BucketPlace(Place):
     """Where the text of the projects is."""
     storage: str = ""
     """More settings of the section `storage`, after a comma, such as `, shards: drop`."""
-    held: Mapping[str, Kept] = field(default_factory=dict)
+    held: Mapping[str, StoredObject] = field(default_factory=dict)
     """The objects that each new bucket contains, by key."""
     cluster: Cluster | None = None
     """The Dask cluster that builds. None of its workers can read the folders of the projects."""
@@ -263,12 +263,12 @@ def joined_place(folder: Path, store: FaultyServer) -> BucketPlace:
     start(source).wait().require_done()
 
     # Each bucket gets all outputs except the dataset.
-    objects: dict[str, Kept] = {}
+    objects: dict[str, StoredObject] = {}
     for name, path in visible(source.root).items():
         if path.is_file() and not name.startswith("datasets/"):
             data = path.read_bytes()
             metadata = {SHA256: hashlib.sha256(data).hexdigest()}
-            objects[name] = Kept(data, metadata, checksum=(None, None))
+            objects[name] = StoredObject(data, metadata, checksum=(None, None))
     place = BucketPlace(
         base=folder / "projects",
         store=store,

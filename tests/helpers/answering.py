@@ -1,4 +1,7 @@
-"""Servers of one's own, for answers that no real one gives when it is asked to."""
+"""Servers in the process of a test, whose answers the test decides.
+
+Real servers give such answers too, but not on request.
+"""
 
 from __future__ import annotations
 

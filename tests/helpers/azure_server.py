@@ -1,4 +1,4 @@
-"""An emulator of Azure Blob Storage of one's own on loopback: Azurite, which keeps blobs in memory.
+"""Azurite, an emulator of Azure Blob Storage on this machine, which stores blobs in memory.
 
 `make clouds` installs it by `npm install azurite`. Put its program azurite-blob on PATH, or let
 AZURITE name it.

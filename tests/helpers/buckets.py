@@ -107,8 +107,8 @@ def objects(place: Store) -> dict[str, str]:
     """Return the sha256 of every object below a place, by name; not of files that only save time."""
     digests: dict[str, str] = {}
     if isinstance(place, S3Store):
-        for name, kept in s3_server.snapshot(place).items():
-            digests[name] = hashlib.sha256(kept.data).hexdigest()
+        for name, stored_object in s3_server.snapshot(place).items():
+            digests[name] = hashlib.sha256(stored_object.data).hexdigest()
     else:
         for stored in place.list():
             digests[stored.name] = place.sha256_of(stored)

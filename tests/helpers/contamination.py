@@ -94,6 +94,7 @@ def with_settings(project: Project, section: str, **changes: Any) -> Project:
 
 def places_of_matches(project: Project) -> list[tuple[object, ...]]:
     """Return (document, its file, line and id, file and line of the evaluation text) of matches."""
-    columns = ("document", "file", "line", "id", "evaluation_file", "evaluation_line")
+    columns = ["document", "file", "line", "id", "evaluation_file", "evaluation_line"]
     matches = current_output(project, "contamination/evals/web").path(MATCHES)
-    return [tuple(row[name] for name in columns) for row in pq.read_table(matches).to_pylist()]
+    rows = pq.read_table(matches).select(columns).to_pylist()
+    return [tuple(row.values()) for row in rows]

@@ -1,4 +1,4 @@
-"""Two emulators of Google Storage of one's own on loopback, which keep objects in memory.
+"""Two emulators of Google Storage on this machine, which store objects in memory.
 
 fake-gcs-server knows the versions of objects. gcp-storage-emulator does not, but says what it has of
 an upload that was interrupted. `make clouds` installs both:

@@ -170,7 +170,7 @@ def lineage_of(project: Project, manifest: Manifest) -> Lineage:
     return Lineage(dataset_of(project, manifest))
 
 
-def documents_held(project: Project, ids: Sequence[str]) -> dict[str, int]:
+def count_documents(project: Project, ids: Sequence[str]) -> dict[str, int]:
     """Return how many of the documents with these ids each output holds, by the output's label."""
     return {holding.output: holding.documents for holding in holdings(project, ids)}
 

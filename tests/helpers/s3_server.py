@@ -180,7 +180,7 @@ def versions(place: S3Store) -> dict[str, str]:
     return version_by_name
 
 
-class Kept(NamedTuple):
+class StoredObject(NamedTuple):
     """An object with its metadata."""
 
     data: bytes
@@ -189,39 +189,42 @@ class Kept(NamedTuple):
     """Algorithm and value of the checksum."""
 
 
-def snapshot(place: S3Store) -> dict[str, Kept]:
+def snapshot(place: S3Store) -> dict[str, StoredObject]:
     """Return every object below a place, by key."""
     key_prefix = f"{place.prefix}/".lstrip("/")
-    kept_by_name: dict[str, Kept] = {}
+    object_by_name: dict[str, StoredObject] = {}
     if _is_moto(place.endpoint_url):
         # From moto's memory: requests for all objects would take longer than most tests.
         for key, stored in _backend().buckets[place.bucket].keys.items():
             if key.startswith(key_prefix):
                 checksum = (stored.checksum_algorithm, stored.checksum_value)
-                kept = Kept(stored.value, dict(stored.metadata), checksum)
-                kept_by_name[key.removeprefix(key_prefix)] = kept
-        return kept_by_name
+                stored_object = StoredObject(stored.value, dict(stored.metadata), checksum)
+                object_by_name[key.removeprefix(key_prefix)] = stored_object
+        return object_by_name
 
     names = [stored.name for stored in place.list()]
     for name in names:
         response = place.client().get_object(Bucket=place.bucket, Key=key_prefix + name)
         data = response["Body"].read()
-        kept_by_name[name] = Kept(data, response["Metadata"], checksum=(None, None))
-    return kept_by_name
+        object_by_name[name] = StoredObject(data, response["Metadata"], checksum=(None, None))
+    return object_by_name
 
 
-def restore(place: S3Store, snapshot: Mapping[str, Kept]) -> None:
+def restore(place: S3Store, snapshot: Mapping[str, StoredObject]) -> None:
     """Put all objects of a snapshot into a bucket."""
-    for name, kept in snapshot.items():
+    for name, stored_object in snapshot.items():
         key = f"{place.prefix}/{name}".lstrip("/")
         if not _is_moto(place.endpoint_url):
             place.client().put_object(
-                Bucket=place.bucket, Key=key, Body=kept.data, Metadata=kept.metadata
+                Bucket=place.bucket,
+                Key=key,
+                Body=stored_object.data,
+                Metadata=stored_object.metadata,
             )
             continue
-        stored = _backend().put_object(place.bucket, key, kept.data)
-        stored.set_metadata(kept.metadata)
-        stored.checksum_algorithm, stored.checksum_value = kept.checksum
+        stored = _backend().put_object(place.bucket, key, stored_object.data)
+        stored.set_metadata(stored_object.metadata)
+        stored.checksum_algorithm, stored.checksum_value = stored_object.checksum
 
 
 def _is_moto(endpoint: str | None) -> bool:

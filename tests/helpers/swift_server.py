@@ -1,8 +1,7 @@
-"""An OpenStack Swift of one's own on loopback, with its S3 API: four processes and a private
-folder.
+"""OpenStack Swift with its S3 API on this machine, as a real S3 server for tests.
 
-In an environment of its own: pip install swift 'setuptools<81'; then let SWIFT_BIN name its bin
-folder.
+It consists of four processes, and of a folder that only they use. To install it, make a separate
+environment, run `pip install swift 'setuptools<81'` in it, and let SWIFT_BIN name its bin folder.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import getpass
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,18 @@ import pytest
 from helpers.daemons import free_ports, run, running, wait_for
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "an-example-secret"}
-"""An account and its user, which is how Swift's S3 API names who asks."""
-_RING = "swift-ring-builder"
-_KINDS = ("account", "container", "object")
-_HASH = """[swift-hash]
+"""An account with its user, by which Swift's S3 API identifies clients, and its password."""
+_RING_BUILDER = "swift-ring-builder"
+_STORAGE_KINDS = ("account", "container", "object")
+"""What the three storage servers store."""
+_ALL_KINDS = (*_STORAGE_KINDS, "proxy")
+_CLUSTER = """[swift-hash]
 swift_hash_path_suffix = an-example-suffix
 [storage-policy:0]
 name = one
 default = yes
 """
-_COMMON = """[DEFAULT]
+_SERVER = """[DEFAULT]
 bind_ip = 127.0.0.1
 bind_port = {port}
 workers = 0
@@ -45,6 +46,10 @@ pipeline = {kind}-server
 use = egg:swift#{kind}
 replication_server = true
 """
+_PROXY = """[app:proxy-server]
+use = egg:swift#proxy
+account_autocreate = true
+allow_account_management = true"""
 _FILTERS = {
     "catch_errors": "",
     "gatekeeper": "",
@@ -66,52 +71,70 @@ check_bucket_owner = false""",
     "symlink": "",
     "proxy-logging": "",
 }
-_PACKAGED_AS = {"cache": "memcache", "proxy-logging": "proxy_logging"}
+"""Filter of the proxy → its settings. Requests pass the filters in this order."""
+_ENTRY_POINTS = {"cache": "memcache", "proxy-logging": "proxy_logging"}
+"""Filters whose entry point in Swift's package has another name."""
 
 
 @contextlib.contextmanager
 def swift_server(folder: Path) -> Iterator[str]:
-    """A Swift that keeps objects in a folder, whose file system must have extended attributes; →
-    its address.
+    """Start Swift, which stores objects in a folder, and yield the address of its S3 API.
+
+    Args:
+        folder: The folder of its files. Its file system must have extended attributes.
     """
-    path = os.pathsep.join([os.environ.get("SWIFT_BIN", ""), os.environ["PATH"]])
-    tools = [_RING, *(f"swift-{kind}-server" for kind in ("proxy", *_KINDS))]
-    found = {tool: shutil.which(tool, path=path) for tool in tools}
-    if missing := [tool for tool, place in found.items() if place is None]:
-        pytest.skip(
-            f"{', '.join(missing)} not found: pip install swift in an environment, and name its "
-            "bin by SWIFT_BIN"
-        )
-    (folder / "devices" / "disk").mkdir(parents=True)
-    (folder / "swift.conf").write_text(_HASH)
-    ports = dict(zip(("proxy", *_KINDS), free_ports(4), strict=True))
-    for kind, port in ports.items():
-        text = _COMMON.format(port=port, folder=folder, user=getpass.getuser())
-        (folder / f"{kind}.conf").write_text(
-            text + (_proxy() if kind == "proxy" else _STORAGE.format(kind=kind))
-        )
+    tools = _find_tools()
+    ports = dict(zip(_ALL_KINDS, free_ports(len(_ALL_KINDS)), strict=True))
+    _write_settings(folder, ports)
+    for kind in _STORAGE_KINDS:
+        # A ring says which disks store the data of a kind: here, a single one.
+        ring = str(folder / f"{kind}.builder")
+        disk = f"r1z1-127.0.0.1:{ports[kind]}/disk"
+        run(tools[_RING_BUILDER], ring, "create", "4", "1", "0")
+        run(tools[_RING_BUILDER], ring, "add", disk, "1")
+        run(tools[_RING_BUILDER], ring, "rebalance")
+
     with contextlib.ExitStack() as daemons:
-        for kind in _KINDS:
-            builder = str(folder / f"{kind}.builder")
-            run(str(found[_RING]), builder, "create", "4", "1", "0")
-            run(str(found[_RING]), builder, "add", f"r1z1-127.0.0.1:{ports[kind]}/disk", "1")
-            run(str(found[_RING]), builder, "rebalance")
-        for kind in (*_KINDS, "proxy"):
-            command = [str(found[f"swift-{kind}-server"]), str(folder / f"{kind}.conf")]
+        for kind in _ALL_KINDS:
+            command = [tools[f"swift-{kind}-server"], str(folder / f"{kind}.conf")]
             daemons.enter_context(running(command, folder / f"{kind}.out", folder=folder))
         address = f"http://127.0.0.1:{ports['proxy']}"
         wait_for(f"{address}/healthcheck")
         yield address
 
 
-def _proxy() -> str:
-    sections = [f"[pipeline:main]\npipeline = {' '.join(_FILTERS)} proxy-server"]
-    sections.append(
-        "[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = "
-        "true\nallow_account_management = true"
-    )
+def _find_tools() -> dict[str, str]:
+    """Return the path of each program of Swift, or skip the test if one is not installed."""
+    search_path = os.pathsep.join([os.environ.get("SWIFT_BIN", ""), os.environ["PATH"]])
+    paths: dict[str, str] = {}
+    missing: list[str] = []
+    for tool in (_RING_BUILDER, *(f"swift-{kind}-server" for kind in _ALL_KINDS)):
+        path = shutil.which(tool, path=search_path)
+        if path is None:
+            missing.append(tool)
+        else:
+            paths[tool] = path
+    if missing:
+        names = ", ".join(missing)
+        pytest.skip(f"{names} not found: install swift in an environment, and set SWIFT_BIN")
+    return paths
+
+
+def _write_settings(folder: Path, ports: Mapping[str, int]) -> None:
+    """Write the settings of all servers, by the ports at which they listen."""
+    (folder / "devices" / "disk").mkdir(parents=True)
+    (folder / "swift.conf").write_text(_CLUSTER)
+    for kind, port in ports.items():
+        text = _SERVER.format(port=port, folder=folder, user=getpass.getuser())
+        text += _proxy_settings() if kind == "proxy" else _STORAGE.format(kind=kind)
+        (folder / f"{kind}.conf").write_text(text)
+
+
+def _proxy_settings() -> str:
+    """Return the settings of the proxy and of all its filters."""
+    pipeline = " ".join([*_FILTERS, "proxy-server"])
+    sections = [f"[pipeline:main]\npipeline = {pipeline}", _PROXY]
     for name, settings in _FILTERS.items():
-        sections.append(
-            f"[filter:{name}]\nuse = egg:swift#{_PACKAGED_AS.get(name, name)}\n{settings}"
-        )
+        entry_point = _ENTRY_POINTS.get(name, name)
+        sections.append(f"[filter:{name}]\nuse = egg:swift#{entry_point}\n{settings}")
     return "\n".join(sections) + "\n"

@@ -26,7 +26,10 @@ class Counts(PerCorpus):
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
         """Return a key for each corpus that a webdataset in nanoset.yaml reads."""
-        return [Key(corpus) for spec in config.webdatasets.values() for corpus in spec.names]
+        keys: list[Key] = []
+        for spec in config.webdatasets.values():
+            keys.extend(Key(corpus) for corpus in spec.names)
+        return keys
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the dataset of the corpus, which must be built first."""

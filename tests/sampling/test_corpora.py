@@ -37,21 +37,21 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(folder) -> str:
+def full(folder) -> str:
     """The prefix of the dataset of a corpus."""
-    return write_pair(folder / "whole", GROWING)
+    return write_pair(folder / "full", GROWING)
 
 
 @pytest.fixture(scope="module")
-def half(folder, whole) -> str:
+def half(folder, full) -> str:
     """The prefix of a view with the first half of the corpus."""
-    return write_view(folder, "half", whole, FIRST_HALF)
+    return write_view(folder, "half", full, FIRST_HALF)
 
 
 @pytest.fixture(scope="module")
-def rest(folder, whole) -> str:
+def rest(folder, full) -> str:
     """The prefix of a view with the second half of the corpus."""
-    return write_view(folder, "rest", whole, SECOND_HALF)
+    return write_view(folder, "rest", full, SECOND_HALF)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ def other(folder) -> str:
 
 
 @pytest.fixture(scope="module")
-def overlapping(whole, half) -> SlowCorpora:
+def overlapping(full, half) -> SlowCorpora:
     """The corpus, which is read through its dataset and through the first half."""
-    return SlowCorpora(GROWING, {whole: ALL_DOCUMENTS, half: FIRST_HALF})
+    return SlowCorpora(GROWING, {full: ALL_DOCUMENTS, half: FIRST_HALF})
 
 
 def config_of(data, samples, **options):
@@ -74,11 +74,11 @@ def config_of(data, samples, **options):
 
 
 @pytest.fixture
-def overlapping_blend(whole, half):
+def overlapping_blend(full, half):
     """A function: samples of train → the settings of a blend of the corpus and its first half."""
 
     def config(samples, **options):
-        return config_of({whole: 0.67, half: 0.33}, samples, **options)
+        return config_of({full: 0.67, half: 0.33}, samples, **options)
 
     return config
 
@@ -110,17 +110,17 @@ def cover_train(config, corpora) -> TrainCoverage:
 @settings(max_examples=30, deadline=None)
 @given(
     views=st.lists(st.lists(st.integers(0, 29), min_size=12, max_size=50), min_size=1, max_size=3),
-    has_whole=st.booleans(),
+    has_full=st.booleans(),
     samples=st.integers(5, 400),
     weights=st.lists(st.floats(0.05, 1), min_size=4, max_size=4),
 )
-def test_a_corpus_is_counted_as_by_a_look_at_each_token(views, has_whole, samples, weights):
+def test_a_corpus_is_counted_as_by_a_look_at_each_token(views, has_full, samples, weights):
     lengths = [12 + document % 5 for document in range(30)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        base = write_pair(folder / "whole", lengths)
+        base = write_pair(folder / "full", lengths)
         documents_by_prefix = {}
-        if has_whole:
+        if has_full:
             documents_by_prefix[base] = range(30)
         for number, documents in enumerate(views):
             view = write_view(folder, f"view-{number}", base, documents)
@@ -186,15 +186,15 @@ def test_unique_tokens_are_those_that_trainers_read_on_average(
 def test_documents_in_two_members_have_the_epochs_of_both(overlapping, overlapping_blend):
     train = cover_train(overlapping_blend(400), overlapping)
 
-    whole_epochs, half_epochs = [member.epochs for member in train.members]
-    assert train.corpus.most_epochs == pytest.approx(whole_epochs + half_epochs)
-    assert whole_epochs < train.corpus.epochs < train.corpus.most_epochs
+    full_epochs, half_epochs = [member.epochs for member in train.members]
+    assert train.corpus.most_epochs == pytest.approx(full_epochs + half_epochs)
+    assert full_epochs < train.corpus.epochs < train.corpus.most_epochs
 
 
-def test_a_corpus_alone_has_the_epochs_of_its_dataset(whole):
-    config = config_of(whole, samples=500)
+def test_a_corpus_alone_has_the_epochs_of_its_dataset(full):
+    config = config_of(full, samples=500)
 
-    train = cover_train(config, SlowCorpora(GROWING, {whole: ALL_DOCUMENTS}))
+    train = cover_train(config, SlowCorpora(GROWING, {full: ALL_DOCUMENTS}))
 
     (member,) = train.members
     assert train.corpus.epochs == member.epochs
@@ -208,10 +208,10 @@ def test_a_corpus_alone_has_the_epochs_of_its_dataset(whole):
 
 
 def test_members_that_share_documents_may_exceed_a_limit_together(
-    overlapping, overlapping_blend, whole, half
+    overlapping, overlapping_blend, full, half
 ):
     config = overlapping_blend(350)
-    limits = {whole: 1.0, half: 1.0}
+    limits = {full: 1.0, half: 1.0}
     # Neither member alone is read more than once.
     assert not apply_epoch_limits(config, limits, "raise").exceeded
 
@@ -219,15 +219,15 @@ def test_members_that_share_documents_may_exceed_a_limit_together(
         apply_epoch_limits(config, limits, "raise", corpora=overlapping)
 
     assert (
-        caught.value.found == "documents that whole and half share 1.27 times in train (at most 1)"
+        caught.value.found == "documents that full and half share 1.27 times in train (at most 1)"
     )
 
 
-@pytest.mark.parametrize("limited", ["whole", "half"])
+@pytest.mark.parametrize("limited", ["full", "half"])
 def test_a_limit_of_one_member_is_one_of_all_its_documents(
-    overlapping, overlapping_blend, whole, half, limited
+    overlapping, overlapping_blend, full, half, limited
 ):
-    prefix = {"whole": whole, "half": half}[limited]
+    prefix = {"full": full, "half": half}[limited]
 
     outcome = apply_epoch_limits(
         overlapping_blend(350), {prefix: 1.0}, "repeat", corpora=overlapping
@@ -235,7 +235,7 @@ def test_a_limit_of_one_member_is_one_of_all_its_documents(
 
     (exceeded,) = outcome.exceeded
     assert exceeded.prefix == prefix
-    assert exceeded.holders == ("whole", "half")
+    assert exceeded.holders == ("full", "half")
 
 
 @pytest.mark.parametrize("policy", ["raise", "stop", "redistribute"])
@@ -249,9 +249,9 @@ def test_members_without_common_documents_are_limited_separately(half, rest, pol
     assert outcome == apply_epoch_limits(config, limits, policy)
 
 
-def test_the_copies_in_a_view_that_repeats_documents_count(folder, whole):
+def test_the_copies_in_a_view_that_repeats_documents_count(folder, full):
     documents = [*FIRST_HALF, *FIRST_HALF]
-    twice = write_view(folder, "twice", whole, documents)
+    twice = write_view(folder, "twice", full, documents)
     config = config_of(twice, samples=300)
 
     with pytest.raises(InputError, match=r"documents that twice repeats 1\.64 times in train"):
@@ -276,13 +276,11 @@ def most_epochs_built(config, corpora):
 
 
 def test_stop_takes_the_most_samples_that_the_limits_of_documents_allow(
-    overlapping, overlapping_blend, whole, half
+    overlapping, overlapping_blend, full, half
 ):
     config = overlapping_blend(700)
 
-    limited = apply_epoch_limits(
-        config, {whole: 1.0, half: 1.0}, "stop", corpora=overlapping
-    ).config
+    limited = apply_epoch_limits(config, {full: 1.0, half: 1.0}, "stop", corpora=overlapping).config
 
     samples = limited.train_split_samples
     assert most_epochs_built(limited, overlapping) <= 1
@@ -319,10 +317,10 @@ three_limits = st.lists(st.none() | st.floats(1, 4), min_size=3, max_size=3)
     preset=st.sampled_from(["megatron", "megatron-0.10", "nemo"]),
 )
 def test_redistribute_keeps_the_limits_of_documents(
-    overlapping, whole, half, other, weights, limits, samples, preset
+    overlapping, full, half, other, weights, limits, samples, preset
 ):
     corpora = TwoCorpora(overlapping, SlowCorpora(GROWING, {other: ALL_DOCUMENTS}))
-    prefixes = (whole, half, other)
+    prefixes = (full, half, other)
     config = config_of(dict(zip(prefixes, weights, strict=True)), samples, preset=preset)
     limit_by_prefix = {}
     for prefix, limit in zip(prefixes, limits, strict=True):

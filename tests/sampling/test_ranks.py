@@ -69,7 +69,8 @@ NUMBERS = [
 @pytest.mark.parametrize(("dtype", "numbers"), NUMBERS)
 @given(data=st.data())
 def test_keys_are_in_the_order_of_the_numbers(dtype, numbers, data):
-    first, second = data.draw(numbers), data.draw(numbers)
+    first = data.draw(numbers)
+    second = data.draw(numbers)
 
     first_key, second_key = order_keys(np.array([first, second], dtype)).tolist()
 

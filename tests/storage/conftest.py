@@ -205,7 +205,7 @@ def local_build(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) 
 class OtherMachine(NamedTuple):
     """Another machine, which has built the same project with its outputs in a bucket."""
 
-    objects: dict[str, s3_server.Kept]
+    objects: dict[str, s3_server.StoredObject]
     """The objects that it sent to the bucket."""
     copies: Path
     """The folder of its working copies; tests must not write to it."""
@@ -224,13 +224,13 @@ def other_machine(
 
 
 @pytest.fixture(scope="session")
-def built_objects(other_machine: OtherMachine) -> dict[str, s3_server.Kept]:
+def built_objects(other_machine: OtherMachine) -> dict[str, s3_server.StoredObject]:
     """The objects that another machine sent to a bucket when it built the project."""
     return other_machine.objects
 
 
 @pytest.fixture
-def filled(place: S3Store, built_objects: dict[str, s3_server.Kept]) -> S3Store:
+def filled(place: S3Store, built_objects: dict[str, s3_server.StoredObject]) -> S3Store:
     """The bucket with all outputs of the project; this machine has no working copies of them."""
     s3_server.restore(place, built_objects)
     return place

@@ -96,11 +96,11 @@ def bucket(
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
 
-    objects: dict[str, s3_server.Kept] = {}
+    objects: dict[str, s3_server.StoredObject] = {}
     for path in inputs.rglob("*"):
         if path.is_file():
             name = path.relative_to(inputs).as_posix()
-            objects[f"in/{name}"] = s3_server.Kept(path.read_bytes(), {}, (None, None))
+            objects[f"in/{name}"] = s3_server.StoredObject(path.read_bytes(), {}, (None, None))
     s3_server.restore(place, objects)
     return place
 
@@ -176,7 +176,7 @@ def local_outputs(command: str, inputs: Path, target: Path) -> dict[str, bytes]:
 def all_outputs_in(bucket: S3Store) -> dict[str, bytes]:
     """Return the bytes of each object of the outputs in a bucket, by name."""
     snapshot = s3_server.snapshot(bucket.below("out"))
-    return {name: kept.data for name, kept in snapshot.items()}
+    return {name: stored_object.data for name, stored_object in snapshot.items()}
 
 
 def outputs_in(bucket: S3Store) -> dict[str, bytes]:

@@ -90,9 +90,9 @@ def local_config(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path)
 class StoredObjects(NamedTuple):
     """The objects that another machine has written to a bucket."""
 
-    shards: dict[str, s3_server.Kept]
+    shards: dict[str, s3_server.StoredObject]
     """After it tokenized the corpus."""
-    dataset: dict[str, s3_server.Kept]
+    dataset: dict[str, s3_server.StoredObject]
     """After it made the dataset as well."""
 
 

@@ -24,6 +24,7 @@ from nanoset_core.storage.s3_joining import (
     COPIED_BYTES,
     LEAST_BYTES,
     MOST_BYTES,
+    JoinedRange,
     most_bytes,
     plan_parts,
     runs_of,
@@ -245,15 +246,22 @@ class TestSwift(S3Contract):
 # How objects are divided into the parts of an upload
 
 
+def random_sizes(rng: random.Random, n_sources: int) -> list[int]:
+    """Return the sizes of sources, many of which are empty or small."""
+    return [rng.choice([0, 1, rng.randrange(20), rng.randrange(100)]) for _ in range(n_sources)]
+
+
+def size_of(part: Sequence[JoinedRange]) -> int:
+    """Return how many bytes a part of an upload has."""
+    return sum(joined.end - joined.begin for joined in part)
+
+
 def test_parts_hold_all_bytes_in_order_and_have_allowed_sizes():
     rng = random.Random(0)
     least = 10
     most = 35
     for _ in range(300):
-        n_sources = rng.randrange(9)
-        sizes = [
-            rng.choice([0, 1, rng.randrange(20), rng.randrange(100)]) for _ in range(n_sources)
-        ]
+        sizes = random_sizes(rng, rng.randrange(9))
 
         parts = plan_parts(sizes, least=least, most=most)
 
@@ -261,16 +269,15 @@ def test_parts_hold_all_bytes_in_order_and_have_allowed_sizes():
         planned_bytes = []
         for part in parts:
             for joined in part:
-                planned_bytes.extend(
-                    (joined.source, offset) for offset in range(joined.begin, joined.end)
-                )
+                offsets = range(joined.begin, joined.end)
+                planned_bytes.extend((joined.source, offset) for offset in offsets)
         expected_bytes = []
         for source, size in enumerate(sizes):
             expected_bytes.extend((source, offset) for offset in range(size))
         assert planned_bytes == expected_bytes
 
         # Only the last part may be smaller than S3's minimum.
-        part_sizes = [sum(joined.end - joined.begin for joined in part) for part in parts]
+        part_sizes = [size_of(part) for part in parts]
         assert all(size >= least for size in part_sizes[:-1])
         assert all(size <= most for size in part_sizes)
 

@@ -235,7 +235,7 @@ class InterruptedExport(NamedTuple):
     prefix: Path
     folder: Path
     options: ExportOptions
-    whole: list[Path]
+    complete_files: list[Path]
     """The files of the same export that was not interrupted, in another folder."""
 
 
@@ -244,9 +244,9 @@ def interrupted(request, tmp_path: Path, small_files: None) -> InterruptedExport
     """An export that was interrupted after two files."""
     prefix, _documents = random_pair(tmp_path, 3)
     options = ExportOptions(format=request.param, sequence_length=7)
-    (tmp_path / "whole").mkdir()
-    _facts, whole, _is_new = export_pair(prefix, tmp_path / "whole", options)
-    assert len(whole) > 3
+    (tmp_path / "complete").mkdir()
+    _facts, complete_files, _is_new = export_pair(prefix, tmp_path / "complete", options)
+    assert len(complete_files) > 3
 
     folder = tmp_path / "interrupted"
     folder.mkdir()
@@ -260,7 +260,7 @@ def interrupted(request, tmp_path: Path, small_files: None) -> InterruptedExport
     with pytest.raises(KeyboardInterrupt):
         export_pair(prefix, folder, options, RecordingDisplay(interrupt).progress)
     assert len(visible_files(folder)) == 2
-    return InterruptedExport(prefix, folder, options, whole)
+    return InterruptedExport(prefix, folder, options, complete_files)
 
 
 def test_an_interrupted_call_is_completed_by_the_next_one(interrupted):
@@ -270,7 +270,7 @@ def test_an_interrupted_call_is_completed_by_the_next_one(interrupted):
 
     assert is_new
     contents = [path.read_bytes() for path in files]
-    assert contents == [path.read_bytes() for path in interrupted.whole]
+    assert contents == [path.read_bytes() for path in interrupted.complete_files]
     # The files that the first call wrote were not written again.
     for path, inode in inode_by_path.items():
         assert path.stat().st_ino == inode

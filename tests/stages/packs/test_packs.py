@@ -22,9 +22,9 @@ from helpers.building import (
 )
 from helpers.command import invoke_nanoset
 from helpers.inspecting import (
+    count_documents,
     current_dataset,
     dataset_of,
-    documents_held,
     explain_context,
     explain_sample,
     find_document,
@@ -327,11 +327,10 @@ def places_of(project: Project, *where: str, identity: str) -> set[PlacedTokens]
 
 
 def test_every_sample_is_one_pack(project):
-    packs = {
-        tuple(pack[:32].tolist())
-        for name in ["web-32", "some-packs-32"]
-        for pack in read_dataset(project, name)[:]
-    }
+    packs = set()
+    for name in ["web-32", "some-packs-32"]:
+        for pack in read_dataset(project, name)[:]:
+            packs.add(tuple(pack[:32].tolist()))
 
     train = load_nanoset(project.outputs, "pretrain", "train")
 
@@ -390,17 +389,17 @@ def test_every_token_of_a_document_is_in_contexts(project):
 
 
 def test_packs_hold_the_documents_that_their_corpus_or_view_holds(project):
-    held = documents_held(project, ["web-3", "web-4", "web-5"])
+    counts = count_documents(project, ["web-3", "web-4", "web-5"])
 
-    assert held["corpus web"] == 3
-    assert held["packs web-32"] == 3
-    assert held["packs cut"] == held["view some"]
+    assert counts["corpus web"] == 3
+    assert counts["packs web-32"] == 3
+    assert counts["packs cut"] == counts["view some"]
 
 
 def test_a_webdataset_holds_the_documents_that_its_packs_hold(project):
-    held = documents_held(project, ["web-3", "web-4", "web-5"])
+    counts = count_documents(project, ["web-3", "web-4", "web-5"])
 
-    assert held["webdataset shuffled"] == held["packs some-packs-33-carry"]
+    assert counts["webdataset shuffled"] == counts["packs some-packs-33-carry"]
 
 
 # What is shown of packs

@@ -39,7 +39,10 @@ def select_one(table: pa.Table, steps: Sequence[Step], scratch: Path) -> Selecti
 
 def numbers_of(selection: Selection) -> list[int]:
     """Return the numbers of the documents that were chosen, in the order of the view."""
-    return [number for chunk in selection.chunks() for number in chunk.tolist()]
+    numbers: list[int] = []
+    for chunk in selection.chunks():
+        numbers += chunk.tolist()
+    return numbers
 
 
 # What is chosen
