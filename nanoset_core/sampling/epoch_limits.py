@@ -55,12 +55,18 @@ class ExceededLimit:
 
 
 def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
-    """Return how many samples may be taken of a dataset without exceeding its limit.
+    """Return how many training samples may be taken of a dataset that may be read `limit` times.
+
+    Trainers repeat a dataset in two ways. For a dataset of 105 tokens that may be read twice, and
+    samples of 10 tokens:
+
+        repeats the samples of one epoch        10 samples, twice           20
+        joins the tokens of all epochs          210 tokens in samples       21
 
     Args:
-        tokens: Tokens of one epoch.
-        limit: How often it may be read.
-        config: Configuration of the nanoset.
+        tokens: Tokens of the dataset.
+        limit: How often it may be read, such as 2 or 1.5.
+        config: What is trained: the trainer, and the length of samples.
     """
     if config.rules.one_epoch:
         # The trainer repeats the samples of one epoch.
@@ -70,47 +76,49 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
 
 
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
-    """Return how often a dataset must be read to get a number of samples from it.
+    """Return how often a dataset must be read to get a number of training samples from it.
 
-    For example, 150 samples of 10 tokens, which share one token with the next sample, have 1,501
-    tokens. From a dataset of 1,000 tokens, that takes 1.501 epochs.
+    For example, a sample has 10 tokens, and also the first token of the next one, which the model
+    learns to predict. So 150 samples need 1,501 tokens. If the dataset has 1,000, it is read 1.501
+    times.
 
     Args:
         samples: Number of samples.
-        tokens: Tokens of one epoch.
-        config: Configuration of the nanoset.
+        tokens: Tokens of the dataset.
+        config: What is trained: the trainer, and the length of samples.
 
     Returns:
-        Number of epochs, with a fraction. 0 if no samples are needed, or if the dataset has no
-        tokens, so that it cannot be read at all. Infinite if the dataset has tokens, but too few
-        for one sample, and the trainer does not join epochs.
+        Number of times. 0 if there are no samples, or no tokens at all. Infinity if the dataset has
+        too few tokens for a single sample, and the trainer does not join several epochs.
     """
     if samples <= 0 or tokens == 0:
         return 0.0
     if config.rules.one_epoch:
-        # The trainer repeats the samples of one epoch.
+        # The trainer cuts one epoch into samples, and repeats these.
         samples_of_epoch = config.samples_in(tokens)
         if samples_of_epoch == 0:
             return math.inf
         return samples / samples_of_epoch
 
-    # The trainer joins epochs. Samples start `step` tokens apart, and the last one extends by
-    # `overlap` tokens beyond its step.
+    # The trainer joins the tokens of all epochs, and cuts these into samples. A sample starts
+    # `step` (10) tokens after the previous one. The last one needs `overlap` (1) more.
     tokens_needed = samples * config.step + config.overlap
     return tokens_needed / tokens
 
 
 def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dict[str, float]:
-    """Return how often a run has read each dataset before it continued with another blend.
+    """Return how often a training run read each dataset before its weights were changed.
 
-    For example, earlier phases of the run took 125 samples of a dataset of 100: 1.25 epochs.
+    A run can be stopped, and continue with other weights. It must not read a dataset too often in
+    all, so what it read before counts, too. For example, it took 125 samples of a dataset of 100
+    samples: {"data/web": 1.25}.
 
     Args:
-        config: Configuration of the present phase. Its `orders` say what earlier phases took.
-        reader: Reads the lengths in the `.idx` files of these datasets.
+        config: What the run continues with. Its `orders` say what it took of each dataset before.
+        reader: Reads the sizes of the datasets from their `.idx` files.
 
     Returns:
-        Prefix of a dataset → epochs, with a fraction such as 1.25; empty in the first phase.
+        Path of a dataset → how often it was read; empty if the run has not been changed.
 
     Raises:
         MissingError: An `.idx` file is missing.
@@ -138,15 +146,18 @@ class EpochLimits:
     """Finds documents that several datasets contain; None if datasets have none in common."""
 
     def on_copies(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
-        """Return the limits on documents that the datasets contain more than once.
+        """Return the limits on how often documents may be read that several datasets contain.
 
-        For example, a document of the dataset "web" may also be in a view of "web". Then it is read
-        through both datasets, and its limit holds for the sum. Documents with a single copy need no
-        such limit: they are read as often as their dataset.
+        For example, the dataset best-web has the best documents of web, and web may be read twice.
+        Then the best documents may be read twice through both datasets together. Documents that are
+        in one dataset only need no such limit: they are read as often as the dataset.
 
         Args:
-            plan: Plan of the split.
-            config: Configuration with which it was planned.
+            plan: What was planned for a split of the data, such as train: its datasets.
+            config: What is trained.
+
+        Returns:
+            The limits; none if no dataset has a limit, or no two datasets have documents in common.
         """
         if self.corpora is None or not self.by_prefix:
             return []
@@ -154,27 +165,33 @@ class EpochLimits:
         return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
-        """Return the limits on epochs that a split would exceed.
+        """Return which datasets training would read too often.
 
-        For a blend, a trainer builds slightly more samples of each dataset than the blend takes.
-        This margin counts, too.
+        A dataset has a limit such as 2: it may be read twice. There are two ways to exceed it:
+
+        - It is read too often itself.
+        - Other datasets contain some of its documents, and these are read too often in all. For
+          example, web is read 1.5 times, and so is best-web, which has the best documents of web.
+          Then these are read 3 times.
 
         Args:
-            config: Settings of the nanoset, with the number of samples of the split.
-            split: The split to be planned.
+            config: What is trained, with the number of samples.
+            split: The split of the data: train, valid or test.
 
         Returns:
-            Each dataset that would be read too often; empty for a split of one epoch or without
-            data.
+            The limits that would be exceeded, each with how often the documents would be read.
         """
         if config.samples(split) is None:
-            return []  # one epoch of each dataset is always allowed
+            return []  # everything is read once, which is always allowed
         plan = plan_split(config, split, self.reader)
         if plan is None:
             return []  # the split has no data
 
+        # Datasets whose documents are also in other datasets.
         limits_on_copies = self.on_copies(plan, config)
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
+
+        # All other datasets.
         if not _reads_datasets_once(plan, config):
             prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
             exceeded += self._exceeded_without_copies(plan, config, prefixes_with_copies)
@@ -183,44 +200,49 @@ class EpochLimits:
     def _exceeded_without_copies(
         self, plan: SplitPlan, config: NanosetConfig, prefixes_with_copies: Set[str]
     ) -> list[ExceededLimit]:
-        """Return the exceeded limits of datasets whose documents are in no other dataset.
+        """Return which datasets training would read too often, except for those with copies.
+
+        For example, a dataset of 100 samples may be read twice, so at most 200 samples may be built
+        of it. A trainer that needs 199 samples builds 200, to be safe, which is allowed. One that
+        needs 200 builds 201, which is too many.
 
         Args:
-            plan: Plan of the split.
-            config: Configuration of the nanoset.
-            prefixes_with_copies: Prefixes of the datasets to leave out: other datasets contain some
-                of their documents.
+            plan: What was planned for a split of the data, such as train.
+            config: What is trained.
+            prefixes_with_copies: Paths of datasets to leave out, since others have the same
+                documents.
         """
         exceeded = []
-        for member in plan.members:
-            limit = self.by_prefix.get(member.prefix)
-            if limit is None or member.prefix in prefixes_with_copies:
+        for dataset in plan.members:
+            limit = self.by_prefix.get(dataset.prefix)
+            if limit is None or dataset.prefix in prefixes_with_copies:
                 continue
-            # The samples that the trainer builds must keep the limit, with its margin. The message
-            # has the epochs that the blend takes of them.
-            n_built = _samples_of_run(member, member.samples_requested or 0)
-            if n_built > most_samples(member.tokens, limit, config):
-                n_taken = _samples_of_run(member, _samples_of_blend(member))
-                epochs = epochs_drawn(n_taken, member.tokens, config)
-                exceeded.append(ExceededLimit(member.prefix, member.split, epochs, limit))
+            n_built = _samples_of_run(dataset, dataset.samples_requested or 0)
+            if n_built > most_samples(dataset.tokens, limit, config):
+                # The user is told what is read, without the samples that are built to be safe.
+                n_read = _samples_of_run(dataset, _samples_of_blend(dataset))
+                epochs = epochs_drawn(n_read, dataset.tokens, config)
+                exceeded.append(ExceededLimit(dataset.prefix, dataset.split, epochs, limit))
         return exceeded
 
 
 def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
-    """Return the sequences that a run reads of each dataset of a split, as half-open ranges.
+    """Return which documents of each dataset training reads.
 
-    If the run continues with another blend, train also counts what the earlier blends have read, so
-    their datasets are included.
+    A split of the data has a range of them. For example, train has the documents 0 to 899 of a
+    dataset of 1,000: {"data/web": (0, 900)}. A training run that was stopped and continued with
+    other datasets has also read documents of the old ones, so these are included.
 
     Args:
-        plan: Plan of the split.
-        config: Configuration of the nanoset.
+        plan: What was planned for the split.
+        config: What is trained. Its `orders` say what was read before.
 
     Returns:
-        Prefix of the dataset → its sequences: {"/data/web": (0, 900)}.
+        Path of a dataset → first document, and the one after the last. (If documents are divided
+        into several sequences, it is a range of these.)
     """
     rows_by_prefix: dict[str, Rows] = {}
-    if plan.split == "train":
+    if plan.split == "train":  # valid and test always start anew
         for prefix, order in config.orders.items():
             rows_by_prefix[prefix] = order.rows
     for member in plan.members:
@@ -229,9 +251,17 @@ def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
 
 
 def _reads_datasets_once(plan: SplitPlan, config: NanosetConfig) -> bool:
-    """Return whether a split is a blend without weights, which reads no dataset more than once."""
-    _, weights = config.blend(plan.split) or ([], None)
-    return plan.blend is not None and weights is None
+    """Return whether a split reads no dataset more than once, because datasets have no weights.
+
+    Samples are taken of several datasets in proportion to weights, or else each sample once.
+    """
+    blend = config.blend(plan.split)
+    if blend is None:
+        has_weights = False
+    else:
+        _, weights = blend
+        has_weights = weights is not None
+    return plan.blend is not None and not has_weights
 
 
 def documents_read_too_often(
@@ -241,18 +271,21 @@ def documents_read_too_often(
     reader: LengthReader,
     corpora: CorpusReader,
 ) -> list[ExceededLimit]:
-    """Return the documents that a split reads too often through several copies of them.
+    """Return which documents training reads too often because several datasets contain them.
 
-    For example, a document of the dataset "web" may also be in a view of "web". Then the split
-    reads it through both. Only samples that the blend takes count, not those that trainers build in
-    addition.
+    For example, the dataset best-web has the best documents of web, which may be read twice. If
+    each of both datasets is read 1.5 times, the best documents are read 3 times, which is too
+    often.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
-        limits: Prefix → how often a dataset may be read.
-        reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
-        corpora: Finds documents that several datasets contain.
+        config: What is trained.
+        split: The split of the data: train, valid or test.
+        limits: Path of a dataset → how often its documents may be read.
+        reader: Reads the sizes of datasets from their `.idx` files; share it between splits.
+        corpora: Finds the documents that several datasets contain.
+
+    Returns:
+        One entry for each dataset whose limit is exceeded, with how often the documents are read.
     """
     plan = plan_split(config, split, reader)
     if plan is None:
@@ -263,29 +296,36 @@ def documents_read_too_often(
 
 
 def _samples_built(member: MemberPlan) -> int:
-    """Return the samples of a dataset that the trainer builds, with its margin for blends."""
+    """Return how many samples of a dataset the trainer builds. It builds more than it reads."""
     if member.samples_requested is None:
         return member.samples_given  # no number was requested: the dataset gives all its samples
     return member.samples_requested
 
 
 def _samples_of_blend(member: MemberPlan) -> int:
-    """Return the samples of a dataset that the blend takes, without those of the margin."""
+    """Return how many samples of a dataset are read, without those that are built to be safe."""
     if member.samples_target is None:
         return member.samples_given  # no number was requested: the dataset gives all its samples
     return member.samples_target
 
 
 def _samples_of_run(member: MemberPlan, samples: int) -> int:
-    """Return the samples of a dataset that a run takes, up to the end of the split.
+    """Return how many samples of a dataset a training run reads in all.
+
+    A run that continues with other weights has read some samples before. It builds a new order, in
+    which it starts at some position. For example:
+
+        samples read before the change                     50
+        position in the new order at which it starts       70
+        end in the new order                              300
+        read in all                                        50 + (300 - 70) = 280
 
     Args:
-        member: Plan of the dataset.
-        samples: Samples up to the end of the split, in the order of this phase's shuffle index.
+        member: What was planned for the dataset: the first two numbers, 0 if nothing was changed.
+        samples: The end in the new order.
     """
-    # A later phase of a run starts to read at position `begin` of its shuffle index.
-    samples_of_phase = samples - member.begin
-    return member.taken_before + samples_of_phase
+    n_read_now = samples - member.begin
+    return member.taken_before + n_read_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,23 +350,29 @@ class _EpochCounts:
 
 
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
-    """Return how often a run reads each dataset, in earlier phases and in a split.
+    """Count how often a training run reads each dataset, in three ways.
 
-    A run has *phases* if it was stopped and continued with another blend. Some datasets may be read
-    only by earlier phases.
+    For example, for a dataset of 100 samples:
+
+        built              201 samples, a few more than are read         2.01
+        taken by blend     200 samples                                   2.0
+        tolerance          2 samples, as these numbers are rounded       0.02
+
+    A run may have been stopped and continued with other datasets. What it read before counts, too,
+    including datasets that it does not read any more.
 
     Args:
-        plan: Plan of the split.
-        config: Configuration of the nanoset.
-        reader: Reads the datasets' `.idx` files.
+        plan: What was planned for a split of the data, such as train.
+        config: What is trained.
+        reader: Reads the sizes of datasets from their `.idx` files.
     """
-    # Prefix of each dataset → its epochs. Only train can have earlier phases.
+    # Path of each dataset → how often it was read before. Valid and test always start anew.
     earlier_epochs: dict[str, float] = {}
     if plan.split == "train":
         earlier_epochs = epochs_of_earlier_phases(config, reader)
 
-    # For the datasets of the split, the right operands replace the earlier epochs: they are epochs
-    # of the whole run. Datasets that only earlier phases read keep theirs, which are exact.
+    # `a | b` has the values of b for datasets that are still read, which include what was read
+    # before. The others keep the values of a, which are exact.
     no_tolerance = dict.fromkeys(earlier_epochs, 0.0)
     return _EpochCounts(
         built=earlier_epochs | _epochs_built(plan, config),
@@ -336,7 +382,7 @@ def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) 
 
 
 def _epochs_built(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return prefix → epochs that a run needs for the samples that are built of each dataset."""
+    """Return path of each dataset → how often it must be read to build the samples of a run."""
     epochs = {}
     for member in plan.members:
         samples = _samples_of_run(member, _samples_built(member))
@@ -345,7 +391,7 @@ def _epochs_built(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
 
 
 def _epochs_taken(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return prefix → epochs that a run takes of each dataset of a split, without margins."""
+    """Return path of each dataset → how often the samples that are read contain its tokens."""
     epochs = {}
     for member in plan.members:
         samples = _samples_of_run(member, _samples_of_blend(member))
@@ -354,9 +400,10 @@ def _epochs_taken(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
 
 
 def _epochs_of_rounding(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return prefix → epochs of two samples, the most that rounding adds to a dataset.
+    """Return path of each dataset → by how many epochs other numbers may be too high.
 
-    A sample has `step` tokens that no other sample has.
+    Numbers of samples are rounded up, by less than two samples. For example, two samples of 10
+    tokens are 0.02 epochs of a dataset of 1,000 tokens.
     """
     tokens_of_rounding = 2 * config.step
     return {member.prefix: tokens_of_rounding / max(member.tokens, 1) for member in plan.members}
@@ -370,27 +417,38 @@ def _exceeded_on_copies(
     *,
     with_margin: bool = True,
 ) -> list[ExceededLimit]:
-    """Return which documents a split reads too often, if several datasets contain copies of them.
+    """Return which documents training reads too often, of those that several datasets contain.
 
-    For example, documents of "web" are also in a view of it, and may be read twice. With 1.5 epochs
-    of each dataset, they are read 3 times. Of several such limits on one dataset, the one whose
-    documents are read most often is returned.
+    For example, the dataset best-web has the best documents of web, which may be read twice:
+
+        dataset     read
+        web         1.5 times
+        best-web    1.5 times
+
+    So the best documents are read 3 times, which is too often.
 
     Args:
-        plan: Plan of the split.
-        config: Configuration of the nanoset.
-        limits_on_copies: All limits on such documents.
-        reader: Reads the datasets' `.idx` files.
-        with_margin: Trainers build slightly more samples of a dataset than the blend takes. True
-            checks the samples that are built, False those that are taken.
+        plan: What was planned for a split of the data, such as train.
+        config: What is trained.
+        limits_on_copies: The limits on such documents.
+        reader: Reads the sizes of datasets from their `.idx` files.
+        with_margin: Whether to count the samples that the trainer builds. It builds a few more than
+            it reads. False counts those that are read.
+
+    Returns:
+        The exceeded limits. If a dataset has several of them, only the one whose documents are read
+        most often.
     """
     if not limits_on_copies:
         return []
     counts = _count_epochs(plan, config, reader)
-    is_exceeded = counts.builds_too_often if with_margin else counts.takes_too_often
     exceeded = []
     for limit in limits_on_copies:
-        if is_exceeded(limit):
+        if with_margin:
+            is_exceeded = counts.builds_too_often(limit)
+        else:
+            is_exceeded = counts.takes_too_often(limit)
+        if is_exceeded:
             exceeded.append(
                 ExceededLimit(
                     prefix=limit.prefix,

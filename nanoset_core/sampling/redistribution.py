@@ -42,17 +42,26 @@ so fine that no sample is lost in splits of less than 2**40 samples.
 
 
 def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return a configuration with new weights, so that no document is read too often.
+    """Change the weights of datasets so that training reads no document too often.
 
-    Splits that share a blend also share the new weights, which keep the limits in all of them.
+    Without that, a small dataset with a large weight would be read again and again. For example, a
+    dataset of which training may take at most 0.3 of its samples has the weight 0.5:
+
+        dataset    old weight    new weight
+        books      0.5           0.3
+        web        0.3           0.42
+        code       0.2           0.28
+
+    The splits train, valid and test may have different weights. If they have the same, so will they
+    afterwards, and the new ones keep the limits in all splits.
 
     Args:
-        config: Configuration of the nanoset.
+        config: What is trained: the datasets, their weights, and the number of samples.
         limits: How often each dataset may be read.
 
     Raises:
         InputError: The limits leave too few samples, whatever the weights.
-        ConfigError: A blend has no weights.
+        ConfigError: The datasets have no weights.
     """
     # All splits share one blend.
     if config.blend_per_split is None:
@@ -71,51 +80,66 @@ def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
 def _limited_weights(
     config: NanosetConfig, splits: tuple[SplitName, ...], limits: EpochLimits
 ) -> dict[str, float]:
-    """Return weights with which a blend keeps the limits in all splits that read it.
+    """Return weights of datasets with which training reads no document too often.
+
+    For example, books has a limit. It may have at most 0.3 of the samples:
+
+        weights in the settings    books 5,      web 3,       code 2
+        shares                     books 0.5,    web 0.3,     code 0.2
+        result                     books 0.3,    web 0.42,    code 0.28
 
     Args:
-        config: Configuration of the nanoset.
-        splits: The splits that read the blend.
-        limits: The limits.
+        config: What is trained.
+        splits: The splits of the data (train, valid, test) that have these weights.
+        limits: How often each dataset may be read.
 
     Returns:
-        Prefix → share.
+        Path of each dataset → its share.
 
     Raises:
         InputError: The limits leave too few samples, whatever the weights.
-        ConfigError: The blend has no weights.
+        ConfigError: The datasets have no weights.
     """
-    prefixes, weights = config.blend(splits[0]) or ([], None)
+    blend = config.blend(splits[0])
+    if blend is None:
+        raise _no_weights_error()
+    prefixes, weights = blend
     if weights is None:
         raise _no_weights_error()
-    shares = dict(zip(prefixes, config.rules.normalized(weights), strict=True))
-    max_shares, split_limits = _limits_of_all(splits, prefixes, config, limits)
+    normalized_weights = config.rules.normalized(weights)  # they add up to 1
+    shares = dict(zip(prefixes, normalized_weights, strict=True))
 
-    # Lower the shares that are too large.
-    if split_limits:
-        limited_shares = fill_shares_together(shares, max_shares, split_limits)
+    # A limit may hold for a single dataset, or for several ones that contain the same documents.
+    max_shares, limits_of_several = _limits_of_all(splits, prefixes, config, limits)
+    if limits_of_several:
+        limited_shares = fill_shares_together(shares, max_shares, limits_of_several)
     else:
         limited_shares = fill_shares(shares, max_shares)
     if limited_shares is None:
-        raise _too_few_samples(max_shares, split_limits)
+        raise _too_few_samples(max_shares, limits_of_several)
     return limited_shares
 
 
 def _limits_of_all(
     splits: Sequence[SplitName], prefixes: Sequence[str], config: NanosetConfig, limits: EpochLimits
 ) -> _LimitsOfSplit:
-    """Return limits that are kept in several splits at once: the lowest one for each dataset.
+    """Return which share of the samples each dataset may have, in several splits of the data.
 
-    For example, a dataset may have 0.4 of train, and 0.3 of valid: then it may have 0.3 of both.
+    For example, a dataset may be read only twice. That limits its share in each split. The lowest
+    limit is kept in all of them, since they have the same weights:
+
+        dataset    largest share of train    of valid    result
+        books      0.4                       0.3         0.3
+        web        no limit                  no limit    inf
 
     Args:
-        splits: The splits, which share a blend.
-        prefixes: The datasets of the blend. Those without a limit may have any share.
-        config: Configuration of the nanoset.
+        splits: The splits (train, valid and test) that have the same weights.
+        prefixes: Paths of all datasets.
+        config: What is trained.
         limits: How often each dataset may be read.
 
     Raises:
-        InputError: Earlier phases of the run have read a dataset as often as it may be.
+        InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
     max_shares = dict.fromkeys(prefixes, math.inf)
     together: list[_SplitLimit] = []
@@ -147,41 +171,49 @@ class _LimitsOfSplit(NamedTuple):
 
 
 def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _LimitsOfSplit:
-    """Return the limits on what a split reads; none if it has no data, or reads one epoch.
+    """Return which share of the samples of a split each dataset may have.
 
-    Most limits are for one dataset, and so for its share. But several datasets may contain copies
-    of the same documents, as `web` and a selection of it do. Then a limit is for their sum.
+    Limits say how often training may read a document. There are two kinds:
+
+    - Documents that are in one dataset. They limit the share of this dataset: if it has 400 of
+      1,000 samples and may be read once, its share is at most 0.4.
+    - Documents that are in several datasets, for example in `web` and in a selection of its best
+      documents. They limit what is read of these datasets together.
 
     Args:
-        split: The split.
-        config: Configuration of the nanoset.
+        split: The split of the data: train, valid or test.
+        config: What is trained.
         limits: How often each dataset may be read.
 
     Raises:
-        InputError: Earlier phases of the run have read a dataset as often as it may be.
+        InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
     no_limits = _LimitsOfSplit(max_shares={}, together=())
-    size = config.samples(split)
-    if not size:
-        return no_limits  # the split reads one epoch, or nothing
+    n_samples = config.samples(split)
+    if not n_samples:
+        return no_limits  # the split reads each dataset once, or nothing
     plan = plan_split(config, split, limits.reader)
     if plan is None:
         return no_limits  # the split has no data
 
-    limits_on_copies = limits.on_copies(plan, config)
-    prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
+    # Limits of the second kind. The datasets for which they are configured have no others.
+    limits_of_several = limits.on_copies(plan, config)
+    prefixes_of_several = {limit.prefix for limit in limits_of_several}
     return _LimitsOfSplit(
-        together=_limits_in_split(limits_on_copies, size, plan, config, limits.reader),
-        max_shares=_max_shares(plan, size, config, limits, except_for=prefixes_with_copies),
+        together=_limits_in_split(limits_of_several, n_samples, plan, config, limits.reader),
+        max_shares=_max_shares(plan, n_samples, config, limits, except_for=prefixes_of_several),
     )
 
 
 def _too_few_samples(max_shares: Shares, split_limits: Sequence[_SplitLimit]) -> InputError:
-    """Return the error for limits that no shares of the datasets can keep.
+    """Return the error for limits of datasets that do not leave enough samples for training.
+
+    For example, there are two datasets, and the message says: "books at most 0.3000, web at most
+    0.5000". These add up to less than 1.
 
     Args:
-        max_shares: Prefix → largest share of the dataset.
-        split_limits: The limits that several datasets keep together.
+        max_shares: Path of a dataset → the largest share of the samples that it may have.
+        split_limits: Limits on documents that several datasets contain.
     """
     texts = [*_describe_max_shares(max_shares), *_describe_split_limits(split_limits)]
     return InputError(
@@ -223,90 +255,98 @@ def _max_shares(
     *,
     except_for: Collection[str],
 ) -> dict[str, float]:
-    """Return the largest share of the split with which each dataset is not read too often.
+    """Return the largest share of the training samples that each dataset may have.
+
+    A larger share would read it too often. For example, training reads 1,000 samples. A dataset of
+    400 samples, which may be read once, has at most the share 0.4.
 
     Args:
-        plan: Plan of the split.
-        size: Samples of the split.
-        config: Configuration of the nanoset.
+        plan: What was planned for the split of the data, with the size of each dataset.
+        size: Number of samples that are read.
+        config: What is trained.
         limits: How often each dataset may be read.
-        except_for: Prefixes of datasets to leave out, whose limits hold for several together.
+        except_for: Paths of datasets to leave out.
 
     Returns:
-        Prefix → largest share of the split's samples. Datasets without a limit are left out.
+        Path of a dataset → its largest share. Datasets without a limit are left out, too.
 
     Raises:
-        InputError: Earlier phases of the run have read a dataset as often as it may be.
+        InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
     max_shares = {}
     for dataset in plan.members:
-        limit = limits.by_prefix.get(dataset.prefix)
-        if limit is not None and dataset.prefix not in except_for:
-            max_shares[dataset.prefix] = _max_share(dataset, size, config, limit)
+        max_epochs = limits.by_prefix.get(dataset.prefix)
+        if max_epochs is None or dataset.prefix in except_for:
+            continue
+        max_shares[dataset.prefix] = _max_share(dataset, size, config, max_epochs)
     return max_shares
 
 
 def _samples_built(
     split_size: int, share: float, config: NanosetConfig, consumed_samples: int
 ) -> int:
-    """Return how many samples of a dataset are built, given its share of a split.
+    """Return how many samples of a dataset the trainer builds if the dataset has some share.
 
-    If a run continues with another blend, the trainer skips as many samples of the split as were
-    consumed, and the dataset's share of these is not built.
+    It builds a few more than it takes, to be safe. If training was stopped and continues with other
+    weights, it skips the samples that were read before. For example, 1,000 samples are read in
+    all, 400 of them before the change, and the share is 0.5:
+
+        share of all samples                          500
+        with the trainer's margin, such as 0.5 %      503
+        share of the samples that are skipped         200, or by rounding 199
+        built                                         503 - 199 = 304
 
     Args:
-        split_size: Samples of the split, in all phases of the run.
-        share: Share of these samples that the dataset has.
-        config: Configuration of the nanoset.
-        consumed_samples: Samples of the split that earlier phases have consumed.
+        split_size: Samples that are read in all, before and after the change.
+        share: The dataset's share of these.
+        config: What is trained.
+        consumed_samples: Samples that were read before the change; 0 if there was none.
 
     Returns:
-        The number of samples, which may be one too high.
+        The number of samples; it may be one too high, but never too low.
     """
-    # An example: the share is 0.5 of 1,000 samples. Trainers add a margin, such as 0.5 %, so 503
-    # samples are built in all phases.
     sizes = config.rules.member_sizes(split_size, share, config.surplus)
-
-    # If earlier phases consumed 400 samples, 200 of them should be of this dataset, but the blend
-    # may have taken one less: 199. So this phase builds 304.
-    taken_before = max(int(share * consumed_samples) - 1, 0)
-    return sizes.built - taken_before
+    n_skipped = max(int(share * consumed_samples) - 1, 0)
+    return sizes.built - n_skipped
 
 
-def _max_share(member: MemberPlan, size: int, config: NanosetConfig, limit: float) -> float:
-    """Return the largest share of a split that a dataset may have without being read too often.
+def _max_share(member: MemberPlan, size: int, config: NanosetConfig, max_epochs: float) -> float:
+    """Return the largest share of the training samples with which a dataset is not read too often.
 
-    For example, a dataset has 400 samples and may be read once. Of a split of 1,000 samples, its
-    share may be slightly less than 0.4, since trainers build a few samples more than they need. How
-    many more is rounded, so the share is found by trial, with bisection.
+    For example, training reads 1,000 samples. A dataset of 400 samples, which may be read once,
+    could have the share 0.4. But trainers build some more samples than they read:
+
+        share     samples    samples that the trainer builds    allowed: 400
+        0.3990    399        401                                no
+        0.3980    398        400                                yes
+
+    How many more is rounded in a different way by each trainer. So shares are tried, in steps of
+    2**-40, to find the largest that is allowed.
 
     Args:
-        member: Plan of the dataset.
-        size: Samples of the split.
-        config: Configuration of the nanoset.
-        limit: How often the dataset may be read.
-
-    Returns:
-        The share of the split's samples, as a multiple of 2**-40.
+        member: What was planned for the dataset, with its size.
+        size: Number of samples that are read.
+        config: What is trained.
+        max_epochs: How often the dataset may be read.
 
     Raises:
-        InputError: Earlier phases of the run have read it as often as it may be.
+        InputError: An earlier part of this training run has read it as often as it may be.
     """
-    # How many samples this phase may build: those of the limit that no earlier phase has read.
-    samples_allowed = most_samples(member.tokens, limit, config) - member.taken_before
+    samples_allowed = most_samples(member.tokens, max_epochs, config) - member.taken_before
     if samples_allowed <= 0:
         raise _read_already_error(member)
     consumed_samples = _consumed(config, member.split)
 
-    def is_allowed(share_in_units: int) -> bool:
-        """Return whether the trainer builds few enough samples with a share, in units of 2**-40."""
-        # Try half a unit more: the caller divides all shares by their sum, which may round up.
-        share = (share_in_units + 0.5) / _SHARE_UNITS
-        n_built = _samples_built(size, share, config, consumed_samples)
-        return n_built <= samples_allowed
+    def is_allowed(step: int) -> bool:
+        """Return whether the trainer builds at most the allowed samples, for a share in steps."""
+        # The caller later divides all shares by their sum, which may round this one up. So try a
+        # share that is half a step larger.
+        share = (step + 0.5) / _SHARE_UNITS
+        return _samples_built(size, share, config, consumed_samples) <= samples_allowed
 
-    max_share_in_units = largest_that_fits(_SHARE_UNITS, is_allowed)
-    return max_share_in_units / _SHARE_UNITS
+    # A binary search: the more steps, the more samples are built.
+    last_step = largest_that_fits(_SHARE_UNITS, is_allowed)
+    return last_step / _SHARE_UNITS
 
 
 def _read_already_error(member: MemberPlan) -> InputError:
@@ -333,27 +373,36 @@ class _SplitLimit:
     """Prefix → epochs that earlier phases read."""
 
     def fits(self, shares: Shares) -> bool:
-        """Return whether the documents are not read too often with these shares of the datasets.
+        """Return whether some documents are read seldom enough if the datasets have these shares.
 
-        For example, documents that are once in each of two datasets are read 3 times with shares
-        that take 1 and 2 epochs of these.
+        The documents are in several datasets, so they are read through all of them. For example:
+
+            dataset     share    times that it is read    copies of the documents
+            web         0.6      1                        1
+            best-web    0.4      2                        1
+
+        The documents are read 1 + 2 = 3 times. They fit if they may be read 3 times or more.
 
         Args:
-            shares: Prefix → share of the split's samples.
+            shares: Path of each dataset → its share of the samples.
         """
-        epochs = dict(self.epochs_before)  # of datasets that only earlier phases of the run read
+        # Start with the datasets that were only read earlier, before training changed its datasets.
+        epochs = dict(self.epochs_before)
         for dataset in self.plan.members:
-            has_documents = dataset.prefix in self.limit.copies
-            if has_documents:
+            if dataset.prefix in self.limit.copies:  # the dataset has the documents
                 epochs[dataset.prefix] = self._epochs_of_run(dataset, shares[dataset.prefix])
         return not self.limit.is_exceeded(epochs)
 
     def _epochs_of_run(self, dataset: MemberPlan, share: float) -> float:
-        """Return how often the run reads a dataset, in earlier phases and in this one.
+        """Return how often training reads a dataset that has some share of the samples.
+
+        What the training run read of it before its weights were changed counts, too. For example, a
+        dataset of 100 samples, of which 50 were read before and 200 are read now, is read 2.5
+        times.
 
         Args:
-            dataset: Plan of the dataset.
-            share: Its share of the split's samples.
+            dataset: What was planned for the dataset, with its size.
+            share: Its share of the samples.
         """
         consumed_samples = _consumed(self.config, self.plan.split)
         n_built = _samples_built(self.size, share, self.config, consumed_samples)
@@ -368,69 +417,88 @@ def _limits_in_split(
     config: NanosetConfig,
     reader: LengthReader,
 ) -> list[_SplitLimit]:
-    """Prepare limits for documents that several datasets contain, so that shares can be tried.
+    """Prepare limits on documents that several datasets contain, so that weights can be tried.
 
-    For example, a document is in `web` and in `news`, and may be read twice. Whether some shares of
-    `web` and `news` keep this depends on the sizes of the split and its datasets, and on what
-    earlier phases of the run have read.
+    For example, documents that are in both `web` and `news` may be read twice. To find out whether
+    the weights 0.7 and 0.3 keep this limit, one has to know how often that reads each dataset. This
+    depends on
+
+    - the number of samples that training reads: `size`;
+    - the sizes of the datasets, which are in the plan;
+    - how often the datasets were read before, if training continues with changed weights.
+
+    The results have all of this.
 
     Args:
         limits_on_copies: The limits.
-        size: Samples of the split.
-        plan: Plan of the split.
-        config: Configuration of the nanoset.
-        reader: Reads the `.idx` files of datasets that earlier phases of the run have read.
+        size: Number of samples that are read of the split.
+        plan: What was planned for the split (train, valid or test) with the old weights.
+        config: What is trained.
+        reader: Reads the sizes of datasets that are not read any more.
     """
-    # Only train continues what earlier phases read.
     epochs_before: Mapping[str, float] = {}
-    if plan.split == "train" and limits_on_copies:
+    if plan.split == "train" and limits_on_copies:  # valid and test start anew
         epochs_before = epochs_of_earlier_phases(config, reader)
-    return [_SplitLimit(limit, size, plan, config, epochs_before) for limit in limits_on_copies]
+
+    split_limits = []
+    for limit in limits_on_copies:
+        split_limits.append(_SplitLimit(limit, size, plan, config, epochs_before))
+    return split_limits
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
-    """Lower shares to their maxima, and raise the others in their old proportion.
+    """Lower shares that are too large, and divide what they lose among the others.
 
-    Raising a share may lift it above its maximum, too, so this is repeated until no share is. For
-    example, with the shares 0.5, 0.3 and 0.2, and the maxima 0.2, 0.4 and 1:
+    The shares say how many of the training samples each dataset has. The others grow in proportion,
+    so one of them may become too large, too. Then that is repeated. For example:
 
-        round 1     0.5   0.3   0.2      the first is too large: it is fixed at 0.2
-        round 2     0.2   0.48  0.32     the second is too large: it is fixed at 0.4
-        round 3     0.2   0.4   0.4
+        dataset             books    web     code
+        largest share       0.2      0.4     1
+        old share           0.5      0.3     0.2     books has too much: fix it at 0.2
+        second round        0.2      0.48    0.32    web has too much: fix it at 0.4
+        third round         0.2      0.4     0.4     the result
 
     Args:
-        shares: Prefix → share of the dataset.
-        max_shares: Prefix → largest share of the dataset.
+        shares: Path of each dataset → its share. They add up to 1.
+        max_shares: Path of each dataset → its largest share.
 
     Returns:
-        Prefix → share, which add up to 1; None if the maxima add up to less than 1.
+        Path of each dataset → its new share. They add up to 1. None if the largest shares add up to
+        less than 1.
     """
-    fixed: dict[str, float] = {}
+    fixed_shares: dict[str, float] = {}
     while True:
-        scaled = _scaled_to_rest(shares, fixed)
-        if not scaled:
-            return None
-        too_large = _above(scaled, max_shares)
+        other_shares = _scaled_to_rest(shares, fixed_shares)
+        if not other_shares:
+            return None  # all are at their maxima, and something is left
+        too_large = _above(other_shares, max_shares)
         if not too_large:
-            return _in_order(shares, {**fixed, **scaled})
+            return _in_order(shares, {**fixed_shares, **other_shares})
         for prefix in too_large:
-            fixed[prefix] = max_shares[prefix]
+            fixed_shares[prefix] = max_shares[prefix]
 
 
 def _scaled_to_rest(shares: Shares, fixed: Shares) -> dict[str, float]:
-    """Return the shares that are not fixed, scaled so that all shares add up to 1.
+    """Divide what fixed shares leave among the other datasets, in proportion to their shares.
 
-    For example, the shares 0.5, 0.3 and 0.2, of which the first is fixed at 0.2: the others divide
-    0.8, in their proportion of 3 to 2, and become 0.48 and 0.32.
+    For example, books is fixed at 0.2, which leaves 0.8:
+
+        dataset    share    result
+        books      0.5      -         fixed at 0.2
+        web        0.3      0.48      0.3 / 0.5 * 0.8
+        code       0.2      0.32      0.2 / 0.5 * 0.8
 
     Args:
-        shares: Prefix → share of the dataset.
-        fixed: Prefix → share; the result has all other datasets.
+        shares: Path of each dataset → its share.
+        fixed: Path → share of the datasets that are fixed: {"books": 0.2}.
+
+    Returns:
+        Path → share of the others: {"web": 0.48, "code": 0.32}.
     """
-    free = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
+    other_shares = {prefix: share for prefix, share in shares.items() if prefix not in fixed}
     rest = 1.0 - plain_sum(fixed.values())
-    total = plain_sum(free.values())
-    return {prefix: share / total * rest for prefix, share in free.items()}
+    total = plain_sum(other_shares.values())
+    return {prefix: share / total * rest for prefix, share in other_shares.items()}
 
 
 def _above(shares: Shares, max_shares: Shares) -> list[str]:
@@ -446,37 +514,41 @@ def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
 def fill_shares_together(
     shares: Shares, max_shares: Shares, split_limits: Sequence[_SplitLimit]
 ) -> dict[str, float] | None:
-    """Lower shares to their maxima, if some limits hold for several datasets together.
+    """Lower shares that are too large, if some limits hold for several datasets together.
 
-    All shares grow from 0 in their old proportion. When a limit is reached, the datasets for which
-    it holds keep the share that they have, and the others continue to grow until all shares add up
-    to 1. For example, with the shares 0.5, 0.3 and 0.2, where the first two may have 0.4 together:
+    The shares say how many of the training samples each dataset has. Imagine that all of them grow
+    from 0 in proportion. When a limit is reached, the datasets for which it holds stop growing. The
+    others grow until all shares add up to 1. For example, the limit of web and best-web, which
+    contain the same documents, is reached at 0.4 together:
 
-        shares grow until     0.25  0.15  0.1     the limit is reached: two shares are fixed
-        and then until        0.25  0.15  0.6     they add up to 1
+        dataset                      web     best-web    code
+        old share                    0.5     0.3         0.2
+        when the limit is reached    0.25    0.15        0.1
+        result                       0.25    0.15        0.6
 
     Args:
-        shares: Prefix → share of each dataset.
-        max_shares: Prefix → its largest share.
-        split_limits: The limits of several datasets together.
+        shares: Path of each dataset → its share. They add up to 1.
+        max_shares: Path of each dataset → its largest share.
+        split_limits: The limits that hold for several datasets together.
 
     Returns:
-        Prefix → share, which add up to 1; None if the limits do not allow that.
+        Path of each dataset → its new share. They add up to 1. None if the limits do not allow
+        that.
     """
-    fixed: dict[str, float] = {}
+    fixed_shares: dict[str, float] = {}
     while True:
-        # Let the other shares grow until all shares add up to 1.
-        final_shares = _scaled_to_rest(shares, fixed)
+        # What the other datasets have in the end, if they reach no limit.
+        final_shares = _scaled_to_rest(shares, fixed_shares)
         if not final_shares:
-            return None  # all shares are fixed, and add up to less than 1
-        growth = _Growth(fixed, final_shares, max_shares, split_limits)
-        if growth.keeps_limits_at(_SHARE_UNITS):
-            return _in_order(shares, {**fixed, **final_shares})
+            return None  # all have stopped, and add up to less than 1
+        growth = _Growth(fixed_shares, final_shares, max_shares, split_limits)
+        if growth.keeps_limits_at(_SHARE_UNITS):  # the last step
+            return _in_order(shares, {**fixed_shares, **final_shares})
 
         stopped_shares = growth.shares_at_limit()
         if 0 in stopped_shares.values():
-            return None  # nothing can be read of a dataset
-        fixed |= stopped_shares
+            return None  # a dataset may not be read at all
+        fixed_shares |= stopped_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,38 +568,44 @@ class _Growth:
     """The limits that several datasets keep together."""
 
     def datasets_over_limit(self, step: int) -> list[str]:
-        """Return which of the growing datasets are read too often after some steps.
+        """Return which datasets would be read too often if their shares had grown for some steps.
 
-        All growing shares rise from 0 to their final value in 2**40 equal steps. For example,
-        halfway, shares that end at 0.6 and 0.2 are 0.3 and 0.1.
+        The shares say how many of the training samples each dataset has. They grow from 0 to their
+        final values in 2**40 equal steps. For example, halfway:
+
+            dataset    final share    after half of the steps    largest share
+            web        0.6            0.3                        0.25             too much
+            code       0.2            0.1                        1
 
         Args:
-            step: Number of the step.
+            step: How many steps the shares have grown.
 
         Returns:
-            Prefixes of the datasets, in the order of the shares. If the limit holds for several
-            datasets together, these are all of them that still grow.
+            Paths of these datasets. A limit may also hold for several datasets with the same
+            documents. If it is exceeded, these are all of them that still grow.
         """
-        # Dividing the shares by their sum may round them up a little. So they are tried half a step
-        # larger.
+        # The caller later divides the shares by their sum, which may round them up. So try shares
+        # that are half a step larger.
         fraction = (step + 0.5) / _SHARE_UNITS
         grown = {prefix: share * fraction for prefix, share in self.final_shares.items()}
 
         over_limit = set(_above(grown, self.max_shares))
         for split_limit in self.split_limits:
             if not split_limit.fits({**self.fixed, **grown}):
-                over_limit.update(split_limit.limit.copies)  # the datasets with these documents
+                over_limit.update(split_limit.limit.copies)  # all datasets with these documents
 
-        # The order decides how the sum of their shares is rounded. That of a set differs between
-        # processes.
+        # A set has no fixed order. But the shares are added up later, and the order decides how
+        # their sum is rounded.
         return [prefix for prefix in self.final_shares if prefix in over_limit]
 
     def shares_at_limit(self) -> dict[str, float]:
-        """Return prefix → share of the datasets that reach a limit first, when they reach it.
+        """Return which datasets reach a limit first, and their shares at that moment.
 
-        For example, a share grows to 0.6 but may be at most 0.3. Then it stops after half of all
-        steps.
+        The shares say how many of the training samples each dataset has. All of them grow from 0 in
+        equal steps. For example, web grows to 0.6 but may have at most 0.3. So it reaches its limit
+        after half of the steps, and the result is {"web": 0.3}.
         """
+        # A binary search for the last step at which all limits are kept.
         last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
         stopped_shares = {}
         for prefix in self.datasets_over_limit(last_step + 1):
@@ -536,5 +614,5 @@ class _Growth:
         return stopped_shares
 
     def keeps_limits_at(self, step: int) -> bool:
-        """Return whether the shares keep all limits after some steps."""
+        """Return whether no dataset is read too often after its share has grown for some steps."""
         return not self.datasets_over_limit(step)
