@@ -111,13 +111,14 @@ class Selection:
         return self.step_counts[-1].tokens
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of the documents in the order of the view, in chunks.
+        """Yield the numbers of all documents of the view in its order, some at a time.
 
-        In the order of storage, second copies follow after the first copies of all documents.
+        If nothing else is demanded, that is the order in which they are stored, and second copies
+        follow after the first copies of all documents. For example, if the view has document 3 once
+        and document 5 twice, this yields [3, 5] and then [5].
 
         Yields:
-            Numbers in the corpus, int64, shape (n_documents_in_chunk,). A document with two copies
-            occurs twice.
+            Numbers in the corpus, int64, shape (n_documents_in_chunk,).
         """
         if self.order is None:
             for copies in self.copies():
@@ -129,8 +130,14 @@ class Selection:
     def copies(self) -> Iterator[CopyChunk]:
         """Yield the documents of the view: the first copies of all, then all second copies, …
 
-        The view chooses among candidates, and can have several copies of each. If the candidates
-        are the documents 3, 5 and 8 of the corpus, and have 1, 2 and 0 copies, this yields
+        A view has documents of a corpus. Its filters keep some documents, the candidates, and later
+        steps decide how many copies of each it has. For example, for these candidates
+
+            index of the candidate     0     1     2
+            document of the corpus     3     5     8
+            copies in the view         1     2     0
+
+        this yields
 
             CopyChunk(copy=0, documents=[3, 5], candidate_indices=[0, 1])
             CopyChunk(copy=1, documents=[5], candidate_indices=[1])
@@ -138,15 +145,16 @@ class Selection:
         max_copies = 1
         if self.copy_counts is not None:
             max_copies = int(self.copy_counts.max(initial=0))  # 0 if there are no candidates
+
+        # Memory may not hold all candidates. So read them in chunks, once for each round of copies.
         for copy_number in range(max_copies):
-            # Memory may not hold all candidates, so they are read in chunks, once for each copy.
             n_read = 0
             for documents in self.read_candidates():
                 start = n_read
                 n_read += len(documents)
                 indices = np.arange(start, n_read)
                 if self.copy_counts is not None:
-                    # A document with two copies has those with the numbers 0 and 1.
+                    # A document with two copies has copy 0 and copy 1, so its count is above these.
                     has_copy = self.copy_counts[start:n_read] > copy_number
                     documents = documents[has_copy]
                     indices = indices[has_copy]
@@ -177,10 +185,16 @@ class _CandidateFiles:
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
-        """Describe the scratch files of a view, which are created when they are written.
+        """Describe the temporary files that a view needs to choose documents, which do not exist
+        yet.
+
+        A view chooses documents of a corpus. Steps such as `1000 documents` or `top 10 documents by
+        quality` can only be applied when the whole corpus has been read. Until then, what they need
+        of each document is written to these files: its hash, its number of tokens, its quality, and
+        whether filters that follow such steps keep it.
 
         Args:
-            rule: The steps by which the view chooses documents, such as a filter and a budget.
+            rule: The steps of the view, in order.
             path: What the paths of all files begin with: `/tmp/view-0` → `/tmp/view-0-hashes`.
         """
         return _CandidateFiles(
@@ -191,15 +205,17 @@ class _CandidateFiles:
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what will be needed of some documents when all documents of the corpus were read.
+        """Store what later steps of a view will need of some documents, when the corpus has been
+        read.
 
-        A view takes its documents in steps. The first filters are applied while the documents are
-        read, and what they keep are the *candidates*. Of these, steps that look at all documents
-        together need a hash, the number of tokens, or a value of a column to rank by.
+        A view chooses documents of a corpus in steps. Its first filters are applied while the
+        documents are read; what they keep are the *candidates*. Later steps, such as `1000
+        documents`, look at all candidates together, and need a hash and the number of tokens of
+        each.
 
         Args:
-            documents: Documents of the corpus.
-            candidate_rows: Which of them are candidates, ascending, shape (n_candidates,).
+            documents: Some documents of the corpus, such as 10,000.
+            candidate_rows: Which of them are candidates, such as [0, 3, 4]; shape (n_candidates,).
         """
         import pyarrow as pa
 
@@ -207,51 +223,66 @@ class _CandidateFiles:
             return  # so that the ids of the documents need not be hashed
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
+
+        # Steps such as `top 10 documents by quality` need the values of their column.
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
-        # Filters that are applied after such steps are evaluated already now, while the columns
-        # that they need are in memory.
+        # A filter may follow such a step. Evaluate it now, while its columns are in memory, and
+        # store for each candidate whether the filter will keep it.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
-    """Return the filters of a view that follow a step of another kind, such as a budget.
+    """Return the filters of a view that are applied after a step that is no filter, such as a
+    budget.
+
+    For example, of these steps of a view, that is step 2. Step 0 is applied while the documents of
+    the corpus are read, but step 2 only when step 1 is done.
+
+        0    where lang = 'en'
+        1    1000 documents
+        2    where quality > 3
 
     Args:
-        rule: The steps of the view. It begins with its `leading_filters`, if it has any: those
-            before all steps of another kind.
-        path: The beginning of the paths of the scratch files for their results.
+        rule: The steps of the view. Those before all steps that are no filters are its
+            `leading_filters`.
+        path: What the paths of the temporary files begin with, in which the results of these
+            filters are stored until then.
 
     Returns:
-        Index of the step in the rule → the filter.
+        Index of the step → the filter.
     """
     later_filters: dict[int, _LaterFilter] = {}
-    n_leading_filters = len(rule.leading_filters)
-    for index, step in enumerate(rule.steps):
-        if index >= n_leading_filters and isinstance(step, FILTERS):
+    n_leading_filters = len(rule.leading_filters)  # 1 in the example: step 0
+    for index in range(n_leading_filters, len(rule.steps)):
+        step = rule.steps[index]
+        if isinstance(step, FILTERS):
             mask = ScratchArray(Path(f"{path}-{index}"), np.bool_)
             later_filters[index] = _LaterFilter(step, mask)
     return later_filters
 
 
 def _ranked_columns(rule: Rule, path: Path) -> dict[str, RankedColumn]:
-    """Return scratch files for the columns by which the steps `top` of a view rank documents.
+    """Return temporary files for the columns by which a view ranks documents.
+
+    For example, the step `top 10 documents by quality` needs the qualities of all documents. They
+    are written to a file while the documents are read.
 
     Args:
-        rule: The rule of the view.
-        path: The beginning of the paths of the scratch files.
+        rule: The steps by which the view chooses documents.
+        path: What the paths of the files begin with.
 
     Returns:
         Name of each column, such as `quality` → the files for its values.
     """
     names = {step.by for step in rule.steps if isinstance(step, Top)}
-    return {
-        name: RankedColumn(Path(f"{path}-column-{number}"))
-        for number, name in enumerate(sorted(names))
-    }
+    ranked_columns: dict[str, RankedColumn] = {}
+    for number, name in enumerate(sorted(names)):
+        ranked_columns[name] = RankedColumn(Path(f"{path}-column-{number}"))
+    return ranked_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,21 +322,25 @@ class _ViewInProgress:
         return self.files is not None or self.sort_column is not None
 
     def add(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what is needed of candidates to choose and sort documents after reading.
+        """Store what is needed of documents to choose and sort them when the whole corpus has been
+        read.
 
-        Candidates are the documents that the first filters of the view keep. Steps such as budgets
-        choose among them when all documents have been read. They need hashes and token counts, for
-        example. If the view is sorted by a column, its values are needed.
+        A view chooses documents of a corpus, for example by `where lang = 'en'`, `1000 documents`,
+        in the order of their dates. Its first filters are applied while the documents are read;
+        what they keep are the candidates. Of each candidate, this stores:
+
+            a hash and its number of tokens    to choose 1000 documents of them
+            its date                           to sort the documents
 
         Args:
-            documents: Documents of the corpus.
-            candidate_rows: Which of them are candidates, ascending, shape (n_candidates,).
+            documents: Some documents of the corpus.
+            candidate_rows: Which of them are candidates, such as [0, 3, 4]; shape (n_candidates,).
         """
         import pyarrow as pa
 
-        if self.files is not None:  # the view has such steps
+        if self.files is not None:  # the view has steps such as budgets, or is shuffled
             self.files.append(documents, candidate_rows)
-        if self.sort_column is not None and len(candidate_rows):
+        if self.sort_column is not None and len(candidate_rows):  # the view is sorted by a column
             values = documents.columns[self.sort_column]
             self.sort_values.append(values.take(pa.array(candidate_rows)))
 
@@ -316,7 +351,14 @@ def select(
     scratch: Path,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Selection]:
-    """Choose the documents of some views of one corpus, in one pass over its tables.
+    """Choose the documents of some views, which are selections of documents of one corpus.
+
+    For example, the views `english` and `sample` have these rules:
+
+        english    where lang = 'en'
+        sample     where lang = 'en', 1000 documents, sorted by date
+
+    The columns of all documents are read only once, for all views together.
 
     Args:
         shards: The documents of the corpus, in order.
@@ -371,30 +413,36 @@ class _TableReading:
     """Called with the number of documents that were read."""
 
     def read(self, shard: ShardDocuments) -> None:
-        """Read the documents of a shard, and apply to them the filters with which views begin.
+        """Read the columns of some documents, and apply the first filters of all views to them.
+
+        A view chooses documents of a corpus, for example by `where lang = 'en'` and `1000
+        documents`. The filter `where` looks at each document alone, so it is applied here. What the
+        other step needs is stored: it is applied when all documents of the corpus have been read.
 
         Args:
             shard: Consecutive documents of the corpus, which one query reads.
         """
-        # Find the documents that are named in files of ids, which views include or exclude.
+        # Views can include or exclude documents by files of ids: find the documents with these ids.
         listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
+        # The query leaves out documents that no view keeps. Count them as well.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
-        n_reported = 0  # how many documents of the shard `progress` was called for
-        for scanned in self.scan.batches(shard.relation):
+
+        n_reported = 0  # how many documents of the shard were reported as progress
+        for scanned in self.scan.batches(shard.relation):  # some ten thousand documents at a time
             documents = DocumentValues(shard.first, scanned, listed)
             self.leading_filters.add(documents)
 
-            # Store what the other steps of views, such as budgets, need of the documents that the
-            # filters keep.
+            # Steps that follow the filters, such as budgets, need the hashes and token counts of
+            # the documents that the filters keep: store these.
             for view in self.views_with_candidates:
-                view.add(documents, self.leading_filters.kept_rows(view.number))
+                kept_rows = self.leading_filters.kept_rows(view.number)
+                view.add(documents, kept_rows)
 
-            n_read = int(scanned.rows[-1]) + 1
+            n_read = int(scanned.rows[-1]) + 1  # rows are counted from the start of the shard
             self.progress(n_read - n_reported)
             n_reported = n_read
-        # The scan leaves out documents that no view keeps: count those at the end, too.
-        self.progress(shard.n_documents - n_reported)
+        self.progress(shard.n_documents - n_reported)  # documents after the last one of the query
 
 
 def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
@@ -408,7 +456,13 @@ def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
 
 
 def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
-    """Find the documents that have one of some ids, and remember which ids these are.
+    """Find the documents whose ids are listed in a file, and remember which ids were found.
+
+    A view can exclude such documents, for example those that authors want to be removed.
+
+    Args:
+        ids: The ids, such as "web-17".
+        shard: Consecutive documents of the corpus.
 
     Returns:
         Numbers in the corpus, ascending, shape (n_listed,).
@@ -421,59 +475,70 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 
 
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
-    """Return a query that reads what some views need of the documents of their corpus.
+    """Describe the query that reads, in one pass, what all views need of the documents of a corpus.
 
-    For example, for `where lang = 'en'` and `top 10 documents by quality`, it evaluates the
-    condition, and reads the columns `tokens` and `quality`, and the ids to be hashed.
+    A view chooses documents by a rule such as `where lang = 'en'`, `top 10 documents by quality`.
+    For this one, the query evaluates the condition `lang = 'en'`, and reads the columns
+
+        tokens     to count what the view has
+        quality    to find the best documents
+        id         to be hashed: of equally good documents, those with the smallest hashes are taken
 
     Args:
-        rules: The rule of each view: steps that choose documents, such as `where`, and an order.
+        rules: The rule of each view: steps that choose documents, and an order.
     """
     columns = {TOKENS_COLUMN}  # all views count tokens
     hashed_columns: set[str] = set()
-    conditions: dict[Condition, None] = {}  # each once, in order
+    conditions: dict[Condition, None] = {}  # a dict, since each is needed once, in order
     for rule in rules:
-        if rule.needs_hashes:  # for steps that take documents in the order of a hash of their ids
+        # Budgets and shuffles take documents in the order of a hash of their ids.
+        if rule.needs_hashes:
             hashed_columns.add(ID_COLUMN)
         if rule.order is not None and rule.order.by is not None:
-            columns.add(rule.order.by)
+            columns.add(rule.order.by)  # the documents are sorted by this column
         for step in rule.steps:
-            if isinstance(step, Where):
+            if isinstance(step, Where):  # where lang = 'en'
                 conditions[step.condition] = None
-            elif isinstance(step, HashSplit):
+            elif isinstance(step, HashSplit):  # split by url: the documents with certain hashes
                 hashed_columns.add(step.by)
-            elif isinstance(step, Top):
+            elif isinstance(step, Top):  # top 10 documents by quality
                 columns.add(step.by)
     return DocumentScan(
         columns,
-        # These columns are read, too. Of a document without a value, the file and line are read and
-        # hashed instead.
+        # These columns are read as well. If a document has no value to be hashed, the query reads
+        # its file and line instead.
         identifying=hashed_columns,
         conditions=list(conditions),
-        # Leave out documents for which none of these is true. They are in no view.
+        # Skip documents for which none of these conditions is true: they are in no view.
         only=_conditions_of_all_documents(rules),
     )
 
 
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
-    """Return conditions of which every document of some views meets at least one.
+    """Return conditions that say which documents need not be read, since no view keeps them.
 
-    Documents that meet none of them are in no view, and need not be read. For example, one view
-    begins with `where lang = 'en'` and another with `where lang = 'de'`: French documents need not
-    be read. If a view begins with another step, there are no such conditions.
+    A document is skipped if it meets none of the conditions. For example:
+
+        view 1    where lang = 'en', …
+        view 2    where lang = 'de', …          French documents are skipped
+
+    Views apply their steps in order, so the first step of each view decides. If some view begins
+    with a step that is no condition, all documents have to be read.
 
     Args:
-        rules: Rules of views.
+        rules: The steps of each view.
 
     Returns:
-        The conditions with which the rules begin, each once. An empty list means that all documents
-        have to be read.
+        The conditions, each once. An empty list means that all documents have to be read.
     """
-    first_conditions: dict[Condition, None] = {}  # each of them once, in order
+    first_conditions: dict[Condition, None] = {}  # a dict, since each is needed once, in order
     for rule in rules:
-        if not rule.steps or not isinstance(rule.steps[0], Where):
-            return []
-        first_conditions[rule.steps[0].condition] = None
+        if not rule.steps:
+            return []  # this view keeps all documents
+        first_step = rule.steps[0]
+        if not isinstance(first_step, Where):
+            return []  # this view may keep any document
+        first_conditions[first_step.condition] = None
     if len(first_conditions) > _MAX_ALTERNATIVES:
         # DuckDB would take longer to evaluate so many conditions than to read all documents.
         return []
@@ -483,34 +548,45 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
 def _apply_later_steps(
     view: _ViewInProgress, leading_filters: LeadingFilters, copies_path: Path
 ) -> Selection:
-    """Choose the documents of a view among those that its first filters keep, and order them.
+    """Complete the choice of a view's documents, when all documents of the corpus have been read.
+
+    Suppose that the view has the steps `where lang = 'en'` and `1000 documents`, and is sorted by
+    date. The first filters of a view are applied while the documents are read, so `where` is done.
+    The others need all documents that `where` keeps together, so they are applied here.
 
     Args:
         view: The view, with what was stored of the documents while they were read.
-        leading_filters: The filters with which views begin. They were applied while the documents
-            were read, and know which ones each view keeps, and how many.
+        leading_filters: The first filters of all views, with the documents that each view keeps.
         copies_path: A file that is created, for how many copies the view has of each document.
 
     Returns:
-        The documents of the view.
+        The documents of the view, and how many are left after each step.
     """
+    # What the first filters keep: `where lang = 'en'` in the example.
     selection = Selection(
         step_counts=_counts_after_leading_filters(view, leading_filters),
         read_candidates=partial(leading_filters.chunks, view.number),
     )
-    # Scratch files were only written if other steps follow the filters, or for a shuffle.
+
+    # Steps such as `1000 documents` need hashes and token counts, which were written to files while
+    # the documents were read. There are no files if the view has only filters.
     if view.files is not None:
         selection = _apply_steps(view.rule, view.files, selection, copies_path)
-    return _in_order_of(view, selection)
+    return _in_order_of(view, selection)  # sorted by date, or as they are stored
 
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
-    """Return a selection whose documents are in the order that the rule of the view demands.
+    """Put the documents of a view (a selection of a corpus's documents) into the order that it
+    demands.
 
-    For example, `order: {by: date}` sorts them by a column, and `order: {seed: 1}` shuffles them.
+    There are three orders:
+
+        no setting                 the order in which the corpus stores them
+        order: {by: date}          sorted by a column
+        order: {seed: 1}           shuffled
 
     Args:
-        view: The view. Its order is by a column, shuffled by a seed, or that of the corpus.
+        view: The view, with what was stored for its order while the documents were read.
         selection: The documents of the view.
     """
     order = view.rule.order
@@ -519,8 +595,8 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
     if order.by is not None:
         documents = _sorted_documents(selection, view.sort_values, descending=order.descending)
     else:
-        assert view.files is not None  # since a shuffled order needs hashes
         assert order.seed is not None
+        assert view.files is not None  # their hashes were written, since a shuffle needs them
         documents = _shuffled_documents(order.seed, selection, view.files.hashes.mapped())
     return replace(selection, order=documents)
 
@@ -528,19 +604,24 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
 def _apply_steps(
     rule: Rule, files: _CandidateFiles, selection: Selection, copies_path: Path
 ) -> Selection:
-    """Apply the steps of a view that follow its first filters, such as budgets and repeats.
+    """Apply the steps of a view that look at all its documents together, such as `1000 documents`.
 
-    Each step changes how many copies the view has of each document, at first one. 0 copies mean
-    that the document is left out.
+    Filters come first, and were applied while the documents were read. What they keep are the
+    candidates. Each further step changes how many copies of a candidate the view has:
+
+        candidate                  0     1     2
+        copies, at first           1     1     1
+        after `2 documents`        0     1     1      0: the candidate is left out
+        after `repeat 2`           0     2     2
 
     Args:
-        rule: The rule of the view. It begins with its `leading_filters`, which have been applied.
-        files: What is needed of the documents that these filters keep, the candidates.
-        selection: These documents.
+        rule: All steps of the view. They begin with the `leading_filters`, which have been applied.
+        files: Hashes, token counts and other values of the candidates.
+        selection: The candidates.
         copies_path: A file that is created, for the numbers of copies.
 
     Returns:
-        What is left of the selection.
+        The selection after all steps.
     """
     hashes = files.hashes.mapped()  # (n_candidates,)
     candidates = Candidates(
@@ -549,17 +630,18 @@ def _apply_steps(
         copy_counts=_ones(len(hashes), copies_path),
     )
 
-    step_counts = list(selection.step_counts)
+    step_counts = list(selection.step_counts)  # the documents that are left after each step
     gaps: list[BudgetGap] = []  # budgets far from full, since the next document does not fit
     tops: list[TopResult] = []
     for index in range(len(rule.leading_filters), len(rule.steps)):
         step = rule.steps[index]
         gap = None
-        if isinstance(step, Repeat):
+        # Each of these changes the numbers of copies.
+        if isinstance(step, Repeat):  # repeat 2
             candidates.repeat(step)
-        elif isinstance(step, Budget):
+        elif isinstance(step, Budget):  # 1000 documents
             gap = apply_budget(step, candidates)
-        elif isinstance(step, Top):
+        elif isinstance(step, Top):  # top 10 documents by quality
             top = apply_top(step, candidates, files.ranked_columns[step.by])
             tops.append(top)
             gap = top.gap
@@ -580,7 +662,15 @@ def _apply_steps(
 def _counts_after_leading_filters(
     view: _ViewInProgress, leading_filters: LeadingFilters
 ) -> list[StepCount]:
-    """Return the counts of the corpus, and of what each leading filter of a view leaves of it."""
+    """Return how much is left of a corpus after each of the first filters of a view.
+
+    For example, `where lang = 'en'` leaves 700 of 1,000 documents. Then there are two entries: one
+    with 1,000 documents, for the corpus itself, and one with 700.
+
+    Args:
+        view: The view.
+        leading_filters: The filters, which have counted documents and tokens.
+    """
     corpus_counts, *filter_counts = leading_filters.counts(view.number)
     step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
     for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
@@ -589,20 +679,24 @@ def _counts_after_leading_filters(
 
 
 def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) -> BudgetGap:
-    """Return a gap, an unused rest of a budget, with the number of its document in the corpus.
+    """Replace the number of the document that a warning names by its number in the corpus.
 
-    For example, the candidates are the documents 3, 5 and 8 of the corpus. The candidate with the
-    index 2 is the document 8.
+    The warning says that a document does not fit into a budget, and that much of the budget stays
+    unused because of it. The budget chooses among candidates, so it knows the document as a number
+    of these. For example, candidate 2 is document 8 of the corpus:
+
+        candidate                  0     1     2
+        document of the corpus     3     5     8
 
     Args:
-        gap: The gap. Its `document` is an index among all candidates.
-        candidate_chunks: Numbers of the candidates in the corpus, in chunks.
+        gap: What the warning says. Its `document` is an index among all candidates.
+        candidate_chunks: Numbers of the candidates in the corpus, in chunks such as [3, 5] and [8].
     """
-    index = gap.document
+    index_in_chunk = gap.document  # counted from the start of the first chunk
     for documents in candidate_chunks:
-        if index < len(documents):
-            return replace(gap, document=int(documents[index]))
-        index -= len(documents)  # the candidate is in a later chunk
+        if index_in_chunk < len(documents):
+            return replace(gap, document=int(documents[index_in_chunk]))
+        index_in_chunk -= len(documents)  # count from the start of the next chunk
     raise IndexError(gap.document)
 
 
@@ -616,7 +710,7 @@ def _ones(count: int, path: Path) -> NDArray[np.uint32]:
 
 
 def _count_after(step: Step, candidates: Candidates) -> StepCount:
-    """Count what is left after a step."""
+    """Count the documents and tokens that are left after a step, with each copy of a document."""
     count = StepCount(step.view, step.text)
     for chunk in candidates.chunks:
         documents = candidates.amounts(chunk, "documents")
@@ -628,13 +722,19 @@ def _count_after(step: Step, candidates: Candidates) -> StepCount:
 def _sorted_documents(
     selection: Selection, sort_values: Sequence[Any], *, descending: bool
 ) -> NDArray[np.int64]:
-    """Return the documents of a view, sorted by their values of a column.
+    """Return the documents of a view, sorted by their values of a column, such as their dates.
 
-    If the view chooses the documents 3, 5 and 8, and their values are "b", "c" and "a", then this
-    returns 8, 3, 5. Documents without a value come last in either order.
+    A view has documents of a corpus: some or all of its candidates, which its filters keep.
+
+        candidate                  0     1     2     3
+        document of the corpus     3     4     5     8
+        value of the column        b     z     c     a
+        is in the view             yes   no    yes   yes       sorted: 8, 3, 5
+
+    Documents without a value come last in either direction.
 
     Args:
-        selection: The documents, which the view chooses among candidates.
+        selection: The documents of the view.
         sort_values: Values of the column for all candidates: Arrow arrays.
         descending: Whether the greatest value comes first.
 
@@ -646,14 +746,16 @@ def _sorted_documents(
 
     if not sort_values:  # there are no candidates, and so no documents
         return np.empty(0, np.int64)
-    candidate_values = pa.chunked_array(sort_values).combine_chunks()
+    candidate_values = pa.chunked_array(sort_values).combine_chunks()  # ["b", "z", "c", "a"]
 
-    # Look up the value of each document among those of all candidates, and sort by these values.
-    chosen = _all_copies(selection)
-    values = candidate_values.take(pa.array(chosen.candidate_indices))
+    # Look up the value of each document of the view among those of all candidates.
+    chosen = _all_copies(selection)  # documents [3, 5, 8], candidate_indices [0, 2, 3]
+    values = candidate_values.take(pa.array(chosen.candidate_indices))  # ["b", "c", "a"]
+
+    # Sort the documents by these values.
     direction = "descending" if descending else "ascending"
     order = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy()
-    sorted_documents: NDArray[np.int64] = chosen.documents[order]
+    sorted_documents: NDArray[np.int64] = chosen.documents[order]  # order is [2, 0, 1]
     return sorted_documents
 
 
@@ -667,7 +769,9 @@ class _AllCopies(NamedTuple):
 
 
 def _all_copies(selection: Selection) -> _AllCopies:
-    """Return all documents of a view together, which it yields in chunks."""
+    """Return all documents of a view in one array, with documents repeated that it has several
+    times.
+    """
     document_parts = [np.empty(0, np.int64)]
     index_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
@@ -679,14 +783,20 @@ def _all_copies(selection: Selection) -> _AllCopies:
 def _shuffled_documents(
     seed: int, selection: Selection, hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the documents of a view in a pseudo-random order.
+    """Return the documents of a view (a selection of a corpus's documents) in a pseudo-random
+    order.
 
     They are sorted by a hash of the seed, the document's id and the number of the copy, since a
-    view may contain a document several times. The hash does not depend on other documents, so those
-    that are appended later do not change the order of the others.
+    view may have a document several times. For example:
+
+        document     3     5     5 (second copy)
+        hash         52    81    17                  in the order of hashes: 5, 3, 5
+
+    The hash does not depend on other documents. So documents that are added to the corpus later do
+    not change the order of the others.
 
     Args:
-        seed: The seed.
+        seed: The seed, which the user chooses.
         selection: The documents, which the view chooses among candidates.
         hashes: Hash of each candidate's id, shape (n_candidates,).
 
@@ -698,7 +808,8 @@ def _shuffled_documents(
     for copies in selection.copies():  # first copies of documents, then second ones, …
         id_hashes = hashes[copies.candidate_indices]
         document_parts.append(copies.documents)
+        # Hash the seed and the number of the copy together with the id.
         sort_key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
-    documents = np.concatenate(document_parts)  # (n_documents,)
-    sort_keys = np.concatenate(sort_key_parts)  # (n_documents,)
-    return documents[np.argsort(sort_keys, kind="stable")]
+    documents = np.concatenate(document_parts)  # (n_documents,) [3, 5, 5]
+    sort_keys = np.concatenate(sort_key_parts)  # (n_documents,) [52, 81, 17]
+    return documents[np.argsort(sort_keys, kind="stable")]  # [5, 3, 5]
