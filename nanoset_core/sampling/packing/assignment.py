@@ -45,27 +45,33 @@ changes the packs.
 def document_lengths(
     sequence_lengths: NDArray[np.int32], document_indices: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Return the tokens of each document of an indexed dataset, whose documents are sequences.
+    """Return how many tokens each document of a dataset has.
 
-    For example, sequences of 4, 3 and 6 tokens, of which the first two are one document, are
-    documents of 7 and 6 tokens.
+    Datasets are stored as sequences of tokens, and a document consists of one or more of these:
+
+        sequence              0    1    2
+        tokens                4    3    6
+        document              0    0    1
+        tokens of documents   7         6
 
     Args:
-        sequence_lengths: Tokens of each sequence, shape (n_sequences,).
-        document_indices: Index of each document's first sequence, and at the end n_sequences: [0,
-            2, 3] in the example; shape (n_documents + 1,).
+        sequence_lengths: Tokens of each sequence: [4, 3, 6]; shape (n_sequences,).
+        document_indices: First sequence of each document, and at the end the number of sequences:
+            [0, 2, 3]; shape (n_documents + 1,).
 
     Returns:
-        Integers, shape (n_documents,): `sequence_lengths` itself if every document is one sequence.
+        Integers, shape (n_documents,): [7, 6].
     """
-    n_documents = len(document_indices) - 1
+    # In nearly all datasets, each document is one sequence. Then there is nothing to add up.
     if _is_one_sequence_each(len(sequence_lengths), document_indices):
         return sequence_lengths
 
+    # There may be billions of documents, so compute the temporary arrays for a million at a time.
+    n_documents = len(document_indices) - 1
     lengths = np.zeros(n_documents, np.int64)
     for start in range(0, n_documents, _CHUNK_DOCUMENTS):
         stop = min(start + _CHUNK_DOCUMENTS, n_documents)
-        bounds = document_indices[start : stop + 1]  # (n_in_chunk + 1,)
+        bounds = document_indices[start : stop + 1]  # (n_in_chunk + 1,) [0, 2, 3]
         lengths[start:stop] = _sums_between(bounds, sequence_lengths)
     return lengths
 
@@ -73,30 +79,34 @@ def document_lengths(
 def _sums_between(
     bounds: NDArray[np.int64], sequence_lengths: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the tokens of the sequences between each two neighbouring bounds.
+    """Add up the lengths of the sequences of each document.
+
+    For example, the bounds 7, 9 and 10 mean that one document consists of the sequences 7 and 8,
+    and the next one of sequence 9. If these have 4, 3 and 6 tokens, the result is [7, 6].
 
     Args:
-        bounds: Indices of sequences, ascending, such as [7, 9, 10]; shape (n_documents + 1,).
-        sequence_lengths: Tokens of each sequence, shape (n_sequences,).
+        bounds: First sequence of each document, and where the last document ends; shape
+            (n_documents + 1,).
+        sequence_lengths: Tokens of all sequences of the dataset, shape (n_sequences,).
 
     Returns:
-        Shape (n_documents,).
+        Tokens of each document, shape (n_documents,).
     """
-    lengths = sequence_lengths[bounds[0] : bounds[-1]]  # of the sequences 7 to 9, such as [4, 3, 6]
-    # Tokens before each of these sequences, and of all of them: [0, 4, 7, 13].
-    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    lengths = sequence_lengths[bounds[0] : bounds[-1]]  # of the sequences 7, 8 and 9: [4, 3, 6]
+    # Tokens before each of these sequences, and at the end of the last one.
+    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # [0, 4, 7, 13]
     tokens_at_bounds = tokens_before[bounds - bounds[0]]  # [0, 7, 13]
     sums: NDArray[np.int64] = np.diff(tokens_at_bounds)  # [7, 6]
     return sums
 
 
 def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64]) -> bool:
-    """Return whether document k of a dataset consists of sequence k, for all documents.
+    """Return whether document 0 of a dataset consists of its sequence 0, and so on for all.
 
     Args:
-        n_sequences: Number of sequences in the dataset.
-        document_indices: Index of each document's first sequence, and at the end n_sequences;
-            shape (n_documents + 1,).
+        n_sequences: Number of sequences of tokens in the dataset.
+        document_indices: First sequence of each document, and at the end `n_sequences`; shape
+            (n_documents + 1,). It is [0, 1, 2, 3] for three documents of one sequence each.
     """
     n_documents = len(document_indices) - 1
     if n_documents != n_sequences:
@@ -111,22 +121,31 @@ def _is_one_sequence_each(n_sequences: int, document_indices: NDArray[np.int64])
 def assign(
     lengths: NDArray[Any], rule: PieceRule, plan: PackPlan, seed: int
 ) -> Iterator[FilledPacks]:
-    """Yield all packs of a plan in order, with the documents whose pieces they hold.
+    """Decide which document goes into which training sample.
 
-    The plan has only lengths: how many packs hold, for example, a piece of 7 and a piece of 3
-    tokens. Such packs are a *class*. Here the packs are put in an order, and each piece gets a
-    document.
+    Such samples are called *packs*. A plan says how long the pieces of each pack are, for example:
+
+        class    number of packs    lengths of the pieces in each
+        0        3                  6
+        1        2                  4, 3
+
+    Here the packs are put in an order, with the packs of each class spread evenly, and each piece
+    gets a document of its length:
+
+        pack          0             1         2             3         4
+        class         0             1         0             1         0
+        documents     1             0, 2      4             3, 6      5
 
     This needs 4 bytes of memory for each document (8 for more than 2**32), and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
-        rule: How documents are divided into pieces.
-        plan: The packs of these pieces.
+        rule: How long documents are divided into pieces.
+        plan: The packs, as in the first table.
         seed: Decides the order of the packs.
 
     Yields:
-        Consecutive packs, which have some hundred thousand pieces together.
+        Successive packs, as many as have some hundred thousand pieces together.
     """
     filler = _PackFiller(lengths, rule, plan)
     for class_of_pack in _pack_order(plan, seed):  # (n_packs,) of consecutive packs
@@ -155,67 +174,75 @@ class _PackFiller:
         self._is_full_class = first_lengths == rule.length  # (n_classes,)
 
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
-        """Return the next packs, with the documents whose pieces they hold.
+        """Give documents to the next packs, which are training samples of a fixed length.
 
-        A pack holds either one *full piece*, as long as the pack, or *remainders*: the ends of some
-        documents, which are shorter. Packs whose pieces have the same lengths are a *class*.
+        It is planned how long the pieces of a pack are. A *class* of packs has pieces of the same
+        lengths. There are two kinds of pieces. For packs of 10 tokens:
+
+            class    pieces    kind
+            0        10        a full piece: it is as long as the pack
+            1        4, 3      remainders: what is left of documents after full pieces were cut off
 
         Args:
-            class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
-                which lengths the pieces of a class have.
+            class_of_pack: Class of each pack, such as [0, 1, 0]; shape (n_packs,).
+
+        Returns:
+            The packs with the documents of their pieces.
         """
-        # An example: packs of 10 tokens, with pieces of 10, of 4 and 3, and of 10 tokens.
         is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
 
-        # Take the pieces of both kinds from their queues: two full pieces, and two remainders.
+        # Each kind is handed out in the order of the documents: take 2 full pieces and 2
+        # remainders.
         full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
         remainders = self._take_remainders(class_of_pack[~is_full_pack])
 
-        # Put them in the order of the packs.
+        # Put the pieces of both kinds into the order of the packs.
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
         pieces = PieceArrays.interleaved(is_full_piece, full_pieces, remainders)
 
-        # (n_packs + 1,) index of each pack's first piece, and the number of pieces: [0, 1, 3, 4]
-        bounds = np.concatenate([[0], np.cumsum(piece_counts)])
+        # (n_packs + 1,) where the pieces of each pack start, and where those of the last one end
+        bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # [0, 1, 3, 4]
         return FilledPacks(bounds, pieces)
 
     def _take_remainders(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
-        """Give a document to each piece of the next packs that hold remainders.
+        """Find a document for each piece of the next packs, which are training samples.
 
-        A remainder is what is left of a document if full packs are cut off: of 25 tokens, and packs
-        of 10, the last 5. If a pack has a piece of 5 tokens, it gets the next document with such a
-        remainder, in the order of the dataset.
+        These packs hold the ends of documents. For packs of 10 tokens, a document of 25 tokens has
+        two pieces of 10 tokens, and the last 5 tokens are its *remainder*. It was planned how long
+        the pieces of each pack are. A piece of 5 tokens gets the next document with such a
+        remainder.
 
         Args:
-            class_of_pack: Number of each pack's class in the plan, shape (n_packs,). The plan lists
-                which lengths the pieces of a class have.
+            class_of_pack: Class of each pack, shape (n_packs,). The plan lists how long the pieces
+                of each class are.
 
         Returns:
-            The pieces of the first pack, then those of the second, and so on. The pieces of a pack
-            are in the order of their documents.
+            The pieces, pack by pack. The pieces of a pack are in the order of their documents.
         """
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
         pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
         planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,)
         documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,)
 
-        # The documents of a pack are in another order than the planned lengths, so compute the
-        # lengths again. A remainder extends to the end of its document: of 25 tokens, it starts at
-        # 20.
+        # The documents of a pack were sorted, so they are in another order than `planned_lengths`.
+        # Compute how long each remainder is: 5 for a document of 25 tokens.
         document_tokens = np.asarray(self._lengths[documents], np.int64)
         piece_tokens = self._rule.remainders(document_tokens)
         return PieceArrays(
             documents=documents,
-            firsts=document_tokens - piece_tokens,
+            firsts=document_tokens - piece_tokens,  # it is at the end of the document: 25 - 5 = 20
             lengths=piece_tokens,
         )
 
     def _planned_lengths(self, class_of_pack: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the lengths that the plan lists for the pieces of packs; shape (n_pieces,).
+        """Return how long the pieces of some packs are, pack by pack; shape (n_pieces,).
+
+        A pack is a training sample. For example, packs of class 0 have a piece of 10 tokens, and
+        those of class 1 have pieces of 4 and 3 tokens. The classes [1, 0, 1] give [4, 3, 10, 4, 3].
 
         Args:
-            class_of_pack: Number of each pack's class in the plan, shape (n_packs,).
+            class_of_pack: Class of each pack, shape (n_packs,).
         """
         first_indices = self._plan.piece_starts[class_of_pack]  # (n_packs,)
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
@@ -223,15 +250,21 @@ class _PackFiller:
 
 
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the class of each pack, in the order of the packs, many packs at a time.
+    """Yield of which class each pack is, in a random order that spreads each class evenly.
 
-    A *class* of packs has pieces of the same lengths. Its packs are spread evenly over a line from
-    0 to 1, and the packs of all classes are sorted by their positions there. To limit the memory,
-    the line is divided into parts of equal length, the *strata*, which are sorted one by one.
+    A pack is a training sample. A *class* of packs has pieces of the same lengths. On a line from 0
+    to 1, each of 3 packs of class 0 is at a random place in its third, and each of 2 packs of class
+    1 in its half:
+
+        position    0.1    0.3    0.5    0.8    0.9
+        class       0      1      0      1      0      the result
+
+    There may be billions of packs, too many to sort at once. So the line is divided into parts of
+    equal length, the *strata*, and the packs of one stratum are sorted at a time.
 
     Args:
-        plan: The packs of each class.
-        seed: Decides where the packs are on the line.
+        plan: How many packs there are of each class.
+        seed: Decides the positions.
 
     Yields:
         The class of each pack of one stratum, shape (n_packs_of_stratum,).
@@ -243,7 +276,7 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     for stratum in range(n_strata):
         # Compute the positions only of packs that are in this stratum, or next to it.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        # (n_candidates,) from k to k + 1 in stratum k
+        # (n_candidates,) in units of a stratum: from k to k + 1 in stratum k
         positions = _positions_of(candidates, plan.counts, class_hashes) * n_strata
 
         # A position at the very end of the line, due to rounding, belongs to the last stratum.
@@ -256,18 +289,27 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
 def _positions_of(
     candidates: _Candidates, counts: NDArray[np.int64], class_hashes: NDArray[np.uint64]
 ) -> NDArray[np.float64]:
-    """Return where packs are on a line from 0 to 1; shape (n_packs,).
+    """Return at which place on a line from 0 to 1 each pack is, which decides the order of packs.
 
-    Pack j of the n packs of a class is somewhere between j / n and (j + 1) / n. For example, the
-    second of 4 packs is between 0.25 and 0.5.
+    A pack is a training sample. The packs of a class are spread evenly, each at a random place of
+    its part of the line. For the 4 packs of a class:
+
+        pack         0              1                2               3
+        part         0 to 0.25      0.25 to 0.5      0.5 to 0.75     0.75 to 1
+        position     0.1            0.3              0.7             0.8
 
     Args:
-        candidates: The packs.
+        candidates: Class of each pack, and its number within the class; shape (n_packs,).
         counts: Number of packs of each class, shape (n_classes,).
-        class_hashes: Hash of the seed and each class, shape (n_classes,).
+        class_hashes: Random number of each class, shape (n_classes,).
+
+    Returns:
+        Positions, shape (n_packs,).
     """
-    jitters = _jitters(class_hashes[candidates.classes], candidates.numbers)  # from 0 to 1
-    positions: NDArray[np.float64] = (candidates.numbers + jitters) / counts[candidates.classes]
+    # (n_packs,) random numbers from 0 to 1: where in its part each pack is
+    jitters = _jitters(class_hashes[candidates.classes], candidates.numbers)
+    packs_of_class = counts[candidates.classes]  # (n_packs,)
+    positions: NDArray[np.float64] = (candidates.numbers + jitters) / packs_of_class
     return positions
 
 
@@ -281,21 +323,25 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
-    """Return the packs that can be in a stratum: one of several equal parts of all packs.
+    """Return the packs that may be in a *stratum*: one of several equal parts of all packs.
 
-    The packs of each class are divided evenly. For example, of 10 packs and 2 strata, the packs 5
-    to 9 are in stratum 1. Their positions are rounded, so pack 4 is a candidate, too.
+    A pack is a training sample. The packs of each class are spread evenly over all strata. For
+    example, a class has 10 packs, and there are 2 strata:
+
+        packs of stratum 0     0 to 4
+        packs of stratum 1     5 to 9
+        result for stratum 1   4 to 9, since pack 4 may be moved to stratum 1 by rounding
 
     Args:
         counts: Number of packs of each class, shape (n_classes,).
         stratum: Number of the stratum.
         n_strata: Number of strata.
     """
-    first_inside = counts * stratum // n_strata  # (n_classes,) rounded down
-    stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up
-    # One more at each end, so that none is lost if a position is rounded.
-    starts = np.maximum(first_inside - 1, 0)
-    stops = np.minimum(stop_inside + 1, counts)
+    first_inside = counts * stratum // n_strata  # (n_classes,) rounded down: 5
+    stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: 10
+    # Add a pack at each end, unless there is none.
+    starts = np.maximum(first_inside - 1, 0)  # 4
+    stops = np.minimum(stop_inside + 1, counts)  # 10
     n_candidates = stops - starts
     return _Candidates(
         classes=np.repeat(np.arange(len(counts)), n_candidates),
@@ -304,7 +350,9 @@ def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Cand
 
 
 def _jitters(class_hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a random number from 0 to 1 for each pack; shape (n_packs,).
+    """Return a random number from 0 to 1 for each pack (training sample); shape (n_packs,).
+
+    They are hashes, so the same seed always gives the same numbers.
 
     Args:
         class_hashes: Hash of the seed and of the class of each pack, shape (n_packs,).
@@ -316,9 +364,10 @@ def _jitters(class_hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> ND
 
 
 def _order_of(positions: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the order that sorts positions from 0 to 1, in units of 2**-32; shape (n,).
+    """Return the order that sorts positions from 0 to 1; shape (n,).
 
-    Equal positions keep their order.
+    For example, the positions 0.8, 0.1 and 0.5 give [1, 2, 0]. They are compared in units of
+    2**-32, since such whole numbers are sorted faster. Equal ones keep their order.
     """
     units = (positions * 2.0**32).astype(np.int64)
     units = np.minimum(units, (1 << 32) - 1)

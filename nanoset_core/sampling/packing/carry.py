@@ -22,12 +22,18 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 
 
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
-    """Fill the room in packs with the start of the next pieces: all except the last one are full.
+    """Move text between training samples, so that all of them are full except for the last one.
 
-    For example, three packs of 10 tokens have room. Pieces are given by their tokens:
+    Such samples are called *packs*. A pack that has room gets the start of the next pack that has
+    room, and so on. For packs of 10 tokens, the numbers are the lengths of the pieces of documents
+    in them:
 
-        before    6 + 2    7        9
-        after     6 + 2 + 2    5 + 5    4
+        pack      0          1     2           3     4
+        before    6, 2       10    7           10    9
+        after     -          10    6, 2, 2     10    5, 5      and a last pack with 4
+
+    Pack 0 is not full. Together with the first 2 tokens of pack 2, it is; so a full pack is written
+    in the place of pack 2, and 5 tokens are left for the next one.
 
     Args:
         batches: All packs in order, some at a time.
@@ -57,19 +63,20 @@ class _CarriedBatch(NamedTuple):
 
 
 def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _CarriedBatch:
-    """Replace the packs of a batch that have room by fewer packs that are full.
+    """Replace training samples that have room by fewer ones that are full.
 
-    The pieces of packs with room are appended to a stream of pieces. Whenever the stream has enough
-    tokens for a full pack, this pack takes the place of the pack whose pieces completed it. For
-    example, with packs of 10 tokens, and without pending pieces:
+    Such samples are called *packs*. The pieces of documents in packs with room are put one after
+    another. Whenever these have enough tokens for a full pack, it is written, in the place of the
+    pack that completed it. For packs of 10 tokens:
 
-        pack                  A       B     C        D     E
-        tokens of its pieces  6, 2    10    7        10    9
-        stream                6, 2          7              9
-        full packs                    10    6, 2, 2  10    5, 5     4 tokens are pending
+        pack                     A       B     C        D     E
+        tokens of its pieces     6, 2    10    7        10    9
+        put one after another    6, 2          7              9
+        full packs                       10    6, 2, 2  10    5, 5     4 tokens are left
 
     Args:
-        pending: Pieces at the end of the stream before the batch: fewer tokens than a pack.
+        pending: Pieces that are left from earlier packs: fewer tokens than a pack. None in the
+            example.
         batch: The packs.
         length: Tokens of a pack.
     """
@@ -107,10 +114,13 @@ def _carry_in_batch(pending: PieceArrays, batch: FilledPacks, length: int) -> _C
 
 
 def _packs_from(pieces: PieceArrays, pack_of_piece: NDArray[np.int64], n_packs: int) -> FilledPacks:
-    """Return packs that consist of some pieces, which need not be in the order of the packs.
+    """Build packs (training samples) from pieces of documents in any order.
 
-    For example, three pieces belong to the packs 1, 0 and 1: then pack 0 has the second piece, and
-    pack 1 the others.
+    For example, three pieces belong to these packs:
+
+        piece       a    b    c
+        pack        1    0    1
+        result      pack 0: b       pack 1: a, c
 
     Args:
         pieces: The pieces. Those of one pack are in the order in which the pack holds them.
@@ -133,43 +143,48 @@ class _CutStream(NamedTuple):
 
 
 def _cut(stream: PieceArrays, length: int) -> _CutStream:
-    """Cut concatenated pieces into packs.
+    """Cut pieces of documents, put one after another, into training samples of equal length.
 
-    For example, old pieces of 6, 2, 7 and 9 tokens, cut into packs of 10 tokens, become six:
+    Such samples are called *packs*. For example, pieces of 6, 2, 7 and 9 tokens are cut into packs
+    of 10 tokens. Two of the pieces are cut, so there are six new ones:
 
-        old starts          0  6  8      15
-        cuts                0        10       20
-        new starts          0  6  8  10  15   20
-        old pieces          0  1  2  2   3    3      the old piece that each new one is cut from
-        new lengths         6  2  2  5   5    4
-        pack numbers        0  0  0  1   1    2
+        start of each piece       0    6    8          15
+        start of each pack        0              10          20
+        start of new pieces       0    6    8    10    15    20
+        piece it is cut from      0    1    2    2     3     3
+        length of new pieces      6    2    2    5     5     4
+        pack of new pieces        0    0    0    1     1     2
 
     Args:
-        stream: The old pieces, none of which is empty.
+        stream: The pieces, none of which is empty.
         length: Tokens of a pack.
     """
-    old_stops = np.cumsum(stream.lengths)  # (n_old,) position of each piece's end in the stream
-    old_starts = old_stops - stream.lengths
-    n_tokens = stream.tokens
+    old_stops = np.cumsum(stream.lengths)  # (n_old,) [6, 8, 15, 24]
+    old_starts = old_stops - stream.lengths  # [0, 6, 8, 15]
+    n_tokens = stream.tokens  # 24
 
-    # A new piece starts at each old start and at each cut, and ends where the next one starts.
-    # Without pieces, there is no end either.
-    new_starts = _merged(old_starts, np.arange(0, n_tokens, length))  # (n_new,)
-    new_stops = np.append(new_starts[1:], n_tokens)[: len(new_starts)]
+    # A new piece starts where a piece or a pack starts, and ends where the next new one starts.
+    pack_starts = np.arange(0, n_tokens, length)  # [0, 10, 20]
+    new_starts = _merged(old_starts, pack_starts)  # (n_new,) [0, 6, 8, 10, 15, 20]
+    new_stops = np.append(new_starts[1:], n_tokens)  # [6, 8, 10, 15, 20, 24]
+    new_stops = new_stops[: len(new_starts)]  # only matters if there are no pieces at all
 
-    # The old piece in which each new one starts: the first that ends after this position.
-    old_pieces = np.searchsorted(old_stops, new_starts, side="right")  # (n_new,)
+    # A new piece is cut from the first piece that ends after its start.
+    old_pieces = np.searchsorted(old_stops, new_starts, side="right")  # [0, 1, 2, 2, 3, 3]
+    tokens_into_piece = new_starts - old_starts[old_pieces]  # [0, 0, 0, 2, 0, 5]
     pieces = PieceArrays(
         documents=stream.documents[old_pieces],
-        # Position in the document of a new piece's first token.
-        firsts=stream.firsts[old_pieces] + new_starts - old_starts[old_pieces],
+        firsts=stream.firsts[old_pieces] + tokens_into_piece,  # positions in the documents
         lengths=new_stops - new_starts,
     )
     return _CutStream(pieces, pack_numbers=new_starts // length)
 
 
 def _merged(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of two ascending arrays as one, each number once; none is negative."""
+    """Return the numbers of two ascending arrays as one: [0, 6, 8] and [0, 10] give [0, 6, 8, 10].
+
+    Each number comes once, and none is negative.
+    """
     # A stable sort is the fastest here, since it merges two ascending arrays.
     numbers = np.sort(np.concatenate([left, right]), kind="stable")
     is_new = np.diff(numbers, prepend=-1) > 0

@@ -37,13 +37,16 @@ class PieceArrays(NamedTuple):
 
     @staticmethod
     def concatenated(parts: Sequence[PieceArrays]) -> PieceArrays:
-        """Return all pieces of several parts, in the order of the parts.
+        """Put several lists of pieces of documents one after another.
+
+        A piece is some successive tokens of a document. A list of pieces is stored as three arrays:
+        the document of each piece, its first token there, and its length.
 
         Args:
-            parts: At least one part.
+            parts: The lists, at least one.
 
         Returns:
-            Arrays of the shape (number of all pieces,).
+            All pieces; each array has the shape (number of all pieces,).
         """
         return PieceArrays(
             documents=np.concatenate([part.documents for part in parts]),
@@ -55,13 +58,16 @@ class PieceArrays(NamedTuple):
     def interleaved(
         is_left: NDArray[np.bool_], left: PieceArrays, right: PieceArrays
     ) -> PieceArrays:
-        """Return the pieces of two lists in one order, without changing the order of each list.
+        """Merge two lists of pieces of documents, without changing the order of either list.
+
+        For example, the lists a, b and x, y are merged to a, x, y, b if `is_left` is [True, False,
+        False, True].
 
         Args:
             is_left: Whether each piece of the result is the next one of `left`, or of `right`;
                 shape (n_pieces,).
-            left: The pieces at the places that are True.
-            right: The other pieces.
+            left: The first list.
+            right: The second list.
         """
         return PieceArrays(
             documents=_interleaved(is_left, left.documents, right.documents),
@@ -94,7 +100,11 @@ class PieceArrays(NamedTuple):
 def _interleaved(
     is_left: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the numbers of two arrays in one: `left` where `is_left` is True, in its order."""
+    """Merge the numbers of two arrays, without changing the order of either array.
+
+    For example, [1, 2] and [8, 9] are merged to [1, 8, 9, 2] if `is_left` is [True, False, False,
+    True].
+    """
     numbers = np.empty(len(is_left), np.int64)
     numbers[is_left] = left
     numbers[~is_left] = right
@@ -141,27 +151,32 @@ class FilledPacks(NamedTuple):
         return tokens_before - tokens_before_pack[self.pack_numbers]
 
     def select(self, is_selected: NDArray[np.bool_]) -> FilledPacks:
-        """Return some of the packs, with the pieces that they hold.
+        """Return some of these packs (training samples), with the pieces of documents in them.
+
+        For example, three packs hold 1, 2 and 1 pieces. The first and the last one are selected:
+
+            piece       0    1    2    3
+            pack        0    1    1    2
+            selected    yes            yes
+            bounds      [0, 1, 2]              where the pieces of each selected pack start and end
 
         Args:
-            is_selected: Whether each pack is selected, shape (n_packs,).
-
-        Returns:
-            The selected packs in their order.
+            is_selected: Whether each pack is selected: [True, False, True]; shape (n_packs,).
         """
-        piece_counts = np.diff(self.bounds)  # (n_packs,)
+        piece_counts = np.diff(self.bounds)  # (n_packs,) [1, 2, 1]
         bounds = np.concatenate([[0], np.cumsum(piece_counts[is_selected])])
-        return FilledPacks(bounds, self.pieces.select(np.repeat(is_selected, piece_counts)))
+        is_piece_selected = np.repeat(is_selected, piece_counts)  # [True, False, False, True]
+        return FilledPacks(bounds, self.pieces.select(is_piece_selected))
 
     def slice(self, start: int, stop: int) -> FilledPacks:
-        """Return consecutive packs, with the pieces that they hold.
+        """Return successive packs (training samples), with the pieces of documents in them.
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
 
         Returns:
-            The packs [start, stop), which count from 0 in the result.
+            The packs from `start` to `stop` - 1. In the result, they are numbered from 0.
         """
         bounds = self.bounds[start : stop + 1]
         pieces = self.pieces.select(slice(int(bounds[0]), int(bounds[-1])))

@@ -55,7 +55,10 @@ class PieceRule:
     """What becomes of documents that are longer than a pack."""
 
     def full_pieces(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the number of full pieces of each document: those as long as a pack.
+        """Return into how many pieces as long as a pack each document is divided.
+
+        A pack is a training sample. For packs of 10 tokens, documents of 7, 20 and 25 tokens have
+        0, 2 and 2 such pieces. If long documents are truncated instead, they have 0, 1 and 1.
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,).
@@ -68,19 +71,22 @@ class PieceRule:
         return (lengths // self.length).astype(np.int64)
 
     def remainders(self, lengths: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the tokens of each document's remainder: its piece that is shorter than a pack.
+        """Return how long the last piece of each document is, if it is shorter than a pack.
 
-        For packs of 10 tokens, documents of 7, 20 and 25 tokens have remainders of 7, 0 and 5
-        tokens. If long documents are truncated to one full pack, only the first has one.
+        A pack is a training sample. Documents that are longer are divided into pieces as long as a
+        pack, and what remains. For packs of 10 tokens:
+
+            tokens of a document             7    20    25
+            what remains                     7     0     5
+            if long ones are truncated       7     0     0     (the rest is dropped)
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,).
 
         Returns:
-            int64, shape (n_documents,).
+            int64, shape (n_documents,); 0 if nothing remains.
         """
         if self.long == "truncate":
-            # Of a longer document, the first `length` tokens are a full piece; the rest is dropped.
             is_shorter = lengths < self.length
             return np.where(is_shorter, lengths, 0).astype(np.int64)
         return lengths.astype(np.int64) % self.length
@@ -104,28 +110,32 @@ class LengthHistogram:
 
     @staticmethod
     def of(lengths: NDArray[Any]) -> LengthHistogram:
-        """Count documents by length; documents without tokens are left out.
+        """Count how many documents have each length; documents without tokens are left out.
 
-        For example, of documents with 5, 0, 3 and 5 tokens, one has the length 3, and two have 5.
+        For example, four documents of 5, 0, 3 and 5 tokens:
+
+            length in tokens    3    5
+            documents           1    2
 
         Args:
             lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         """
-        # Short lengths are counted in an array, at the index of the length. The few long ones are
-        # collected, and counted at the end.
+        # There may be billions of documents, so count a chunk of them at a time. Lengths below
+        # 65,536 are counted in an array: `counts[5]` is the number of documents of 5 tokens. Few
+        # documents are longer: collect their lengths, and count them at the end.
         counts = np.zeros(_MAX_COUNTED_LENGTH, np.int64)
         long_chunks = [np.empty(0, np.int64)]
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             chunk = np.asarray(lengths[start : start + _CHUNK_DOCUMENTS], np.int64)
             is_long = chunk >= _MAX_COUNTED_LENGTH
-            if is_long.any():  # few chunks have long documents; the others are not copied
+            if is_long.any():  # otherwise the chunk is not copied
                 long_chunks.append(chunk[is_long])
                 chunk = chunk[~is_long]
             counts += np.bincount(chunk, minlength=_MAX_COUNTED_LENGTH)
         long_lengths, long_counts = np.unique(np.concatenate(long_chunks), return_counts=True)
 
-        counts[0] = 0  # documents without tokens
-        short_lengths = np.flatnonzero(counts)  # the lengths that occur, ascending
+        counts[0] = 0  # leave out documents without tokens
+        short_lengths = np.flatnonzero(counts)  # the lengths that occur, ascending: [3, 5]
         return LengthHistogram(
             lengths=np.concatenate([short_lengths, long_lengths]),
             counts=np.concatenate([counts[short_lengths], long_counts]),
@@ -142,56 +152,65 @@ class LengthHistogram:
         return int((self.lengths * self.counts).sum())
 
     def pieces(self, rule: PieceRule) -> LengthHistogram:
-        """Divide the documents of this histogram into pieces, and count the pieces by length.
+        """Divide documents into pieces that fit into packs, and count the pieces by length.
 
-        For packs of 10 tokens, two documents of 25 tokens have four full pieces, of 10 tokens, and
-        two remainders, of 5 tokens.
+        A pack is a training sample of, for example, 10 tokens. A document of 25 tokens is divided
+        into pieces of 10, 10 and 5 tokens. So these documents and pieces belong together:
+
+            documents    2 of 25 tokens, 1 of 5 tokens
+            pieces       4 of 10 tokens, 3 of 5 tokens
 
         Args:
-            rule: How the documents are divided into pieces.
+            rule: How documents are divided: the length of a pack, and whether long documents are
+                divided or truncated.
         """
-        counts = np.zeros(rule.length + 1, np.int64)  # index: the length of a piece
+        counts = np.zeros(rule.length + 1, np.int64)  # `counts[5]`: pieces of 5 tokens
 
-        # Each document has at most one remainder, which is shorter than a pack. Documents of
-        # several lengths may have remainders of the same length: `np.add.at` adds these up.
-        remainders = rule.remainders(self.lengths)  # (n_lengths,)
+        # The last piece of a document, if it is shorter than a pack. Documents of several lengths
+        # can have one of the same length, and `np.add.at` adds these up: 2 of 25 tokens, and 1 of
+        # 5.
+        remainders = rule.remainders(self.lengths)  # (n_lengths,) [5, 5]
         np.add.at(counts, remainders, self.counts)
-        counts[0] = 0  # documents without a remainder
+        counts[0] = 0  # these documents have no such piece
 
-        # A full piece has as many tokens as a pack.
-        full_pieces = rule.full_pieces(self.lengths) * self.counts  # (n_lengths,)
-        counts[rule.length] = int(full_pieces.sum())
+        # All other pieces are as long as a pack.
+        pieces_per_document = rule.full_pieces(self.lengths)  # (n_lengths,) [0, 2]
+        counts[rule.length] = int((pieces_per_document * self.counts).sum())
 
-        lengths = np.flatnonzero(counts)  # the lengths that occur, ascending
+        lengths = np.flatnonzero(counts)  # the lengths that occur, ascending: [5, 10]
         return LengthHistogram(lengths, counts[lengths])
 
     def beyond(self, length: int) -> CutDocuments:
-        """Return how much of the documents does not fit into a length.
+        """Count what would be lost if documents were truncated to some length.
 
-        For documents of 7, 12 and 15 tokens and a length of 10, these are 2 documents and 7 tokens.
+        For example, documents of 7, 12 and 15 tokens are truncated to 10 tokens. The last two lose
+        2 and 5 tokens: 2 documents and 7 tokens.
 
         Args:
-            length: Tokens.
+            length: Tokens that are kept of each document.
 
         Returns:
-            The longer documents, and their tokens beyond `length`.
+            The number of documents that are longer, and their tokens beyond that length.
         """
         is_longer = self.lengths > length
         counts = self.counts[is_longer]
-        excess = self.lengths[is_longer] - length
-        return CutDocuments(int(counts.sum()), int((excess * counts).sum()))
+        lost_tokens = self.lengths[is_longer] - length  # of each document of these lengths
+        return CutDocuments(int(counts.sum()), int((lost_tokens * counts).sum()))
 
     def cut_if_concatenated(self, length: int) -> CutDocuments:
-        """Estimate what would be cut if the documents were concatenated instead of packed.
+        """Estimate how many documents would be cut if they were concatenated instead of packed.
 
-        These are expected values: each document starts at any position of a sample with equal
-        probability. For example, half of all documents of 6 tokens are cut in samples of 10.
+        Trainers often concatenate all documents, and cut this stream into training samples of equal
+        length. Then many documents are cut. Packing avoids this, so the numbers show how much it
+        helps. Where a document starts in a sample is taken as random: for samples of 10 tokens, a
+        document of 6 tokens is cut at 5 of the 10 positions. So of 100 such documents, about 50 are
+        cut.
 
         Args:
             length: Tokens of a sample.
 
         Returns:
-            The documents that are cut, and their tokens after the first cut.
+            The expected number of documents that are cut, and of their tokens after the first cut.
         """
         lengths = self.lengths.astype(np.float64)  # (n_lengths,)
         cut_probability = _cut_probability(lengths, length)
@@ -234,7 +253,10 @@ class PackPlan:
 
     @property
     def room(self) -> NDArray[np.int64]:
-        """Tokens that are left empty in a pack of each class, int64, shape (n_classes,)."""
+        """Tokens that are left empty in a pack of each class, int64, shape (n_classes,).
+
+        For example, a pack of 10 tokens with pieces of 3 and 4 tokens has room for 3.
+        """
         # (n_pieces_of_all_classes + 1,) tokens of the listed pieces before each of them
         tokens_before = np.concatenate([[0], np.cumsum(self.piece_lengths)])
         tokens_of_class: NDArray[np.int64] = np.diff(tokens_before[self.piece_starts])
@@ -284,10 +306,12 @@ class _PackFilling:
         """The keys of `packs_by_room`, ascending: the best fit is found by bisection."""
 
     def place(self, piece_length: int, n_pieces: int) -> None:
-        """Put pieces of one length into packs.
+        """Put pieces of documents into packs, which are training samples of a fixed length.
 
-        Each goes into the pack that it fits best: the one with the least room that is enough for
-        the piece. If no pack has enough room, it goes into a new pack.
+        All pieces have the same length. Each goes into the pack that it fits best: the one with the
+        least room that is enough for it. For example, there are packs with room for 0, 3, 5 and 8
+        tokens. The best fit for a piece of 4 tokens is 5. When no such pack is left, it is 8, and
+        then a new pack.
 
         Args:
             piece_length: Tokens of a piece.
@@ -295,21 +319,22 @@ class _PackFilling:
         """
         n_unplaced = n_pieces
         while n_unplaced > 0:
-            # `rooms` lists how much room packs have, ascending: find the first that is enough.
+            # `rooms` is ascending, such as [0, 3, 5, 8]. Find the first one that is enough.
             best_fit = bisect_left(self.rooms, piece_length)
             if best_fit == len(self.rooms):  # no pack has enough room
                 self._place_in_empty_packs(piece_length, n_unplaced)
                 return
-            # Fill the packs with this room. What they cannot take goes to the next best fit.
             n_unplaced = self._place_in_room(piece_length, n_unplaced, self.rooms[best_fit])
 
     def _place_in_room(self, piece_length: int, n_pieces: int, room: int) -> int:
-        """Put pieces of one length into packs that have the same room, as many as fit into each.
+        """Put pieces of documents into packs that have the same room, as many as fit into each.
 
-        Packs with equal contents are a *class* with a count. Those that get pieces become a new
-        class. For example, 7 pieces of 3 tokens are put into 5 packs with room for 6 tokens: first,
-        3 packs
-        get two pieces each, and then one pack gets the last piece. One pack stays as it is.
+        A pack is a training sample. For example, 7 pieces of 3 tokens are put into 5 packs that
+        have room for 6 tokens each. Packs with the same content are counted together:
+
+            first round     3 packs get 2 pieces each      1 piece is left
+            second round    1 pack gets the last piece     none is left
+            1 pack stays as it is
 
         Args:
             piece_length: Tokens of a piece.
@@ -317,31 +342,30 @@ class _PackFilling:
             room: Tokens for which each of these packs has room.
 
         Returns:
-            Number of pieces that did not fit into these packs.
+            Number of pieces that did not fit into these packs: 0 in the example.
         """
-        max_per_pack = room // piece_length  # 2 in the example
-        classes = self.packs_by_room[room]
+        max_per_pack = room // piece_length  # 2
+        groups = self.packs_by_room[room]  # each group of packs has the same content
         n_unplaced = n_pieces
-        while classes and n_unplaced > 0:
-            # The packs of all these classes fit equally well. The last class is the fastest to
-            # remove from the list.
-            packs = classes[-1]
-            n_per_pack = min(max_per_pack, n_unplaced)  # fewer only for the last pieces
-            n_packs = min(packs.count, n_unplaced // n_per_pack)  # 3 in the first round, then 1
+        while groups and n_unplaced > 0:
+            # All groups fit equally well. Take the last one, which can be removed from the list
+            # fast.
+            group = groups[-1]  # 5 packs, and 2 in the second round
+            n_per_pack = min(max_per_pack, n_unplaced)  # 2, then 1
+            n_packs = min(group.count, n_unplaced // n_per_pack)  # 3, then 1
             self._add_class(
-                parent=packs.class_number,
+                parent=group.class_number,
                 n_packs=n_packs,
                 room_before=room,
                 piece_length=piece_length,
                 n_per_pack=n_per_pack,
             )
-            n_unplaced -= n_packs * n_per_pack
+            n_unplaced -= n_packs * n_per_pack  # 1, then 0
 
-            # The packs that got pieces belong to the new class now.
-            packs.count -= n_packs
-            if packs.count == 0:
-                classes.pop()
-        if not classes:
+            group.count -= n_packs  # these packs have another content now
+            if group.count == 0:
+                groups.pop()
+        if not groups:
             self._remove_room(room)
         return n_unplaced
 
@@ -351,10 +375,18 @@ class _PackFilling:
         del self.rooms[bisect_left(self.rooms, room)]
 
     def _place_in_empty_packs(self, piece_length: int, n_pieces: int) -> None:
-        """Put pieces of one length into new packs, as many as fit into each."""
+        """Put pieces of documents into new packs, as many as fit into each.
+
+        A pack is a training sample. For example, 7 pieces of 4 tokens are put into packs of 10
+        tokens: 3 packs get 2 pieces each, and one pack gets the last piece.
+
+        Args:
+            piece_length: Tokens of a piece.
+            n_pieces: Number of pieces.
+        """
         room = self.pack_length
-        max_per_pack = room // piece_length
-        n_full_packs, n_last = divmod(n_pieces, max_per_pack)
+        max_per_pack = room // piece_length  # 2
+        n_full_packs, n_last = divmod(n_pieces, max_per_pack)  # 3 and 1
         if n_full_packs > 0:
             self._add_class(_EMPTY_PACKS, n_full_packs, room, piece_length, max_per_pack)
         if n_last > 0:
@@ -363,46 +395,60 @@ class _PackFilling:
     def _add_class(
         self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
     ) -> None:
-        """Add a class of packs that got further pieces, and so differ from those of its parent.
+        """Record that some packs got further pieces of documents.
 
-        The caller subtracts these packs from the count of the parent. For example, 3 packs with
-        room for 6 tokens got two pieces of 2 tokens each: they have room for 2 tokens now.
+        A pack is a training sample. Packs with pieces of the same lengths are counted together, as
+        a *class*. Now these packs differ from the others of their class, so they become a new one.
+        For example, 3 of 5 packs with a piece of 4 tokens get two pieces of 2 tokens each:
+
+            class    pieces        packs    room (packs have 10 tokens)
+            0        4             2        6
+            1        4, 2, 2       3        2          the new class
 
         Args:
-            parent: Number of the class to which the packs belonged before, or `_EMPTY_PACKS`.
-            n_packs: Number of packs in the new class.
-            room_before: Tokens for which each pack had room before.
-            piece_length: Tokens of each of the further pieces.
-            n_per_pack: Number of these pieces that each pack got.
+            parent: Number of the old class (0), or `_EMPTY_PACKS`. The caller reduces its count.
+            n_packs: Number of these packs: 3.
+            room_before: Tokens for which each pack had room: 6.
+            piece_length: Tokens of each of the further pieces: 2.
+            n_per_pack: Number of further pieces in each pack: 2.
         """
-        # These lists are indexed by the number of the class.
+        # Each list has an entry for each class, at its number.
         class_number = len(self.parents)
         self.parents.append(parent)
         self.piece_lengths.append(piece_length)
         self.pieces_per_pack.append(n_per_pack)
 
-        # List the packs under the room that they have now.
+        # Further pieces are put where the room is the smallest that is enough, so packs are listed
+        # under the room that they have now.
         room = room_before - n_per_pack * piece_length
         if room not in self.packs_by_room:
             self.packs_by_room[room] = []
-            insort(self.rooms, room)
+            insort(self.rooms, room)  # keeps the list sorted
         self.packs_by_room[room].append(_OpenPacks(n_packs, class_number))
 
 
 def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
-    """Decide which lengths of pieces go together into one pack, by best-fit-decreasing.
+    """Decide which pieces of documents go together into a training sample, so that few are needed.
 
-    The pieces are put into packs from the longest to the shortest. Each goes into the pack with the
-    least room that is enough for it, or into a new pack if there is none. For packs of 10 tokens,
-    pieces of 7, 6, 4 and 3 tokens are packed as 7 + 3 and 6 + 4.
+    Such a sample of a fixed number of tokens is called a *pack*. Pieces are put into packs from the
+    longest to the shortest. Each goes into the pack with the least room that is enough for it, or
+    else into a new pack ("best fit decreasing"). For packs of 10 tokens:
+
+        piece of 7 tokens    a new pack, which has room for 3 more
+        piece of 6 tokens    a new pack, which has room for 4 more
+        piece of 4 tokens    the second pack, which is full now
+        piece of 3 tokens    the first pack, which is full now
 
     Args:
-        pieces: Histogram of the pieces, none of which is longer than a pack.
+        pieces: How many pieces there are of each length. None is longer than a pack.
         length: Tokens of a pack.
+
+    Returns:
+        The packs by the lengths of their pieces: one of 7 and 3 tokens, and one of 6 and 4.
     """
     filling = _PackFilling(length)
-    # The histogram has ascending lengths, so read it backwards. All pieces of one length are placed
-    # together.
+    # All pieces of one length are placed at once. The lengths are ascending, so read them
+    # backwards.
     descending_lengths = pieces.lengths[::-1].tolist()
     counts = pieces.counts[::-1].tolist()
     for piece_length, n_pieces in zip(descending_lengths, counts, strict=True):
@@ -411,36 +457,42 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
 
 
 def _list_pieces(filling: _PackFilling) -> PackPlan:
-    """Return a plan that lists which pieces the packs hold, from the steps that filled them.
+    """List which pieces of documents each pack holds, from the steps that put them there.
 
-    Packs with equal pieces are a *class*. For example, step 0 put a piece of 7 tokens into each of
-    5 packs. Then step 1 put two pieces of 1 token into 3 of them. So there are two classes:
+    A pack is a training sample of a fixed number of tokens. Packs that hold pieces of the same
+    lengths are counted as one *class*. For packs of 10 tokens and these two steps:
 
-        2 packs of step 0 alone      pieces of 7 tokens
-        3 packs of steps 1 and 0     pieces of 1, 1 and 7 tokens, those of the last step first
+        step 0    puts one piece of 7 tokens into each of 5 empty packs
+        step 1    puts one piece of 3 tokens into each of 3 packs of step 0
+
+    there are two classes, those without room first:
+
+        class    packs    filled in the steps    pieces of each pack
+        0        3        1 and 0                3, 7
+        1        2        0                      7
 
     Args:
-        filling: All packs, and the steps in which they were filled.
+        filling: The steps, and how many packs each of them was the last step of.
     """
-    # The classes that have packs, ordered by the room that is left in a pack.
-    final_packs: list[_OpenPacks] = []
+    # The classes, from packs without room to those with most room.
+    classes: list[_OpenPacks] = []
     for room in filling.rooms:
-        final_packs += filling.packs_by_room[room]
+        classes += filling.packs_by_room[room]
 
-    # All steps of each class. The last one has the number of the class.
-    last_steps = np.array([packs.class_number for packs in final_packs], np.int64)
-    steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))
+    # All steps of each class, one class after another. A class has the number of its last step.
+    last_steps = np.array([packs.class_number for packs in classes], np.int64)  # [1, 0]
+    steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))  # 1, 0 | 0
 
     # Replace each step by the pieces that it put into a pack.
-    piece_counts = np.array(filling.pieces_per_pack, np.int64)[steps.numbers]  # (n_steps,)
-    step_lengths = np.array(filling.piece_lengths, np.int64)[steps.numbers]  # (n_steps,)
-    class_of_piece = np.repeat(steps.classes, piece_counts)
-    pieces_of_class = np.bincount(class_of_piece, minlength=len(final_packs))  # (n_classes,)
+    pieces_of_step = np.array(filling.pieces_per_pack, np.int64)[steps.numbers]  # [1, 1, 1]
+    length_of_step = np.array(filling.piece_lengths, np.int64)[steps.numbers]  # [3, 7, 7]
+    class_of_piece = np.repeat(steps.classes, pieces_of_step)  # [0, 0, 1]
+    pieces_of_class = np.bincount(class_of_piece, minlength=len(classes))  # [2, 1]
     return PackPlan(
         length=filling.pack_length,
-        counts=np.array([packs.count for packs in final_packs], np.int64),
-        piece_starts=np.concatenate([[0], np.cumsum(pieces_of_class)]),
-        piece_lengths=np.repeat(step_lengths, piece_counts),
+        counts=np.array([packs.count for packs in classes], np.int64),  # [3, 2]
+        piece_starts=np.concatenate([[0], np.cumsum(pieces_of_class)]),  # [0, 2, 3]
+        piece_lengths=np.repeat(length_of_step, pieces_of_step),  # [3, 7, 7]
     )
 
 
@@ -454,19 +506,26 @@ class _ClassSteps(NamedTuple):
 
 
 def _steps_of_classes(last_steps: NDArray[np.int64], parents: NDArray[np.int64]) -> _ClassSteps:
-    """List all steps in which the packs of each class were filled.
+    """List in which steps packs were filled, from the last step of each pack back to its first.
 
-    A step put pieces into packs that were empty, or that its *parent*, an earlier step, had filled.
-    For example, steps 0 and 1 filled empty packs, and step 2 those of step 0. Then packs whose last
-    step is 2 were filled by the steps 2 and 0.
+    A pack is a training sample into which pieces of documents are put. Each step puts pieces into
+    packs that were empty, or that an earlier step has filled. For example:
+
+        step               0        1        2
+        puts pieces in     empty    empty    packs of step 0
+        parents            -1       -1       0
+
+    So packs whose last step is 2 were filled in the steps 2 and 0. Packs with the same steps are
+    equal, and form a *class*.
 
     Args:
         last_steps: The last step of each class, such as [2, 1]; shape (n_classes,).
-        parents: The parent of each step, or -1 if its packs were empty, such as [-1, -1, 0]; shape
-            (n_all_steps,).
+        parents: The third row of the example, shape (n_all_steps,).
+
+    Returns:
+        Pairs of a class and a step, ordered by class: (0, 2), (0, 0) and (1, 1) in the example.
     """
-    # Each round lists one step of every class, and continues with the classes whose packs were not
-    # empty before it.
+    # Go back one step of all classes at once. Stop with those that had empty packs before.
     classes = np.arange(len(last_steps))  # [0, 1], and [0] in the second round
     steps = last_steps  # [2, 1], and [0] in the second round
     classes_by_round = [np.empty(0, np.int64)]
@@ -474,42 +533,60 @@ def _steps_of_classes(last_steps: NDArray[np.int64], parents: NDArray[np.int64])
     while len(steps) > 0:
         classes_by_round.append(classes)
         steps_by_round.append(steps)
-        previous_steps = parents[steps]  # [0, -1]
-        continues = previous_steps != _EMPTY_PACKS
-        classes = classes[continues]
-        steps = previous_steps[continues]
+        previous_steps = parents[steps]  # [0, -1], and [-1] in the second round
+        has_previous = previous_steps != _EMPTY_PACKS
+        classes = classes[has_previous]
+        steps = previous_steps[has_previous]
 
-    # Put the steps of each class next to each other.
+    # Put the steps of each class next to each other, in the order in which they were found.
     all_classes = np.concatenate(classes_by_round)  # (n_steps,) [0, 1, 0]
     all_steps = np.concatenate(steps_by_round)  # [2, 1, 0]
-    by_class = np.argsort(all_classes, kind="stable")
+    by_class = np.argsort(all_classes, kind="stable")  # [0, 2, 1]
     return _ClassSteps(all_classes[by_class], all_steps[by_class])  # [0, 0, 1], [2, 0, 1]
 
 
 def _cut_probability(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
-    """Return how likely documents are cut if they start anywhere in a sample; shape (n_lengths,).
+    """Return how likely it is that a document is cut, if it starts anywhere in a training sample.
 
-    A document of n tokens is cut if it starts at one of the last n - 1 positions of a sample. For
-    example, in a sample of 10 tokens, a document of 3 tokens is cut at the positions 8 and 9.
+    Documents are concatenated, and this stream is cut into samples of equal length. A document of n
+    tokens is cut if it starts at one of the last n - 1 positions of a sample. For example, in
+    samples of 10 tokens, a document of 3 tokens is cut at the positions 8 and 9: the probability is
+    0.2.
+
+    Args:
+        lengths: Tokens of each document, shape (n_lengths,).
+        sample_length: Tokens of a sample.
+
+    Returns:
+        A probability for each length, shape (n_lengths,).
     """
     return np.minimum((lengths - 1) / sample_length, 1)
 
 
 def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
-    """Return how many tokens of a document are after its first cut on average; shape (n_lengths,).
+    """Return how many tokens of a document come after its first cut, on average.
 
-    A document starts anywhere in a sample. For example, in a sample of 10 tokens, a document of 3
-    tokens is cut if it starts at position 8 or 9: then 1 or 2 of its tokens are after the cut. On
-    average over all 10 positions, these are 3 / 10.
+    Documents are concatenated, and this stream is cut into training samples of equal length. So a
+    document may start at any position of a sample. For example, a document of 3 tokens and samples
+    of 10 tokens:
+
+        position of its first token          0 to 7    8    9
+        tokens before the end of the sample  all 3     2    1
+        tokens after the cut                 0         1    2      on average (1 + 2) / 10 = 0.3
 
     Args:
         lengths: Tokens of each document, shape (n_lengths,).
         sample_length: Tokens of a sample.
+
+    Returns:
+        The average for each length, shape (n_lengths,).
     """
-    # A document of n tokens has 1, 2, … or n - 1 tokens after the cut, each at one position of the
-    # sample, and the sum of these is n * (n - 1) / 2.
+    # A document of n tokens, at most as long as a sample, can have 1, 2, ... or n - 1 tokens after
+    # the cut, each at one position of the sample. These add up to n * (n - 1) / 2.
     tokens_of_short = lengths * (lengths - 1) / 2 / sample_length
-    # A document that is longer than a sample is always cut. Before its first cut are 1, 2, … or
-    # `sample_length` tokens, all equally likely: (sample_length + 1) / 2 on average.
-    tokens_of_long = lengths - (sample_length + 1) / 2
+
+    # A longer document is always cut. It has 1, 2, ... or `sample_length` tokens before the cut,
+    # each at one position. On average, these are (sample_length + 1) / 2, and the others follow.
+    tokens_before_cut = (sample_length + 1) / 2
+    tokens_of_long = lengths - tokens_before_cut
     return np.where(lengths <= sample_length, tokens_of_short, tokens_of_long)

@@ -33,8 +33,7 @@ def sort_pairs(
 ) -> SortedPairs:
     """Sort pairs of numbers by their first number, and those with equal ones by their second.
 
-    For example, the first numbers 3, 1, 3 and the second ones 0, 1, 2 are sorted as 1, 3, 3 and
-    1, 0, 2.
+    For example, (3, 0), (1, 1) and (3, 2) are sorted as (1, 1), (3, 0), (3, 2).
 
     Args:
         first: First number of each pair, 0 or more, in at most 64 - second_bits bits; shape
@@ -92,45 +91,58 @@ class RemainderQueue:
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Take a document for each piece of some packs, from the queue of the piece's length.
+        """Find a document for each piece of some packs.
 
-        For example, the next documents with 3 tokens are 0 and 2, and the next one with 4 tokens is
-        1. Pack 0 has a piece of 3 tokens, and pack 1 has pieces of 4 and 3 tokens. They get
-        document 0, and documents 1 and 2.
+        A pack is a training sample, and it was only planned how long its pieces are. There is a
+        queue of documents for each length, and a piece takes the next document of its queue. For
+        example:
+
+            queue of 3 tokens        documents 0, 2, ...
+            queue of 4 tokens        documents 1, ...
+
+            pack                     0    1    1
+            length of a piece        3    4    3
+            document                 0    1    2
 
         Args:
-            piece_lengths: Tokens of each piece, such as [3, 4, 3]; shape (n_pieces,).
-            pack_numbers: The pack of each piece, such as [0, 1, 1]; ascending and less than 2**24,
-                shape (n_pieces,).
+            piece_lengths: Tokens of each piece: [3, 4, 3]; shape (n_pieces,).
+            pack_numbers: Pack of each piece: [0, 1, 1]; ascending and less than 2**24, shape
+                (n_pieces,).
 
         Returns:
-            The document of each piece, such as [0, 1, 2]; shape (n_pieces,). The pieces of a pack
-            are in the order of their documents, in which tokens are read, instead of the order of
-            `piece_lengths`.
+            The documents, pack by pack; shape (n_pieces,). Within a pack, they are ascending,
+            whatever the order of `piece_lengths` is, so that a document on disk is read before
+            later ones.
         """
-        # Sort the pieces by length. Pieces of one length stay in the order of their packs.
+        # Sort the pieces by length, and pieces of the same length by pack.
         by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
         sorted_lengths = by_length.first  # [3, 3, 4]
         packs_by_length = pack_numbers[by_length.second]  # [0, 1, 1]
 
-        # Each gets the next document of the queue of its length. This also moves the queues on.
+        # Take the next documents of each queue.
         positions = _take_positions(self._next_positions, sorted_lengths)
         documents = self._documents[positions]  # [0, 2, 1]
 
-        # Sort the documents by their pack, and those of a pack by number.
+        # Sort the documents by pack, and the documents of a pack by number.
         by_pack = sort_pairs(packs_by_length, documents.astype(np.int64), _DOCUMENT_BITS)
-        return by_pack.second
+        return by_pack.second  # [0, 1, 2]
 
 
 def _count_remainders(lengths: NDArray[Any], rule: PieceRule) -> NDArray[np.int64]:
-    """Count the documents that have a remainder of each length.
+    """Count how many documents have a last piece of each length.
+
+    Documents are divided into pieces that are as long as a training sample, and what remains. For
+    samples of 3 tokens, documents of 1, 2, 4 and 6 tokens have the remainders 1, 2, 1 and 0:
+
+        length of the remainder    0    1    2
+        documents                  0    2    1       those without a remainder are not counted
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
         rule: How documents are divided into pieces.
 
     Returns:
-        Shape (length of a pack,). Entry 0 is 0: documents without a remainder are not counted.
+        The last row, shape (tokens of a sample,).
     """
     counts = np.zeros(rule.length, np.int64)  # index: the length of a remainder
     for start in range(0, len(lengths), CHUNK_DOCUMENTS):
@@ -143,22 +155,26 @@ def _count_remainders(lengths: NDArray[Any], rule: PieceRule) -> NDArray[np.int6
 def _take_positions(
     next_positions: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Take the next position of a queue for each of some lengths; there is a queue for each length.
+    """Take the next document of a queue for each of some pieces, and return where it is stored.
 
-    For example, if the queues of the lengths 1 and 2 continue at the positions 4 and 9, the lengths
-    1, 1, 2 get the positions 4, 5, 9.
+    There is a queue of documents for each length. All queues are in one array. For example:
+
+        length                        0    1    2
+        its queue continues at             4    9
+        pieces of these lengths            2    1
+        they get the positions             4, 5   9
+        its queue then continues at        6    10
 
     Args:
-        next_positions: Position at which the queue of each length continues, shape (n_lengths,).
-            It is updated in place.
-        lengths: The lengths, ascending; shape (n_pieces,).
+        next_positions: The second row, shape (n_lengths,). It is replaced by the last row.
+        lengths: Length of each piece, ascending: [1, 1, 2]; shape (n_pieces,).
 
     Returns:
-        A position for each of the lengths, shape (n_pieces,).
+        Position of each piece: [4, 5, 9]; shape (n_pieces,).
     """
-    counts = np.bincount(lengths, minlength=len(next_positions))  # (n_lengths,)
-    present = np.flatnonzero(counts)  # the lengths that occur
-    # `counts` consecutive positions of each of these queues, one queue after another.
+    counts = np.bincount(lengths, minlength=len(next_positions))  # [0, 2, 1]
+    present = np.flatnonzero(counts)  # the lengths that occur: [1, 2]
+    # 2 positions from 4 on, and then 1 position from 9 on.
     positions = positions_in(next_positions[present], counts[present])
     next_positions[present] += counts[present]
     return positions
@@ -189,24 +205,26 @@ class FullPieceQueue:
         """How many full pieces of the current chunk were taken."""
 
     def take(self, count: int) -> PieceArrays:
-        """Take the next full pieces, which are as long as a pack, in the order of the dataset.
+        """Take the next pieces of documents that are as long as a training sample.
 
-        The lengths of the documents are read a chunk at a time, when its pieces are needed.
+        For samples of 10 tokens, a document of 25 tokens has two such pieces: its tokens 0 to 9,
+        and 10 to 19. The pieces are handed out in the order of the documents. There may be billions
+        of these, so their lengths are read a million at a time, when they are needed.
 
         Args:
-            count: How many; at most the number of full pieces that were not taken.
+            count: How many pieces; at most as many as were not taken before.
         """
-        parts = [NO_PIECES]
+        pieces = [NO_PIECES]
         n_missing = count
         while n_missing > 0:
             n_available = self._count_pieces_of_chunk() - self._n_taken
             if n_available == 0:
-                self._read_chunk()  # the next documents, which may have no full pieces either
+                self._read_chunk()  # may find no such pieces, then the next chunk is read
                 continue
             n_pieces = min(n_missing, n_available)
-            parts.append(self._take_from_chunk(n_pieces))
+            pieces.append(self._take_from_chunk(n_pieces))
             n_missing -= n_pieces
-        return PieceArrays.concatenated(parts)
+        return PieceArrays.concatenated(pieces)
 
     def _count_pieces_of_chunk(self) -> int:
         """Return the number of full pieces in the current chunk, taken or not."""
@@ -215,11 +233,15 @@ class FullPieceQueue:
         return int(self._piece_stops[-1])
 
     def _read_chunk(self) -> None:
-        """Continue with the next documents, after all pieces of the current ones were taken.
+        """Read the lengths of the next documents, and count their full pieces.
 
-        For packs of 10 tokens, the next documents may have 25, 7 and 30 tokens: the first has 2
-        full
-        pieces, the second none, and the third 3.
+        A full piece is as long as a training sample. For example, samples have 10 tokens, and the
+        next documents have 25, 7 and 30:
+
+            document    full pieces    up to and including this document
+            0           2              2
+            1           0
+            2           3              5
         """
         start = self._next_chunk
         if start >= len(self._lengths):
@@ -227,33 +249,37 @@ class FullPieceQueue:
         self._next_chunk = start + CHUNK_DOCUMENTS
 
         piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])  # [2, 0, 3]
-        rows = np.flatnonzero(piece_counts)  # documents with full pieces, within the chunk: [0, 2]
+        rows = np.flatnonzero(piece_counts)  # documents with such pieces: [0, 2]
         self._documents = rows + start
         self._piece_stops = np.cumsum(piece_counts[rows])  # [2, 5]
         self._n_taken = 0
 
     def _take_from_chunk(self, count: int) -> PieceArrays:
-        """Take the next full pieces of the current chunk of documents.
+        """Take the next pieces of documents that are as long as a training sample.
 
-        For example, documents 4 and 7 have 2 and 3 full pieces. The first one was taken, so the
-        next three are the second piece of document 4, and the first two of document 7.
+        For example, samples have 10 tokens, document 4 has two such pieces, and document 7 has
+        three. The first piece was taken before, and three are taken now:
+
+            number of the piece           0    1     2    3     4
+            document                      4    4     7    7     7
+            number within the document    0    1     0    1     2
+            first token                   0    10    0    10    20
+            taken now                          yes   yes  yes
 
         Args:
-            count: How many; at most as many as the chunk still has.
+            count: How many; at most as many as are left of the documents whose lengths were read.
         """
-        # All pieces of the chunk are numbered: those of document 4 are 0 and 1, those of 7 are 2 to
-        # 4.
         piece_numbers = np.arange(self._n_taken, self._n_taken + count)  # [1, 2, 3]
         self._n_taken += count
 
-        # The document of each piece is the first one whose stop is above the piece's number.
+        # `stops` has the number of pieces up to and including each document. A piece belongs to the
+        # first document whose stop is greater than its number.
         stops = self._piece_stops  # [2, 5]
         indices = np.searchsorted(stops, piece_numbers, side="right")  # [0, 1, 1]
         starts = np.concatenate([[0], stops])  # [0, 2, 5]
         numbers_in_document = piece_numbers - starts[indices]  # [1, 0, 1]
         return PieceArrays(
             documents=self._documents[indices],  # [4, 7, 7]
-            # Position of each piece's first token in its document.
-            firsts=numbers_in_document * self._rule.length,
-            lengths=np.full(count, self._rule.length),
+            firsts=numbers_in_document * self._rule.length,  # [10, 0, 10]
+            lengths=np.full(count, self._rule.length),  # [10, 10, 10]
         )
