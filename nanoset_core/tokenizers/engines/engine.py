@@ -7,6 +7,7 @@ are right by definition. All other engines are faster ways to get the same token
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,13 +28,15 @@ class Encoded(NamedTuple):
     """int32, shape (n_documents,): tokens of each document."""
 
     def lists(self) -> list[Ids]:
-        """Return the token ids of each document, for batches of at least one document.
+        """Return the token ids of each document.
 
         Returns:
             An int32 array for each document: the ids 5 6 7 with the lengths 2 1 give [5, 6] and
             [7].
         """
-        return np.split(self.ids, np.cumsum(self.lengths)[:-1])
+        stops = np.cumsum(self.lengths).tolist()
+        # Slices are several times faster than `np.split`.
+        return [self.ids[start:stop] for start, stop in pairwise([0, *stops])]
 
 
 class Engine(Protocol):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from helpers.comparing_engines import assert_same_tokens
 from nanoset_core.errors import ConfigError, FormatError, MissingError
 from nanoset_core.execution.progress import progress_reported_to
 from nanoset_core.tokenizers.engines import make_engine, rules
-from nanoset_core.tokenizers.engines.engine import slices
+from nanoset_core.tokenizers.engines.engine import Encoded, slices
 from nanoset_core.tokenizers.engines.reference import ReferenceEngine
 
 
@@ -210,6 +211,16 @@ def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_files, tmp_pat
 
 
 # Batches
+
+
+@given(documents=st.lists(st.lists(st.integers(0, 9), max_size=4)))
+def test_a_batch_returns_the_ids_of_each_document(documents):
+    ids = np.array([token for document in documents for token in document], np.int32)
+    lengths = np.array([len(document) for document in documents], np.int32)
+
+    lists = Encoded(ids, lengths).lists()
+
+    assert [document_ids.tolist() for document_ids in lists] == documents
 
 
 @given(texts=st.lists(st.text(max_size=5)), limit=st.integers(1, 12))
