@@ -96,10 +96,14 @@ class DocumentBatch:
         self.read_bytes += other.read_bytes
         self.erased += other.erased
 
-        # Numbers of documents with unusual values.
-        self.texts_with_zeros.update(other.texts_with_zeros)
-        self.dropped_ids.update(other.dropped_ids)
-        self.escaped_ids.update(other.escaped_ids)
+        # Numbers of documents with unusual values. Nearly always there are none, and adding an
+        # empty counter is slow.
+        if other.texts_with_zeros:
+            self.texts_with_zeros.update(other.texts_with_zeros)
+        if other.dropped_ids:
+            self.dropped_ids.update(other.dropped_ids)
+        if other.escaped_ids:
+            self.escaped_ids.update(other.escaped_ids)
         self.escaped_values += other.escaped_values
 
     def leave_out(self, places: Collection[int]) -> None:

@@ -175,16 +175,16 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
     for texts in [documents_texts, *required_texts]:
-        if not all(type(text) is str for text in texts):
+        if not set(map(type, texts)) <= {str}:
             return None
 
     # Nearly all ids are strings of ASCII, which are kept unchanged.
-    ids: list[str | None] = []
-    for identity, line in zip(identities, lines, strict=True):
-        if _is_usual_id(identity):
-            ids.append(identity)
-        else:
-            ids.append(id_text(identity, line, fields.id))
+    ids: list[str | None] = identities
+    if not all(map(_is_usual_id, identities)):
+        ids = [
+            id_text(identity, line, fields.id)
+            for identity, line in zip(identities, lines, strict=True)
+        ]
 
     # A value that is missing is None, so no exception is possible here.
     kept_values: list[list[Any]] = []
