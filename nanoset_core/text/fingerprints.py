@@ -222,9 +222,11 @@ def hash_parts(
     piece_hasher = _PieceHasher(stat.path, 0, PIECE_BYTES, hashlib.sha256)
     part_hasher = _PieceHasher(stat.path, 0, part_bytes, Crc32)
     for block in _read_blocks(_ByteRange(folder, stat, 0, stat.size)):
-        for piece in piece_hasher.add(block):
-            on_piece(piece)
-        yield from part_hasher.add(block)
+        for hasher, piece in _hash_block(block, [piece_hasher, part_hasher]):
+            if hasher is piece_hasher:
+                on_piece(piece)
+            else:
+                yield piece
 
     # The last piece first: a caller that has the last part then has all pieces, too.
     for piece in piece_hasher.finish():
@@ -348,7 +350,7 @@ def _hash_range(byte_range: _ByteRange, progress: Advance | None = None) -> _Has
     hasher = _PieceHasher(path, byte_range.start, PIECE_BYTES, hashlib.sha256)
     pieces = []
     for block in _read_blocks(byte_range, progress):
-        pieces += hasher.add(block)
+        pieces += [piece for _, piece in _hash_block(block, [hasher])]
     pieces += hasher.finish()
     return _HashedRange(pieces, hasher.line_ends)
 
@@ -375,6 +377,47 @@ def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Ite
     _check_unchanged(path, byte_range.stat, status)
 
 
+def _hash_block(
+    block: bytes, hashers: Sequence[_PieceHasher]
+) -> Iterator[tuple[_PieceHasher, Piece]]:
+    """Hash the next bytes of a file, and yield the pieces that end in them.
+
+    The bytes are divided at the ends of the pieces of all hashers. So the lines of each segment are
+    counted only once:
+
+        pieces of hasher 0     ------|------------------|----
+        pieces of hasher 1     ------------|------------|----
+        segments               ------|-----|------------|----
+
+    Args:
+        block: Bytes that follow those of the previous call.
+        hashers: Each divides the same file into pieces of another size.
+
+    Yields:
+        (hasher, piece), in the order of the ends of the pieces; those that end together in the
+        order of the hashers.
+    """
+    start = 0
+    while start < len(block):
+        # A segment ends where the first piece does, or with the block.
+        cut_by_hasher = {hasher: hasher.find_cut(block, start) for hasher in hashers}
+        cuts = [cut for cut in cut_by_hasher.values() if cut is not None]
+        stop = min([*cuts, len(block)])
+        segment = np.frombuffer(block, np.uint8)[start:stop]
+
+        # Count its lines, unless the file is one that no hasher cuts.
+        line_ends = 0
+        if hashers[0].is_cuttable:
+            # numpy counts several times faster than bytes.count.
+            line_ends = int(np.count_nonzero(segment == ord("\n")))
+
+        for hasher, cut in cut_by_hasher.items():
+            hasher.add(segment.data, line_ends)
+            if cut == stop:
+                yield hasher, hasher.end_piece()
+        start = stop
+
+
 class _PieceHasher:
     """Cuts the bytes of a file into pieces, and hashes them, while the bytes arrive in blocks.
 
@@ -398,35 +441,31 @@ class _PieceHasher:
             new_digest: Returns an object like those of hashlib.
         """
         self.line_ends = 0
-        """Lines that have ended so far."""
+        """Lines that have ended so far; not counted in a file that is not cut."""
+        self.is_cuttable = is_cuttable(path)
+        """Whether the file consists of lines, and is not compressed."""
         self._path = path
         self._piece_bytes = piece_bytes
-        self._is_cuttable = is_cuttable(path)  # consists of lines, and is not compressed
         self._position = start
         self._new_digest = new_digest
         self._start_piece()
 
-    def add(self, block: bytes) -> list[Piece]:
-        """Hash the next bytes of the file.
+    def add(self, data: memoryview, line_ends: int) -> None:
+        """Hash the next bytes of the file, which are all of the same piece.
 
         Args:
-            block: Bytes that follow those of the previous call.
-
-        Returns:
-            The pieces that end in these bytes, in order.
+            data: Bytes that follow those of the previous call.
+            line_ends: How many lines end in them.
         """
-        pieces = []
-        view = memoryview(block)
-        start = 0  # of the bytes of the block that were not hashed yet
-        while start < len(block):
-            cut = self._find_cut(block, start)
-            stop = len(block) if cut is None else cut
-            self._hash(view[start:stop])
-            start = stop
-            if cut is not None:
-                pieces.append(self._piece())
-                self._start_piece()
-        return pieces
+        self._digest.update(data)
+        self._position += len(data)
+        self.line_ends += line_ends
+
+    def end_piece(self) -> Piece:
+        """Return the current piece, which ends here, and let the next byte start another one."""
+        piece = self._piece()
+        self._start_piece()
+        return piece
 
     def finish(self) -> list[Piece]:
         """Return the last piece, or none if the bytes ended exactly where a piece ended.
@@ -438,7 +477,7 @@ class _PieceHasher:
             return [self._piece()]
         return []
 
-    def _find_cut(self, block: bytes, start: int) -> int | None:
+    def find_cut(self, block: bytes, start: int) -> int | None:
         """Return where the current piece ends in a block of bytes, or None if it goes on.
 
         A piece ends at the first line end that gives it at least `piece_bytes` bytes. For example,
@@ -452,7 +491,7 @@ class _PieceHasher:
             block: The bytes.
             start: How many of them belong to the current piece or earlier ones already.
         """
-        if not self._is_cuttable:
+        if not self.is_cuttable:
             return None
 
         # If the piece lacks n bytes, the n-th byte from `start` on is the first one whose line feed
@@ -461,14 +500,6 @@ class _PieceHasher:
         missing_bytes = max(self._piece_bytes - hashed_bytes, 1)
         line_feed = block.find(b"\n", start + missing_bytes - 1)
         return None if line_feed < 0 else line_feed + 1
-
-    def _hash(self, data: memoryview) -> None:
-        """Add bytes to the current piece."""
-        self._digest.update(data)
-        self._position += len(data)
-        if self._is_cuttable:
-            # numpy counts several times faster than bytes.count.
-            self.line_ends += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
 
     def _start_piece(self) -> None:
         """Let the next byte be the first one of a new piece."""
