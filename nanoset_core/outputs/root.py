@@ -154,10 +154,14 @@ class OutputRoot:
         return self.find_at(self.place(recipe))
 
     def find_at(self, place: Path) -> Manifest | None:
-        """Return the complete version in a folder, or None if it is missing or damaged.
+        """Return the output in a folder, or None if it is not there or not whole.
+
+        The manifest of an output lists its files with their sizes. If the manifest or a file is
+        missing, or a file has another size, the output is not whole.
 
         Args:
-            place: Folder of the version; for outputs in a bucket, the folder for its local copies.
+            place: Folder of the output. For outputs in a bucket, the folder for local copies of its
+                files.
         """
         try:
             manifest = self.manifest_at(place)
@@ -194,14 +198,23 @@ class OutputRoot:
     ) -> list[R]:
         """Call a function for many versions of an output, with few requests to a bucket.
 
-        In a bucket, the folders of all versions are listed together.
+        For example, the shards of a corpus (parts of its tokens) are thousands of folders next to
+        each other:
+
+            shards/web/3f9c…/
+            shards/web/a07e…/
+            …
+
+        On a disk, each is looked at by itself. In a bucket, that would take a request for each
+        folder. So all of them are listed together, and the function gets its answers from this
+        listing.
 
         Args:
             work: Called with (outputs, folder of the version). These outputs are like `self`, but
-                look up files in the common listing instead of asking the bucket.
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
-            digests: Digests of the versions, by which their folders are named.
+                look files up in the listing.
+            stage: First folder of the path, such as `shards`.
+            name: The rest of it, such as `web`.
+            digests: Names of the folders.
 
         Returns:
             The results, in the order of the digests.
@@ -215,12 +228,15 @@ class OutputRoot:
         return call_for_folders(self.access, work_with_listing, parent, digests)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
-        """Return the manifest of the version in a folder, or None if it has none.
+        """Return the manifest in a folder, or None if it has none.
 
-        The manifest says what the version was made from, and lists its files.
+        The manifest of an output is a JSON file. It says what the output was made from, lists its
+        files, and has counts such as the number of tokens. It is written last, so a folder without
+        one is unfinished.
 
         Args:
-            folder: Folder of the version; for outputs in a bucket, the folder for its local copies.
+            folder: Folder of the output. For outputs in a bucket, the folder for local copies of
+                its files.
 
         Raises:
             FormatError: The file exists, but is not a valid manifest.
@@ -257,17 +273,23 @@ class OutputRoot:
         return manifest
 
     def commit(self, recipe: Recipe, write: Writing) -> Manifest:
-        """Return the output of a recipe, after making and publishing it if it does not exist.
+        """Return the output of a recipe. It is made and published only if it does not exist yet.
 
-        A recipe names all inputs and settings of an output, so an output is only made once.
+        A recipe is everything that decides the bytes of an output: its inputs and settings. The
+        folder of the output is named by a digest of the recipe, so the same work is never done
+        twice:
+
+            datasets/web/3f9c…    exists: returned at once
+            datasets/web/a07e…    is missing: `write` makes it in a temporary folder
 
         Args:
-            recipe: What the output is made from: its inputs and settings.
+            recipe: What the output is made from.
             write: Writes the files to the folder that it is passed, and returns what it knows about
-                them. It is not called if the output exists.
+                them.
 
         Returns:
-            The manifest of the output. It is not made the current version; see `make_current`.
+            The manifest of the output. It is not the version that others read, until
+            `make_current`.
 
         Raises:
             StorageError: There is no room for the output, or it cannot be uploaded.
@@ -288,13 +310,15 @@ class OutputRoot:
             return self._upload(folder)
 
     def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look a version up, and check that it is whole, unless it is rebuilt in any case.
+        """Look for a version of an output, and check that it is whole.
+
+        If the user has asked to rebuild outputs, it counts as not usable in any case.
 
         Args:
             folder: Folder of the version.
 
         Returns:
-            What was found, and when: soon after, another machine may have stored the version.
+            What was found, and when it was looked for: soon after, another machine may store it.
         """
         looked_up_at = time.monotonic()
         unusable = _ExistingVersion(looked_up_at, whole=None, is_missing=False)
@@ -311,13 +335,14 @@ class OutputRoot:
         return _ExistingVersion(looked_up_at, whole=manifest, is_missing=False)
 
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
-        """Make an output, unless this machine has a whole copy of it, and may keep that.
+        """Make an output on this machine, unless it is here already.
 
-        It has such a copy if an earlier run has made it, but was interrupted during the upload.
+        It is here if an earlier run has made it, but was interrupted while it was uploaded to a
+        bucket.
 
         Args:
             recipe: What the output is made from: its inputs and settings.
-            write: As for `commit`.
+            write: Writes its files; see `commit`.
         """
         if self.rebuild or self.local.find(recipe) is None:
             self._make(recipe, write)
@@ -342,17 +367,17 @@ class OutputRoot:
             (scratch / MANIFEST).write_bytes(dump(content))
 
     def _upload(self, place: Path, *, is_new: bool = False) -> Manifest:
-        """Upload an output from its local folder, if the outputs are in a bucket.
+        """Upload an output that was made on this machine, if the outputs are in a bucket.
 
         Args:
-            place: The local folder of the version.
-            is_new: Whether the bucket is known not to have the output, which saves requests.
+            place: Its local folder.
+            is_new: Whether the bucket is known not to have it, which saves requests.
 
         Returns:
             The manifest, which reads files from the bucket from now on.
 
         Raises:
-            MissingError: Another process has removed the output.
+            MissingError: Another process has removed the output from this machine.
         """
         # This process may remember which version of the output is current. Look it up again, since
         # that version may be the one that is replaced now.
@@ -399,9 +424,8 @@ class OutputRoot:
     def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> StorePlace:
         """Return where to write a large file of an output that is being made.
 
-        On a disk, that is the temporary folder that becomes the output. For outputs in a bucket,
-        the file may be larger than the disk of this machine, so it is written directly to its final
-        place in the bucket.
+            on a disk      in the temporary folder, which is renamed when the output is complete
+            in a bucket    at its final place, since it may be larger than this machine's disk
 
         Args:
             recipe: What the output is made from: its inputs and settings.
@@ -421,9 +445,10 @@ class OutputRoot:
     def finalize(
         self, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> Manifest:
-        """Complete an output whose files are in its local folder, by writing its manifest.
+        """Complete an output whose files have been written to its folder, by writing its manifest.
 
-        If the outputs are in a bucket, the files that it lacks are then uploaded.
+        Without a manifest, the folder counts as unfinished. If the outputs are in a bucket, files
+        that it lacks are uploaded first.
 
         Args:
             recipe: What the output was made from: its inputs and settings.
@@ -474,13 +499,14 @@ class OutputRoot:
         return snapshot is not None and snapshot.contents is None
 
     def _look_up_current(self, stage: str, name: str) -> CurrentVersion:
-        """Find which version of an output is current, and check its files.
+        """Find which version of an output is in use, and check its files.
 
-        If `access` has a snapshot, an earlier listing of a bucket, this relies on it.
+        An output may have several versions. The file `current.json` next to them names the one in
+        use.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
         """
         # A version that was current a few seconds ago is not looked up again.
         remembered = self._seen_current(self.folder / stage / name)
@@ -496,11 +522,14 @@ class OutputRoot:
         return version
 
     def _read_current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Read current.json and the manifest that it names, and check the files of the manifest.
+        """Read which version of an output is in use, and the manifest of this version.
+
+            datasets/web/current.json           {"digest": "3f9c…"}
+            datasets/web/3f9c…/manifest.json    lists the files of the version
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the path, such as `datasets`.
+            name: The rest of it, such as `web`.
 
         Raises:
             FormatError: One of both is not valid, or the manifest is that of another output.
@@ -516,13 +545,12 @@ class OutputRoot:
         return _checked_version(manifest)
 
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
-        """Return the current versions of several outputs of a stage, with few requests to a bucket.
-
-        In a bucket, the folders of all outputs are listed together.
+        """Return the versions of several outputs that are in use, with few requests to a bucket.
 
         Args:
-            stage: The stage, such as `datasets`.
-            names: Names of the outputs, which are also the names of their folders.
+            stage: First folder of their paths, such as `datasets`.
+            names: The rest of each path, such as `web` and `books`. In a bucket, all these folders
+                are listed together.
 
         Returns:
             What `current_version` returns for each name, in the same order.
@@ -536,11 +564,11 @@ class OutputRoot:
         return call_for_folders(self.access, look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
-        """Return the current version of an output, or None if there is none or it is damaged.
+        """Return the version of an output that is in use; None if there is none, or a damaged one.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -551,11 +579,11 @@ class OutputRoot:
         return version.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version that current.json names, even if some of its files are damaged.
+        """Return the version of an output that is in use, even if some of its files are damaged.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
 
         Returns:
             The manifest; None if there is no version, or no manifest.
@@ -581,15 +609,15 @@ class OutputRoot:
         return version
 
     def require(self, stage: str, name: str, *, remedy: str) -> Manifest:
-        """Return the current version of an output that another output is made from.
+        """Return the version of an output that another one is made from.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
-            remedy: What the error says to do.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
+            remedy: What the error says to do, such as "run `nanoset build` first".
 
         Returns:
-            The manifest of a version whose files are complete.
+            The manifest of a version whose files are all there.
 
         Raises:
             MissingError: The output was never made, or its files are damaged.
@@ -610,10 +638,13 @@ class OutputRoot:
         raise MissingError(message, where=where, found=damage, remedy=remedy)
 
     def _seen_current(self, output: Path) -> Manifest | None:
-        """Return the version that was found current a short time ago, or None.
+        """Return the version that was in use a few seconds ago; None if it was not looked up.
+
+        The steps of a build look up the same outputs many times. Each time would take a request to
+        the bucket.
 
         Args:
-            output: Folder of the output.
+            output: Folder of the output, such as `<root>/datasets/web`.
         """
         if self.seen is None or output not in self.seen:
             return None
@@ -650,11 +681,11 @@ class OutputRoot:
     def versions(
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:
-        """Yield all versions of an output, newest first, also if files of a version are damaged.
+        """Yield all versions of an output, the newest first, also damaged ones.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
             before: Only yield versions that were made before this one.
             strict: Whether an invalid manifest raises FormatError. By default, its version is left
                 out.
@@ -709,10 +740,11 @@ class OutputRoot:
             sweep_abandoned(folder)
 
     def unfinished(self) -> Iterator[tuple[Path, list[str]]]:
-        """Yield all local folders in which files or folders may be unfinished.
+        """Yield all local folders, with the unfinished files that killed processes left there.
 
-        They are the root and the folders below it, without those that are unfinished, or that are
-        complete outputs, which have a manifest. Symbolic links are not followed.
+        Files are written under a name that starts with a certain prefix, and renamed when they are
+        complete. So what still has such a name is unfinished. Complete outputs, which have a
+        manifest, are not looked into.
 
         Yields:
             (folder, names of the unfinished files and folders directly in it)
@@ -729,10 +761,15 @@ class OutputRoot:
                     folder_names.remove(name)
 
     def make_current(self, manifest: Manifest) -> Manifest:
-        """Make a version the current one of its output: write current.json, and the link `current`.
+        """Put a version of an output to use: let the file `current.json` name it.
+
+        There is also a symbolic link for other programs, which do not read that file:
+
+            datasets/web/current.json           {"digest": "3f9c…"}
+            datasets/web/current      →         3f9c…
 
         Args:
-            manifest: Manifest of the version: its recipe, facts and files.
+            manifest: Manifest of the version.
 
         Returns:
             The same manifest.
@@ -754,12 +791,12 @@ class OutputRoot:
 
 
 def _check_no_folder_at(link: Path) -> None:
-    """Check that no folder is where the link to the current version belongs.
+    """Check that no folder is in the place of the link `current`, which names the version in use.
 
-    A program that copies outputs may follow the link, and make a folder in its place.
+    Some programs follow the link when they copy outputs, and so make a folder out of it.
 
     Args:
-        link: Path of the link `current`.
+        link: Path of the link.
 
     Raises:
         StorageError: A folder is there.
@@ -777,16 +814,16 @@ def _check_no_folder_at(link: Path) -> None:
 
 
 def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) -> None:
-    """Check that a manifest is that of a certain version, and not of a copied folder.
+    """Check that a manifest is in the folder in which it was written, and was not copied there.
 
     Args:
-        manifest: The manifest.
-        stage: Stage of the output, such as `datasets`.
-        name: Name of the output, such as `web`.
-        digest: Digest of the version, by which its folder is named.
+        manifest: The manifest, which says where it belongs.
+        stage: First folder of the path where it was found, such as `datasets`.
+        name: The next one, such as `web`.
+        digest: The folder of the version.
 
     Raises:
-        FormatError: It is that of another output or version.
+        FormatError: It belongs to another folder.
     """
     if (manifest.stage, manifest.name, manifest.digest) != (stage, name, digest):
         found = f"that of {manifest.stage}/{manifest.name}/{manifest.digest}"
@@ -794,14 +831,15 @@ def _check_is_of_output(manifest: Manifest, stage: str, name: str, digest: str) 
 
 
 def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[str, int]:
-    """Return the versions of an output that were made before another version.
+    """Return the versions of an output that were made before a certain one.
+
+        version      3f9c     a07e     b113
+        made at      10:00    11:00    12:00
+        before b113: 3f9c and a07e
 
     Args:
-        version: The other version.
+        version: The version.
         time_by_digest: Digest of each version → when it was made, in nanoseconds since 1970.
-
-    Returns:
-        Digest → time of those versions.
     """
     # Prefer the time in this listing: all its times are from one clock, the store's.
     end_ns = time_by_digest.get(version.digest, version.written_ns)
@@ -874,8 +912,9 @@ class _CurrentFile(Record):
 def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
     """Yield what current.json contains if it names one of the versions in a folder.
 
-    The ETag of a file is computed from its content. So if a listing of the bucket shows the ETag of
-    one of these contents, the file need not be read.
+    In a bucket, this can save a request. The listing of a folder shows the ETag of each file, which
+    is computed from its content. So if the ETag of current.json is that of `{"digest": "3f9c…"}`,
+    this is what the file contains, and it need not be read.
 
     Args:
         folder: Folder of the output, with a subfolder for each version.
@@ -929,7 +968,7 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 
 
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
-    """Return the bytes of an output's current.json, or None if it does not exist.
+    """Return the bytes of an output's current.json, or None if it is missing.
 
     Args:
         folder: Folder of the output.

@@ -227,10 +227,14 @@ class _OwnLease:
         return dump(record)
 
     def draw_ticket(self, other_names: Iterable[str]) -> None:
-        """Draw a ticket above those of all builds that make the same outputs, and publish it.
+        """Draw a number that decides when this build has its turn, and let other builds see it.
+
+        Builds that make the same output take turns, like customers with numbered tickets. The
+        number is one more than the highest of all others: if they have 3 and 4, this build gets 5.
 
         Args:
-            other_names: Names of the other leases, listed after this one was written.
+            other_names: Names of the leases of other builds (the objects that have their tickets).
+                They were listed after the lease of this build was written.
         """
         rivals = self._rivals_among(_read_leases(self.store, other_names))
         highest = max((rival.ticket or 0 for rival in rivals), default=0)
@@ -274,10 +278,11 @@ def leased(
     *,
     on_wait: OnWait | None = None,
 ) -> Iterator[None]:
-    """Protect outputs from `nanoset gc` until the block ends.
+    """Protect outputs from being deleted, until the `with` block ends.
 
-    If a collection is running, the block begins after it. Errors of the operating system in the
-    block are raised with an explanation.
+    `nanoset gc` deletes outputs that nothing needs. A build must not lose what it is using
+    meanwhile. So it writes a *lease*, a small object that names these outputs, and `nanoset gc`
+    reads the leases. If it is running already, the block begins after it.
 
     Args:
         access: The output root.
@@ -362,10 +367,18 @@ def _set_in_block(stack: contextlib.ExitStack, variable: ContextVar[_T], value: 
 
 
 def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
-    """Wait until no other build that makes the same output has a lower ticket.
+    """Wait until all builds that make the same output, and came earlier, have ended.
+
+    Each build has drawn a ticket, a number. The lowest has its turn. For example, with these
+    leases, the third build waits for the first one:
+
+        build    makes     ticket
+        1        web       3
+        2        books     4
+        3        web       5
 
     Args:
-        lease: The lease of this build, which has drawn its ticket.
+        lease: The lease of this build, with its ticket.
         on_wait: Called with the name of an output and the build that is making it: once for each
             build that is waited for, and again when its process is suspended or continued.
     """
@@ -393,7 +406,9 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Make new builds wait until the block ends, so that it can delete outputs.
+    """Make new builds wait until the `with` block ends, so that it can delete outputs.
+
+    For that, it writes a *gate*, an object that builds look for before they begin.
 
     Args:
         access: The output root.
@@ -480,13 +495,16 @@ class Build:
 
 
 def builds_under_way(access: FileAccess) -> list[Build]:
-    """Return the builds that are running, on all machines, with the outputs that each one makes.
+    """Return the builds that are running, on all machines, with what each of them makes.
+
+    A build may hold several leases, one for each output that it makes. These are listed together:
+
+        lease of process 123 on host1    makes web
+        lease of process 123 on host1    makes books    →    process 123 on host1 makes web, books
+        lease of process 77 on host2     makes code     →    process 77 on host2 makes code
 
     Args:
         access: The output root, whose leases are read.
-
-    Returns:
-        A build for each process, in the order in which their outputs are found.
     """
     # List the outputs of each process together, since it may make several at the same time. A
     # process is identified by its machine and its process id, which is None if it is not known.
@@ -598,14 +616,17 @@ def _stores(access: FileAccess) -> list[Store]:
 def _wait_for_collections(store: Store, *, own_lease: str | None = None) -> list[str]:
     """Wait while a command that deletes outputs, such as `nanoset gc`, is running.
 
+    Such a command writes a *gate*, an object that exists while it runs. A build writes its lease
+    first, and then looks for gates. So whichever begins later sees the other.
+
     Args:
-        store: Where these commands write a *gate*, an object that exists while they run.
+        store: Where gates and leases are.
         own_lease: Name of an object of the caller in the same folder. Often it is the only one, and
             then a single request is enough.
 
     Returns:
         Names of the leases of running builds, without that of the caller. They are from the listing
-        that showed no such command, so that the caller need not list the folder again.
+        that showed no gate, so that the caller need not list the folder again.
     """
     pause = _FIRST_PAUSE_SECONDS
     reported_state: tuple[str, bool] | None = None

@@ -41,16 +41,17 @@ def call_for_folders(
     parent: Path,
     names: Sequence[str],
 ) -> list[R]:
-    """Call a function for many folders of one parent, with as few requests to a store as possible.
+    """Call a function for many folders next to each other, with few requests to a bucket.
 
-    Usually the parent is listed once, instead of each folder. Most of the folders should exist.
+    A request for a listing returns up to a thousand files. So one listing of `shards/web` is
+    cheaper than one for each of its folders `shards/web/3f9c…`, `shards/web/a07e…` and so on.
 
     Args:
         access: Access to the files.
-        work: Called with access to the files of one folder, which looks them up in the listing of
-            the parent instead of asking the store, and with the path of that folder.
-        parent: The parent of the folders.
-        names: Names of the folders.
+        work: Called with access to the files of one folder, which looks them up in the listing
+            instead of asking the bucket, and with the path of that folder.
+        parent: The folder above them.
+        names: Names of the folders, most of which should exist.
 
     Returns:
         The results, in the order of the names.
@@ -103,14 +104,15 @@ def _call_with_listing(
     names: Sequence[str],
     objects: Iterable[Stored],
 ) -> list[R]:
-    """Call a function for many folders of one parent whose objects have been listed.
+    """Call a function for many folders, with a listing of the folder above them.
 
     Args:
         access: Access to the files.
         work: Called with access to the files of one folder, and with the path of that folder.
-        parent: The parent of the folders.
+        parent: The folder above them.
         names: Names of the folders.
-        objects: All objects below the parent, ordered by name.
+        objects: All files below the parent, ordered by name. They may be very many, and are listed
+            as they are needed.
 
     Returns:
         The results, in the order of the names.

@@ -27,13 +27,13 @@ def upload_files(
     *,
     stored_sizes: Mapping[str, int] | None = None,
 ) -> list[int]:
-    """Upload files that were written to the local folder, several at the same time.
+    """Upload files of an output from this machine to a bucket, several at the same time.
 
-    Each file appears in the store as a whole or not at all. A file that is missing in the folder is
-    skipped if a listing has shown that the store has it.
+    A file may be missing here, if an earlier run has uploaded it, and it was then removed to make
+    room. It is skipped if a listing shows that the bucket has it.
 
     Args:
-        access: Access to the store.
+        access: Access to the bucket. If the outputs are on a disk, nothing is done.
         paths: Paths of the files in the local folder.
         sha256: Checksums that the files must have, as hex. Files that are missing here, or have
             None, are not checked.
@@ -135,25 +135,25 @@ def publish_folder(
     *,
     is_new: bool = False,
 ) -> Mapping[str, int] | None:
-    """Upload an output: first its files, then its manifest, without which it does not exist.
+    """Upload an output to a bucket: first its files, and then its manifest.
 
-    If the store has a manifest with other bytes, that manifest is deleted first: it describes other
-    files than those that are going to be uploaded.
+    Readers take an output for complete if it has a manifest. So the manifest comes last. If the
+    bucket has another manifest in this place, that one is deleted before the files are replaced.
 
     Args:
-        access: Access to the store.
+        access: Access to the bucket. If the outputs are on a disk, nothing is done.
         folder: Local folder of the output.
         files: Name of each file within the folder → its sha256, or None if it is not known. The
             manifest is not one of them.
         manifest: Name of the manifest within the folder.
-        is_new: Whether the store is known to have no manifest, so that it need not be asked.
+        is_new: Whether the bucket is known to have no manifest, so that it need not be asked.
 
     Returns:
-        Name within the folder → bytes, of all files that are now known to be in the store; None if
-        there is no store.
+        Name within the folder → bytes, of all files that are now known to be in the bucket; None if
+        the outputs are on a disk.
 
     Raises:
-        MissingError: A file is neither in the folder nor in the store.
+        MissingError: A file is neither in the folder nor in the bucket.
     """
     store = access.origin
     if store is None:
