@@ -8,11 +8,14 @@ A *node* is one output of a project, such as the view `web_clean`. In Dagster, i
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from nanoset_assets.asset_table import shape_of
 from nanoset_core.errors import ConfigError
 from nanoset_core.stages.registry import stages
 from nanoset_core.stages.stage import InternalStage, Node, Stage, is_of_corpora
+
+if TYPE_CHECKING:
+    from nanoset_assets.asset_table import AssetShape
 
 _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
 """A character that Dagster does not allow in the name of a job."""
@@ -37,7 +40,7 @@ def asset_path(node: Node) -> tuple[str, ...]:
         The name of the asset alone for an output of a corpus, such as ("indexed_dataset",); with
         its subject before it for others, such as ("pretrain", "blend").
     """
-    asset = shape_of(node.stage).asset
+    asset = _shape_of(node.stage).asset
     if is_of_corpora(node.stage):
         return (asset,)
     return (node.key.subject, asset)
@@ -101,7 +104,7 @@ def job_of(node: Node) -> str:
     """
     name = node.stage.kind
     if not is_of_corpora(node.stage):
-        name = shape_of(node.stage).job.format(subject=node.key.subject)
+        name = _shape_of(node.stage).job.format(subject=node.key.subject)
     return _NO_JOB_CHARACTER.sub("_", name)
 
 
@@ -121,7 +124,7 @@ def check_asset_names() -> None:
         if is_of_corpora(stage):
             # A job is named after the kind of the stage, without characters that Dagster refuses.
             job_names.add(_NO_JOB_CHARACTER.sub("_", stage.kind))
-            asset_names.add(shape_of(stage).asset)
+            asset_names.add(_shape_of(stage).asset)
 
     shared_names = job_names & asset_names
     if shared_names:
@@ -131,3 +134,15 @@ def check_asset_names() -> None:
             found=", ".join(sorted(shared_names)),
             remedy="give one of them another name",
         )
+
+
+def _shape_of(stage: Stage) -> AssetShape:
+    """Return how the assets of a stage appear in Dagster.
+
+    Args:
+        stage: A step of the pipeline.
+    """
+    # The table imports Dagster, which takes a second. A build that makes nothing needs no names.
+    from nanoset_assets.asset_table import shape_of
+
+    return shape_of(stage)

@@ -14,41 +14,41 @@ the dataset of `web` in one run, and then the index files of the nanosets that r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_names import label_of
-from nanoset_assets.build_runs import BuildReport, BuildRuns, StepCounter
+from nanoset_assets.build_report import BuildReport
+from nanoset_assets.build_runs import BuildRuns, StepCounter
+from nanoset_assets.build_survey import OutputSurvey, corpora_to_examine, survey_outputs
+from nanoset_assets.complete_history import digest_of_outputs, remember_outputs
 from nanoset_assets.dagster_compat import code_location_of, runs_in_code_location
 from nanoset_assets.definitions import DEFINITIONS_MODULE, definitions_of
 from nanoset_assets.due_runs import run_key
 from nanoset_assets.graph_state import load_graph_state
 from nanoset_assets.names import Names
-from nanoset_assets.open_history import history_kept_open
+from nanoset_assets.open_history import asset_database, history_kept_open
 from nanoset_assets.overview import OVERVIEW
 from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs
 from nanoset_assets.run_owner import close_abandoned_runs, owner_tag
-from nanoset_assets.selection import check_named_corpora, selected
+from nanoset_assets.selection import selected
 from nanoset_assets.tags import REBUILD_TAG
-from nanoset_core.errors import NanosetError
 from nanoset_core.execution.cluster_connection import connections_kept
-from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.disk import check_disk, plan_line, text_bytes
 from nanoset_core.project.dry_run import DryRun, plan
-from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node
+from nanoset_core.project.graph import Graph, Step
 from nanoset_core.project.project import Project
-from nanoset_core.project.requested_corpora import check_requested_corpora
 from nanoset_core.project.runs import GraphState, add_stale_inputs, divide_into_runs
 from nanoset_core.project.survey import survey_project
 from nanoset_core.stages.inventory.corpora import scan_names
-from nanoset_core.stages.inventory.shared_files import check_all_files
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.registry import sweep
 from nanoset_core.stages.stage import Node, is_of_corpora
 from nanoset_core.tokenizers.distrust import load_records
 
@@ -68,6 +68,7 @@ def build(
     corpora: Sequence[str] = (),
     rebuild: bool = False,
     verbose: bool = False,
+    survey: OutputSurvey | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> BuildReport:
     """Find corpora, register them as partitions, and materialise what is missing or stale.
@@ -84,6 +85,7 @@ def build(
             empty; empty: all.
         rebuild: Whether selected outputs that are up to date are made, too.
         verbose: Whether Dagster's own log is printed.
+        survey: The state of the outputs of `corpora`, if the caller has looked at them just now.
         say: Called with a line when a run starts, which ends in "…", and with another when it ends.
 
     Returns:
@@ -105,7 +107,9 @@ def build(
         say=say,
     )
     with history_kept_open(instance):
-        report = builder.build(rebuild=rebuild)
+        if survey is None:
+            survey = survey_outputs(project, corpora)
+        report = builder.build(survey, rebuild=rebuild)
     report.seconds = time.monotonic() - started
     return report
 
@@ -119,7 +123,7 @@ class _BuildPlan:
     """Those of the project if there are runs."""
     counter: StepCounter
     """Expects the steps of the runs."""
-    survey: _ProjectSurvey
+    survey: OutputSurvey
     """The outputs of the project before the build."""
     runs: list[list[Step]]
     """The steps of each run, in the order in which the runs are executed."""
@@ -146,16 +150,17 @@ class _Builder:
     verbose: bool
     say: Callable[[str], None]
 
-    def build(self, *, rebuild: bool) -> BuildReport:
+    def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
         """Make what is missing or stale, and return what was done.
 
         Args:
+            survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
 
         Returns:
             What was made, what failed, and what was skipped because of it.
         """
-        plan = self._plan(rebuild=rebuild)
+        plan = self._plan(survey, rebuild=rebuild)
         self._check_disk(plan.nodes)
         distrusted_before = load_records(self.project.outputs)  # tokenizer engines
         report = self._execute(plan, rebuild=rebuild)
@@ -167,38 +172,62 @@ class _Builder:
 
         # A tokenizer engine turned out to give wrong tokens, so shards that it made earlier have
         # become stale: build once more, without it.
-        second_report = self.build(rebuild=False)
+        second_survey = survey_outputs(self.project, self.corpora)
+        second_report = self.build(second_survey, rebuild=False)
         second_report.made = report.made | second_report.made
         return second_report
 
-    def _plan(self, *, rebuild: bool) -> _BuildPlan:
-        """Compare existing outputs with their inputs, and divide what has to be made into runs.
+    def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
+        """Compare the outputs with Dagster's history, and divide what has to be made into runs.
 
         Args:
+            survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
         """
         counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
-        close_abandoned_runs(self.instance, project_defs.names)  # of killed processes
-        sweep(self.project)  # deletes their temporary files
+        state = self._compare_with_history(survey, project_defs.names)
 
-        # Look at all outputs, and divide the selected ones that are stale into runs.
-        survey = _survey(self.project, project_defs, self.instance, self.corpora)
+        # Divide the selected outputs that are stale into runs.
         definitions = dg.Definitions()  # empty: those of the project are slow to make
         if self.select:
             definitions = definitions_of(project_defs)  # to resolve Dagster's selection syntax
         nodes = selected(
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
         )
-        runs = _runs_to_execute(survey, nodes, rebuild=rebuild)
+        runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
 
         if runs and not self.select:
             definitions = definitions_of(project_defs)  # to execute the runs
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan
+
+    def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
+        """Add what Dagster's history lacks, and return the state of the outputs.
+
+        Args:
+            survey: The outputs of the project, as they are now.
+            names: The names of the project in Dagster.
+        """
+        read_at_ns = time.time_ns()
+        close_abandoned_runs(self.instance, names)  # of killed processes
+        # The UI shows every corpus of the raw folder, so register those that are not examined, too.
+        register(self.instance, names, survey.all_corpora, self.project.config)
+        active_runs = ActiveRuns(self.instance, names)
+        state = load_graph_state(survey.graph, self.instance, names, active_runs)
+
+        # If nothing is missing or wrong, the next build need not read the history. An active run
+        # could be killed, which leaves no trace in the history.
+        examined_all_corpora = not self.corpora
+        is_complete = survey.is_up_to_date and not state.failed_check and not active_runs.runs
+        database = asset_database(self.instance)
+        if examined_all_corpora and is_complete and database is not None:
+            digest = digest_of_outputs(self.project.config, survey.steps)
+            remember_outputs(Path(self.instance.root_directory), database, digest, read_at_ns)
+        return state
 
     def _check_disk(self, nodes: Sequence[Node]) -> None:
         """Report how much is made, and refuse a build that would fill the disk.
@@ -293,7 +322,7 @@ def dry_run(
     """
     # Compare the outputs with the raw text and the settings.
     existing_corpora = scan_names(project).corpora
-    examined_corpora = _corpora_to_examine(project, existing_corpora, corpora)
+    examined_corpora = corpora_to_examine(project, existing_corpora, corpora)
     survey = survey_project(project, examined_corpora)
 
     # Find the selected outputs. The definitions, which are slow to make, are only needed to resolve
@@ -306,117 +335,8 @@ def dry_run(
     return plan(survey, chosen, label_of, force=force)
 
 
-def _corpora_to_examine(
-    project: Project, existing: Iterable[str], requested: Sequence[str]
-) -> list[str]:
-    """Return the corpora that a build examines, in the order of the raw folder.
-
-    Args:
-        project: Its settings may name corpora, which must exist.
-        existing: The corpora of the raw folder.
-        requested: The corpora that `--corpus` names; empty: all.
-
-    Raises:
-        ConfigError: A corpus that is named does not exist, or two corpora of one split contain the
-            same file.
-    """
-    corpora = list(existing)
-    check_requested_corpora(project.config, corpora)  # that those of nanoset.yaml exist
-    check_all_files(project)  # that no two corpora of a split contain the same file
-    check_named_corpora(requested, corpora)  # that those of `--corpus` exist
-    if not requested:
-        return corpora
-    return [corpus for corpus in corpora if corpus in requested]
-
-
-@dataclass(frozen=True, slots=True)
-class _ProjectSurvey:
-    """The outputs of a project and their state before a build."""
-
-    graph: Graph
-    """All outputs, and what each is made from."""
-    state: GraphState
-    """Which of the outputs are up to date."""
-    steps: list[Step]
-    """The steps of the outputs that the build considers: of all outputs, or of those that belong to
-    corpora if `--corpus` is given.
-    """
-    unread_entries: Mapping[str, str]
-    """Entry of the raw folder that is no corpus → why it is not read."""
-    unreadable: dict[Node, Exception]
-    """Inventory of a corpus that cannot be read → the error."""
-
-
-def _survey(
-    project: Project,
-    project_defs: ProjectDefs,
-    instance: dg.DagsterInstance,
-    corpora: Sequence[str],
-) -> _ProjectSurvey:
-    """Compare outputs with raw text and settings, and register new corpora as partitions.
-
-    Args:
-        project: The project that is built.
-        project_defs: What the definitions of the project are made from.
-        instance: The instance in which corpora are registered and runs recorded.
-        corpora: Only these are examined; empty: all.
-
-    Raises:
-        ConfigError: The settings are invalid, or name a corpus that does not exist.
-        MissingError: There is no raw folder.
-    """
-    text = scan_names(project)
-    examined_corpora = _corpora_to_examine(project, text.corpora, corpora)
-    # The UI shows every corpus of the raw folder, so register those that are not examined, too.
-    register(instance, project_defs.names, list(text.corpora), project.config)
-
-    # List the files of each corpus, and derive from the lists which outputs there should be. If a
-    # corpus cannot be read, the graph of the outputs has the error in its place.
-    inventories = _inventories(project, examined_corpora)
-    graph = graph_over(project, inventories.recipes, examined_corpora)
-    graph.set_failures(inventories.errors)
-
-    # Compare the outputs that exist with those that there should be. Each has a step to make it.
-    state = load_graph_state(graph, instance, project_defs.names)
-    steps = list(state.steps.values())
-    if corpora:
-        # A data mixture or webdataset may need corpora that were not examined: leave it out.
-        steps = [step for step in steps if is_of_corpora(step.node.stage)]
-    return _ProjectSurvey(graph, state, steps, text.unread_entries, inventories.errors)
-
-
-@dataclass(frozen=True, slots=True)
-class _Inventories:
-    """The lists of files of corpora, as they are now."""
-
-    recipes: dict[str, Recipe] = field(default_factory=dict)
-    """Corpus → recipe of its inventory, which changes with any of its files."""
-    errors: dict[Node, Exception] = field(default_factory=dict)
-    """Inventory of a corpus that cannot be read → the error."""
-
-
-def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
-    """List the files of corpora; one that cannot be read does not stop the others.
-
-    Args:
-        project: Its raw folder contains the corpora.
-        corpora: Names of the corpora.
-
-    Returns:
-        For each corpus, the recipe of its inventory, which identifies the files; or the error.
-    """
-    inventories = _Inventories()
-    for corpus in corpora:
-        node = inventory_node(corpus)
-        try:
-            inventories.recipes[corpus] = node.stage.recipe(project, node.key, {})
-        except (NanosetError, OSError) as error:
-            inventories.errors[node] = error
-    return inventories
-
-
 def _runs_to_execute(
-    survey: _ProjectSurvey, selected_nodes: Collection[Node], *, rebuild: bool
+    steps: Iterable[Step], state: GraphState, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
     """Return the runs that make the selected outputs and the stale outputs that these need.
 
@@ -424,7 +344,8 @@ def _runs_to_execute(
     from, one run makes first the shards and then the dataset.
 
     Args:
-        survey: The state of the project: which outputs are missing, stale or up to date.
+        steps: The steps that the build considers.
+        state: The state of the project: which outputs are missing, stale or up to date.
         selected_nodes: The outputs that the user selected.
         rebuild: Whether selected outputs that are up to date are made, too.
 
@@ -432,8 +353,7 @@ def _runs_to_execute(
         The steps of each run, in the order in which the runs have to be executed. A step makes one
         output.
     """
-    state = survey.state
-    nodes = [step.node for step in survey.steps if step.node in selected_nodes]
+    nodes = [step.node for step in steps if step.node in selected_nodes]
     if rebuild:
         state = replace(state, forced=frozenset(nodes))  # then all of them need a run
     due_nodes = [node for node in nodes if state.needs_run(node)]
@@ -448,7 +368,7 @@ def _runs_to_execute(
 
 
 def _report_before_runs(
-    survey: _ProjectSurvey, steps: Sequence[Step], *, has_all_corpora: bool
+    survey: OutputSurvey, steps: Sequence[Step], *, has_all_corpora: bool
 ) -> BuildReport:
     """Return a report that lists what is known before the first run.
 

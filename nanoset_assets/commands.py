@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nanoset_assets.build_report import BuildReport
+from nanoset_assets.build_survey import OutputSurvey, survey_outputs
+from nanoset_assets.complete_history import digest_of_outputs, known_outputs
+from nanoset_assets.instance import HOME_VARIABLE, dagster_home, history_faults, open_instance
 from nanoset_core.cli.echo import echo
 from nanoset_core.cli.entry import message
 from nanoset_core.cli.known_warnings import print_warnings
@@ -31,7 +36,7 @@ from nanoset_core.cli.terminal import print_json, print_rows
 from nanoset_core.loading.layout import HANDOFF
 from nanoset_core.outputs.root import Seen
 from nanoset_core.project.disk import plan_line
-from nanoset_core.project.graph import ANOTHER_IS_CURRENT
+from nanoset_core.project.graph import ANOTHER_IS_CURRENT, Graph, Step
 from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig, load_config
 from nanoset_core.records.text import format_bytes, format_count
@@ -41,10 +46,8 @@ from nanoset_core.tokenizers.cache import cache_read_only
 from nanoset_core.untrusted import shell_word
 
 if TYPE_CHECKING:
-    from nanoset_assets.build import BuildReport
     from nanoset_core.outputs.manifest import Manifest
     from nanoset_core.project.dry_run import DryRun, PlannedRow
-    from nanoset_core.project.graph import Graph, Step
     from nanoset_core.project.planned_views import PlannedView
     from nanoset_core.project.status import StatusRow
 
@@ -117,28 +120,60 @@ def _build_and_report(
     seen = Seen()  # remembers outputs, so that the report need not look them up again
     with shown_progress() as progress:
         progress.step("starting")
-        # Importing Dagster takes seconds on a busy machine.
-        from nanoset_assets.build import build as run_build
-        from nanoset_assets.instance import history_faults, open_instance
-
-        instance = open_instance(config)
-        with history_faults(instance.root_directory):
-            report = run_build(
-                Project(config, progress, seen=seen),
-                instance,
-                select=select,
-                corpora=corpora,
-                rebuild=force,
-                verbose=verbose,
-                say=progress.say,
-            )
-            progress.step("looking at the outputs")
-            rows = _rows(report)
+        project = Project(config, progress, seen=seen)
+        report = _build(project, select, corpora, force=force, verbose=verbose)
+        progress.step("looking at the outputs")
+        rows = _rows(report)
 
     show_report(Project(config, seen=seen), report, rows, is_selected=bool(select))
     _print_failures(report)
     if report.failed:
         sys.exit(1)
+
+
+def _build(
+    project: Project,
+    select: Sequence[str],
+    corpora: Sequence[str],
+    *,
+    force: bool,
+    verbose: bool,
+) -> BuildReport:
+    """Build what is missing or stale, and return a report; without Dagster if that is nothing.
+
+    Args:
+        project: The project; its progress shows the steps.
+        select: The values of `--select`.
+        corpora: The values of `--corpus`.
+        force: Whether selected outputs that are up to date are rebuilt, too.
+        verbose: Whether Dagster's own log is printed.
+    """
+    started = time.monotonic()
+    survey: OutputSurvey | None = None
+    is_everything_requested = not select and not corpora and not force
+    digests = known_outputs(dagster_home(project.config))  # of outputs that the history has
+    if is_everything_requested and digests:
+        survey = survey_outputs(project)
+        digest = digest_of_outputs(project.config, survey.steps)
+        if survey.is_up_to_date and digest in digests:
+            seconds = time.monotonic() - started
+            return BuildReport(survey.steps, survey.graph, survey.unread_entries, seconds=seconds)
+
+    # Importing Dagster takes seconds on a busy machine.
+    from nanoset_assets.build import build as run_build
+
+    instance = open_instance(project.config)
+    with history_faults(instance.root_directory):
+        return run_build(
+            project,
+            instance,
+            select=select,
+            corpora=corpora,
+            rebuild=force,
+            verbose=verbose,
+            survey=survey,
+            say=project.progress.say,
+        )
 
 
 def _print_failures(report: BuildReport) -> None:
@@ -316,8 +351,9 @@ def show_report(
         print_old_versions(project, more_than=current_bytes)
 
     # What the user should know, and may do next.
-    for line in _notices_of_replaced_outputs(report):
-        echo(line)
+    if report.made:
+        for line in _notices_of_replaced_outputs(report):
+            echo(line)
     for line in _next_steps(project.config, report.graph, _readable_splits(rows)):
         echo(line)
 
@@ -523,8 +559,6 @@ def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
 
 def _server_line(config: ProjectConfig) -> str:
     """Return a line with the command that shows the project in Dagster's UI."""
-    from nanoset_assets.instance import HOME_VARIABLE, dagster_home
-
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
     return (

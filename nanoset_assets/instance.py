@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-
-import dagster as dg
+from typing import TYPE_CHECKING
 
 from nanoset_core.errors import ConfigError, NanosetError, StorageError
 from nanoset_core.project.settings import ProjectConfig
@@ -26,6 +25,9 @@ from nanoset_core.storage.atomic import write_atomic
 from nanoset_core.storage.os_errors import explained
 from nanoset_core.storage.owners import Owner, lock_owner, wait_for_lock
 from nanoset_core.storage.paths import expanded
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 HOME_VARIABLE = "DAGSTER_HOME"
 """Environment variable with the path of the folder of the history."""
@@ -168,6 +170,8 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
         HistoryError: Its database cannot be read or written.
         ConfigError: The dagster.yaml in the folder has a mistake.
     """
+    import dagster as dg  # takes a second, and is not needed to find the folder of the history
+
     try:
         with history_faults(home):
             instance = dg.DagsterInstance.get()

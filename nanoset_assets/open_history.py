@@ -42,6 +42,24 @@ def history_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
         yield
 
 
+def asset_database(instance: dg.DagsterInstance) -> Path | None:
+    """Return the SQLite file in which an instance records events about assets and runs.
+
+    It also has the partitions and the results of checks, and is written to whenever one of these,
+    or the status of a run, changes.
+
+    Args:
+        instance: The instance of Dagster.
+
+    Returns:
+        The file; None if the events are recorded elsewhere, for example in Postgres.
+    """
+    event_log = instance.event_log_storage
+    if not isinstance(event_log, SqliteEventLogStorage):
+        return None
+    return Path(event_log.path_for_shard(_INDEX))
+
+
 @contextmanager
 def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
     """Keep the files with the events of runs open during the block.

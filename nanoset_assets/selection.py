@@ -14,30 +14,9 @@ import dagster as dg
 
 from nanoset_assets.asset_names import asset_path
 from nanoset_assets.names import Names
-from nanoset_core.errors import ConfigError, closest_name, one_of, remedy_for_name
+from nanoset_core.errors import ConfigError, closest_name
 from nanoset_core.stages.inventory.stage import INVENTORY
 from nanoset_core.stages.stage import Node, is_of_corpora
-
-
-def check_named_corpora(corpora: Iterable[str], existing: Sequence[str]) -> None:
-    """Check that the corpora that `--corpus` names exist.
-
-    Args:
-        corpora: The names.
-        existing: The corpora of the raw folder.
-
-    Raises:
-        ConfigError: A name is not that of a corpus in the raw folder.
-    """
-    for name in corpora:
-        if name not in existing:
-            raise ConfigError(
-                "this corpus is not in the raw folder",
-                where="--corpus",
-                found=repr(name),
-                expected=one_of(existing, "none: there are no corpora"),
-                remedy=remedy_for_name(name, existing, "name one of these"),
-            )
 
 
 def selected(

@@ -20,7 +20,7 @@ from helpers.progress import RecordingDisplay
 from helpers.sample_project import jsonl, sentences, write_project
 from nanoset_assets.asset_names import label_of
 from nanoset_assets.build import build, selected
-from nanoset_assets.build_runs import BuildReport
+from nanoset_assets.build_report import BuildReport
 from nanoset_assets.commands import show_report
 from nanoset_assets.definitions import build_definitions
 from nanoset_assets.names import Names

@@ -12,7 +12,7 @@ import pytest
 from helpers.sample_project import FEWER, write_project
 from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.build import build
-from nanoset_assets.build_runs import BuildReport
+from nanoset_assets.build_report import BuildReport
 from nanoset_assets.checks import VerificationError
 from nanoset_assets.dagster_compat import assets_with_failed_check
 from nanoset_assets.definitions import build_definitions

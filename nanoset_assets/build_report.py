@@ -1,0 +1,84 @@
+"""What a build did: the outputs that it made, those that failed, and those that it skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from nanoset_assets.asset_names import label_of
+from nanoset_core.project.graph import Graph, Step
+from nanoset_core.stages.stage import Node
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did."""
+
+    steps: list[Step]
+    """Every step that the build considered, whether or not it was selected."""
+    graph: Graph
+    """The outputs of the project, those that the build made included."""
+    unread_entries: Mapping[str, str] = field(default_factory=dict)
+    """Entry of the raw folder that is no corpus → why it is not read."""
+    has_all_corpora: bool = True
+    """Whether all corpora were examined, and not only those that `--corpus` names."""
+    made: dict[str, float] = field(default_factory=dict)
+    """Label of each step that ran → seconds of its run, shared evenly by the steps of the run."""
+    failed: dict[str, Exception] = field(default_factory=dict)
+    """Label of each step that failed → the error."""
+    skipped: list[str] = field(default_factory=list)
+    """Labels of steps that did not run because one that they need failed."""
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+    """Label of each step that replaces a version with other settings → the changes, each as `name:
+    before → now`.
+    """
+    seconds: float = 0.0
+    """How long the whole build took."""
+
+    @property
+    def given_up(self) -> set[str]:
+        """Labels of the steps that failed, or need one that failed."""
+        return {*self.failed, *self.skipped}
+
+    def was_made(self, node: Node) -> bool:
+        """Return whether the build made an output, instead of finding it up to date.
+
+        Args:
+            node: An output of the project.
+        """
+        return label_of(node) in self.made
+
+    def nodes_given_up(self) -> set[Node]:
+        """Return the outputs that failed, or need one that failed."""
+        given_up = self.given_up
+        return {step.node for step in self.steps if label_of(step.node) in given_up}
+
+    def seconds_of(self, node: Node) -> float:
+        """Return how long making an output took, in seconds; 0 if it was not made.
+
+        Args:
+            node: An output of the project.
+        """
+        return self.made.get(label_of(node), 0.0)
+
+    def replaced_settings(self, node: Node) -> list[str]:
+        """Return the changes of settings between an output and the version that it replaced.
+
+        Args:
+            node: An output of the project.
+
+        Returns:
+            Such as `["seed: 7 → 8"]`; empty if no settings changed.
+        """
+        return self.replaced.get(label_of(node), [])
+
+    def skip(self, nodes: Collection[Node]) -> None:
+        """Record that outputs are not made, except those that are recorded as failed already.
+
+        Args:
+            nodes: The outputs of steps that are not executed.
+        """
+        for node in nodes:
+            label = label_of(node)
+            if label not in self.failed:
+                self.skipped.append(label)

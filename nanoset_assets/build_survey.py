@@ -1,0 +1,152 @@
+"""Look at the outputs of a project before a build: which exist, and which are up to date.
+
+This does not need Dagster. If every output is up to date, and Dagster's history is known to have
+them all (see `complete_history.py`), `nanoset build` ends after this survey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nanoset_core.errors import ConfigError, NanosetError, one_of, remedy_for_name
+from nanoset_core.outputs.manifest import Recipe
+from nanoset_core.project.graph import Graph, Step, graph_over, inventory_node
+from nanoset_core.project.project import Project
+from nanoset_core.project.requested_corpora import check_requested_corpora
+from nanoset_core.stages.inventory.corpora import scan_names
+from nanoset_core.stages.inventory.shared_files import check_all_files
+from nanoset_core.stages.registry import sweep
+from nanoset_core.stages.stage import Node, is_of_corpora
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSurvey:
+    """The outputs of a project, and their state before a build."""
+
+    graph: Graph
+    """All outputs, and what each is made from."""
+    steps: list[Step]
+    """The steps of the outputs that the build considers: of all outputs, or of those that belong to
+    corpora if `--corpus` is given. They say which outputs are up to date.
+    """
+    all_corpora: tuple[str, ...]
+    """The corpora of the raw folder, also those that were not examined."""
+    unread_entries: Mapping[str, str]
+    """Entry of the raw folder that is no corpus → why it is not read."""
+    unreadable: Mapping[Node, Exception]
+    """Inventory of a corpus that cannot be read → the error."""
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether all corpora can be read, and every output of a step is up to date."""
+        return not self.unreadable and all(step.is_up_to_date for step in self.steps)
+
+
+def survey_outputs(project: Project, corpora: Sequence[str] = ()) -> OutputSurvey:
+    """Compare outputs with raw text and settings, after deleting files of killed processes.
+
+    Args:
+        project: The project that is built.
+        corpora: Only these are examined; empty: all.
+
+    Raises:
+        ConfigError: The settings are invalid, or name a corpus that does not exist.
+        MissingError: There is no raw folder.
+    """
+    sweep(project)  # deletes temporary files
+    text = scan_names(project)
+    examined_corpora = corpora_to_examine(project, text.corpora, corpora)
+
+    # List the files of each corpus, and derive from the lists which outputs there should be. If a
+    # corpus cannot be read, the graph of the outputs has the error in its place.
+    inventories = _inventories(project, examined_corpora)
+    graph = graph_over(project, inventories.recipes, examined_corpora)
+    graph.set_failures(inventories.errors)
+
+    # Compare the outputs that exist with those that there should be. Each has a step to make it.
+    steps = graph.steps()
+    if corpora:
+        # A data mixture or webdataset may need corpora that were not examined: leave it out.
+        steps = [step for step in steps if is_of_corpora(step.node.stage)]
+    return OutputSurvey(
+        graph=graph,
+        steps=steps,
+        all_corpora=tuple(text.corpora),
+        unread_entries=text.unread_entries,
+        unreadable=inventories.errors,
+    )
+
+
+def corpora_to_examine(
+    project: Project, existing: Iterable[str], requested: Sequence[str]
+) -> list[str]:
+    """Return the corpora that a build examines, in the order of the raw folder.
+
+    Args:
+        project: Its settings may name corpora, which must exist.
+        existing: The corpora of the raw folder.
+        requested: The corpora that `--corpus` names; empty: all.
+
+    Raises:
+        ConfigError: A corpus that is named does not exist, or two corpora of one split contain the
+            same file.
+    """
+    corpora = list(existing)
+    check_requested_corpora(project.config, corpora)  # that those of nanoset.yaml exist
+    check_all_files(project)  # that no two corpora of a split contain the same file
+    _check_named_corpora(requested, corpora)  # that those of `--corpus` exist
+    if not requested:
+        return corpora
+    return [corpus for corpus in corpora if corpus in requested]
+
+
+def _check_named_corpora(corpora: Iterable[str], existing: Sequence[str]) -> None:
+    """Check that the corpora that `--corpus` names exist.
+
+    Args:
+        corpora: The names.
+        existing: The corpora of the raw folder.
+
+    Raises:
+        ConfigError: A name is not that of a corpus in the raw folder.
+    """
+    for name in corpora:
+        if name not in existing:
+            raise ConfigError(
+                "this corpus is not in the raw folder",
+                where="--corpus",
+                found=repr(name),
+                expected=one_of(existing, "none: there are no corpora"),
+                remedy=remedy_for_name(name, existing, "name one of these"),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Inventories:
+    """The lists of files of corpora, as they are now."""
+
+    recipes: dict[str, Recipe] = field(default_factory=dict)
+    """Corpus → recipe of its inventory, which changes with any of its files."""
+    errors: dict[Node, Exception] = field(default_factory=dict)
+    """Inventory of a corpus that cannot be read → the error."""
+
+
+def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
+    """List the files of corpora; one that cannot be read does not stop the others.
+
+    Args:
+        project: Its raw folder contains the corpora.
+        corpora: Names of the corpora.
+
+    Returns:
+        For each corpus, the recipe of its inventory, which identifies the files; or the error.
+    """
+    inventories = _Inventories()
+    for corpus in corpora:
+        node = inventory_node(corpus)
+        try:
+            inventories.recipes[corpus] = node.stage.recipe(project, node.key, {})
+        except (NanosetError, OSError) as error:
+            inventories.errors[node] = error
+    return inventories
