@@ -127,6 +127,12 @@ class _PartitionSets:
     def change_members(self, set_name: str, members: set[str], changes: PartitionChanges) -> None:
         """Request changes of a set of partitions, so that it contains the right corpora.
 
+            in the set now    web, old, theirs    (`theirs` was added by another project)
+            should be in it   web, news
+            requested         add news, delete old
+
+        A partition that a run is making at the moment is deleted later.
+
         Args:
             set_name: The name of the set.
             members: The corpora that should be in the set.
@@ -149,18 +155,15 @@ class _PartitionSets:
         changes.members[set_name] = sorted(members | postponed)
 
     def without_active_runs(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
-        """Return the partitions that can be removed, because no active run or backfill makes them.
+        """Return those of some partitions that no run or backfill is making at the moment.
 
-        A backfill is a request for many partitions, for which Dagster starts one run after the
-        other.
+        A backfill is a request for many partitions. If one of them were deleted, Dagster would end
+        the whole backfill as failed. So such a partition has to stay until the backfill has ended.
 
         Args:
             set_name: Name of the set of partitions.
-            corpora: The partitions to be removed.
+            corpora: The partitions that should be deleted.
             notes: Receives a line for each partition that has to stay.
-
-        Returns:
-            Those of `corpora` that nothing makes at the moment.
         """
         if not corpora:
             return corpora

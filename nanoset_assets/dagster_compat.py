@@ -190,13 +190,16 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 
 
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
-    """Return the partitions that a backfill is to make, in any of its assets.
+    """Return the partitions that a backfill is going to make.
+
+    A backfill is a request for many partitions, such as all corpora, for which Dagster starts one
+    run after the other.
 
     Args:
         backfill: Dagster's record of the backfill.
 
     Returns:
-        Names of partitions; None if the record alone does not show them.
+        Names of partitions, of any asset; None if the record alone does not show them.
     """
     # The record of a backfill of a job has the names of the partitions.
     if backfill.partition_names is not None:
@@ -412,10 +415,12 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let the helper processes that Dagster starts in this block ignore Ctrl-C.
+    """Let the helper processes that Dagster starts in the `with` block ignore Ctrl-C.
 
-    They copy the output of each step to files. Dagster starts them in the method `capture_logs`,
-    and has no option for signals, so this replaces the method during the block.
+    Dagster starts a process for each step of a run, which copies the output of the step to a file.
+    If the user presses Ctrl-C, the terminal sends it to these processes, too, and they end with
+    tracebacks. Dagster has no option for that. So the method that starts them is replaced during
+    the block.
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.
@@ -489,15 +494,17 @@ def code_location_of(
 ) -> RemoteRepositoryOrigin:
     """Return the code location in which Dagster's UI shows the project.
 
-    A *code location* is a set of definitions that a server has loaded. The UI lists each run under
-    one. Dagster stores the location of every sensor that was ever evaluated.
+    The UI lists each run below a *code location*, a set of definitions that a server has loaded. A
+    run that this process starts by itself belongs to none, and would be missing in some pages.
+    Dagster stores the code location together with every sensor that it has called, so it is looked
+    up there.
 
     Args:
-        instance: The instance of Dagster, which records the states of sensors.
-        sensor: Name of a sensor of the project. If several code locations have it, the one in which
-            it was evaluated last is returned.
-        module: Module of the definitions. If the sensor was never evaluated, the code location that
-            `dagster dev -m <module>` would make is returned.
+        instance: The instance of Dagster.
+        sensor: Name of a sensor of the project. If it was called in several code locations, the
+            latest one counts.
+        module: If the sensor was never called, the code location that `dagster dev -m <module>`
+            would make is returned.
 
     Returns:
         Dagster's record of the code location.

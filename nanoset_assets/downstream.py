@@ -38,13 +38,14 @@ def load_materialized(
     storage: StorageSpec | None = None,
     **masks: bool | None,
 ) -> Nanoset | BlendedNanoset:
-    """Open a split of a nanoset in the version whose handoff was materialised.
+    """Open the training samples of a nanoset in the version that Dagster has recorded.
 
-    A handoff is the output of a nanoset with which a trainer is started.
+    This is for assets of other teams, which train on a nanoset (a mixture of data) or examine it.
+    With `load_nanoset` alone, they would get whatever version is in use at that moment.
 
     Args:
-        event: The materialisation of `<nanoset>/handoff`, as
-            `context.instance.get_latest_materialization_event(key)` returns it.
+        event: Dagster's record of the nanoset's handoff (the files with which a trainer is
+            started), as `context.instance.get_latest_materialization_event(key)` returns it.
         split: train, valid or test.
         root: The folder or URL of the outputs; default: where they were when the handoff was made.
         storage: How to access a bucket; default: the AWS configuration.
@@ -54,8 +55,8 @@ def load_materialized(
         The samples of the split, as `load_nanoset` returns them.
 
     Raises:
-        MissingError: There is no materialisation of a handoff, or an earlier version of this
-            package made it, which did not record the root.
+        MissingError: There is no such record, or an earlier version of this package made it, which
+            did not record the root.
         StaleError: The nanoset has been rebuilt since.
         ConfigError: The samples cannot have one of the masks.
         FormatError: A file of the nanoset is damaged.

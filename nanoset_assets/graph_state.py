@@ -40,9 +40,10 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Return the state of all outputs, after adding to Dagster's history what it lacks.
+    """Return which outputs of the project are up to date, and which have a failed check.
 
-    It may lack outputs that another machine made, for example.
+    Dagster shows an output as built if its history, a database, says so. An output that another
+    machine has built is missing there, and is added.
 
     Args:
         graph: The outputs of the project.
@@ -50,9 +51,6 @@ def load_graph_state(
         names: The names of the project in Dagster.
         active_runs: The active runs, looked up before any output was read; default: look them up
             now.
-
-    Returns:
-        The state: which outputs are up to date, and which have a failed check.
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
@@ -70,11 +68,14 @@ def record_existing_outputs(
     names: Names,
     active_runs: ActiveRuns,
 ) -> None:
-    """Add outputs to Dagster's history that are up to date but not recorded there.
+    """Let Dagster know of outputs that exist and are up to date, but are missing in its history.
+
+    For example, another machine has built them, or the history was deleted.
 
     Args:
         graph: The outputs of the project.
-        step_by_node: Output → its step. Inputs precede what is made from them.
+        step_by_node: Output → what would make it, and whether it is up to date. Inputs precede what
+            is made from them.
         instance: The instance of Dagster, to whose history they are added.
         names: The names of the project in Dagster.
         active_runs: The active runs. They record what they make themselves.
@@ -95,10 +96,14 @@ def record_existing_outputs(
 def _recorded_digests(
     nodes: Iterable[Node], instance: dg.DagsterInstance, names: Names
 ) -> dict[Node, str]:
-    """Return which version of each output is the latest in Dagster's history.
+    """Return which version of each output is the latest one in Dagster's history.
+
+    An output is an asset in Dagster, or a partition of one, such as the partition `web` of the
+    asset of all datasets. All partitions of an asset are looked up together, which takes few
+    queries.
 
     Args:
-        nodes: The outputs to look up. Each is an asset, or a partition of one.
+        nodes: The outputs to look up.
         instance: The instance of Dagster, whose history is read.
         names: The names of the project in Dagster.
 

@@ -64,15 +64,16 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
 def _evaluate(
     context: dg.SensorEvaluationContext, project_defs: ProjectDefs, assets: Sequence[dg.AssetKey]
 ) -> dg.SensorResult:
-    """Return the builds that one tick of the sensor requests, and the cursor for the next tick.
+    """Return the builds that one call of the sensor requests.
 
-    A tick is one call of the sensor by Dagster. The cursor is what it remembers until the next one:
-    `{"web": 4711}` says that the materialisation with this id was handled for the corpus `web`.
+    Assets of another team write the raw text of some corpora. When one of them was run, the corpus
+    has to be built. The sensor remembers which of these runs it has handled. `{"web": 4711}` says:
+    the event 4711 of Dagster's history, which was a new text of `web`, has led to a build.
 
     Args:
-        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        context: Dagster's context of the call, with what the last call has remembered.
         project_defs: The names and settings of the project in Dagster.
-        assets: The assets that write ("land") the raw text of corpora.
+        assets: The assets that write the raw text of corpora.
     """
     handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
     # Corpus → id of a later materialisation of the asset that writes its text.
@@ -107,15 +108,15 @@ class _LandedCorpora(NamedTuple):
 def _candidates(
     instance: dg.DagsterInstance, project_defs: ProjectDefs, due: Iterable[str]
 ) -> _LandedCorpora:
-    """Select the first corpora that need not wait for an active run, at most `MAX_REQUESTS`.
+    """Choose the corpora to build now, and leave out those on which a run is working.
 
     Args:
         instance: The instance of Dagster, for the active runs.
         project_defs: The names and settings of the project in Dagster.
-        due: The corpora whose text has landed.
+        due: The corpora with new text.
 
     Returns:
-        The selected corpora, and a note on each one that has to wait.
+        At most `MAX_REQUESTS` corpora, and a note on each one that has to wait.
     """
     active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
     waiting_reasons = _waiting_reasons(active_runs)
@@ -192,19 +193,21 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the corpora whose text has landed since a build was last requested.
+    """Return the corpora that have new text since a build of them was last requested.
 
-    The text of a corpus *lands* when another team's asset that writes it is materialised. Dagster
-    numbers all events; later ones have larger ids.
+    Dagster numbers all events of its history, so a later one has a larger number:
+
+        4,700    a build of `web` was started
+        4,711    the asset that writes the text of `web` was run    →    {"web": 4711}
 
     Args:
         instance: The instance of Dagster, whose history has the events.
         project_defs: The names and settings of the project in Dagster.
-        assets: The assets that land text.
-        handled: Corpus → id of the latest landing event that led to a request.
+        assets: The assets that write the raw text of corpora.
+        handled: Corpus → number of the last such event for which a build was requested.
 
     Returns:
-        Corpus → id of its latest landing event.
+        Corpus → number of the event.
     """
     latest_landing_ids = latest_materializations(instance, assets)
     landing_ids: dict[str, int] = {}

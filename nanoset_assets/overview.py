@@ -148,10 +148,18 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
 def _evaluate(
     context: dg.SensorEvaluationContext, project_defs: ProjectDefs, automation: Automation
 ) -> dg.SensorResult:
-    """Return what one tick of the sensor reports: the page, if it has changed since the last one.
+    """Return what one call of the sensor reports: the state of the project, if it has changed.
+
+    Dagster calls the sensor every few seconds. Making the page takes long, since all outputs are
+    compared. So a digest of what is quick to look up (runs, settings, names of corpora) decides
+    whether the page is made at all:
+
+        the digest is the same, and the page is recent    nothing is done
+        the page was made, and is the same as before      it is not reported again
+        the page was made, and is another one             it is reported to Dagster
 
     Args:
-        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        context: Dagster's context of the call, with what the last call stored.
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
     """

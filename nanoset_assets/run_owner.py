@@ -61,7 +61,11 @@ class RunOwner:
         return run.parent_run_id is None
 
     def is_gone(self) -> bool:
-        """Return whether the process was on this machine and does not exist any more."""
+        """Return whether the process that has started a run certainly does not exist any more.
+
+        Process ids are reused. So a process with the same id counts only if it started at the same
+        time. About processes of other machines, nothing is known.
+        """
         if self.host != socket.gethostname():
             return False  # unknown
         try:
@@ -100,7 +104,7 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report runs of this project as failed if their process no longer exists.
+    """Report runs as failed whose process was killed: Dagster would show them as running.
 
     Args:
         instance: The instance of Dagster, which records the runs.

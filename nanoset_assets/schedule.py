@@ -89,12 +89,15 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
 def _tick_result(
     context: dg.ScheduleEvaluationContext, project_defs: ProjectDefs, tick_time: str
 ) -> list[dg.RunRequest] | dg.SkipReason:
-    """Return the runs that a tick of the schedule (one call) requests, or why it requests none.
+    """Return the runs that one call of the schedule requests, or why it requests none.
+
+    The schedule runs at fixed times, such as every night. It looks for outputs that are missing or
+    out of date, and requests runs that make them.
 
     Args:
-        context: Dagster's context of the tick.
+        context: Dagster's context of the call.
         project_defs: The names and settings of the project in Dagster.
-        tick_time: When the tick was due, such as `2026-01-31T03:00`; a part of the run keys.
+        tick_time: When the call was due, such as `2026-01-31T03:00`.
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
@@ -115,14 +118,18 @@ def _requests_or_reason(
     active_runs: ActiveRuns,
     tick_time: str,
 ) -> list[dg.RunRequest] | dg.SkipReason:
-    """Compare text and outputs, and return the runs to request, or why there are none.
+    """Compare raw text with outputs, and return the runs to request, or why there are none.
+
+        a corpus with files that were never read    a run that makes all of its outputs
+        any other output that is missing or stale   a run that makes it, if its inputs are ready
 
     Args:
         project_defs: The names of the project, and the settings that Dagster has loaded.
         project: The project with the current nanoset.yaml.
-        text: The corpora of the raw folder and their files.
-        active_runs: The runs that were active before the raw folder was read.
-        tick_time: When the tick was due, such as `2026-01-31T03:00`; a part of the run keys.
+        text: The corpora, which are folders of raw text, and their files.
+        active_runs: The runs that were active before the raw text was listed. What they make is not
+            requested again.
+        tick_time: When the schedule was due, such as `2026-01-31T03:00`; a part of the run keys.
     """
     names = project_defs.names
     # Corpora with files that were never read: request all of their assets.
@@ -249,9 +256,14 @@ def _output_requests(
 ) -> list[dg.RunRequest]:
     """Return requests for runs that make missing and stale outputs.
 
+    Dagster starts only one run for each run key. The key has the time of the schedule and a digest
+    of what is made: `2026-01-31T03:00/pretrain/handoff:3f9c…`. So if Dagster calls the schedule
+    again for the same night, nothing is made twice, and in the next night a run that has failed can
+    be repeated.
+
     Args:
         names: The names of the project in Dagster.
-        tick_time: When this call of the schedule was due, a part of the run keys.
+        tick_time: When the schedule was due.
         runs: The steps of each run. A step makes one output.
     """
     requests: list[dg.RunRequest] = []
@@ -289,15 +301,18 @@ class _FileSurvey:
 
 
 def _survey(project: Project, text: RawText) -> _FileSurvey:
-    """List the files of each corpus that a build would read now, without reading any.
+    """List the files of each corpus that a build would read now, without reading any of them.
+
+    The corpora, which are folders of raw text, are divided into three groups:
+
+    - A file of the last build is being overwritten: a build now would lose its text, so the corpus
+        waits.
+    - There is a file that was never read: the corpus has to be built.
+    - All files were read before: their digests are known, and show whether anything has changed.
 
     Args:
         project: Its outputs have the digests of files that were read before.
-        text: The corpora of the raw folder and their files.
-
-    Returns:
-        The corpora that have to wait, those with files of unknown digest, and the lists of the
-        others.
+        text: The corpora and their files.
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
