@@ -25,9 +25,10 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-ROOMS = ("assets", "storage", "tokenizers/engines")
-"""Folders whose tests share what takes long to make: one worker runs all tests of such a folder. Of
-other folders, one worker runs all tests of a file.
+SHARING_FOLDERS = ("assets", "storage", "tokenizers/engines")
+"""Folders whose tests share fixtures that take long to make.
+
+One worker runs all tests of such a folder. Of other folders, one worker runs all tests of a file.
 """
 LONGEST = [
     "storage",
@@ -62,34 +63,43 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class LoadRoomScheduling(LoadScopeScheduling):
+    class LoadFolderScheduling(LoadScopeScheduling):
+        """Gives all tests of a group to the same worker."""
+
         def _split_scope(self, nodeid: str) -> str:
             return _group(config.rootpath / nodeid.partition("::")[0])
 
-    return LoadRoomScheduling(config, log)
+    return LoadFolderScheduling(config, log)
 
 
-# Whatever the environment says: otherwise each worker and each child process compiles everything.
+# Even if the environment says otherwise: each worker and child process would compile all modules.
 sys.dont_write_bytecode = False
-# Until the end of the collection, since what is imported until then stays.
+# Modules that are imported during the collection of tests are never garbage.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was imported from garbage collection, which every failing command runs."""
+    """Exempt what was imported from garbage collection, which takes less time then.
+
+    Every command that fails collects garbage.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def _group(file: Path) -> str:
+    """Return the folder or file of tests that one worker runs."""
     name = file.relative_to(Path(__file__).parent)
-    return next((room for room in ROOMS if name.is_relative_to(room)), name.as_posix())
+    for folder in SHARING_FOLDERS:
+        if name.is_relative_to(folder):
+            return folder
+    return name.as_posix()
 
 
 @pytest.fixture(scope="session")
 def golden_tars() -> Path:
-    """The folder of tars by other tools, of what their readers saw, and of tokshuf-rust's contexts."""
+    """The folder of tars that other tools wrote, and of what their readers returned."""
     return GOLDEN_FILES / "webdataset"
 
 

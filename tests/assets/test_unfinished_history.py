@@ -17,6 +17,7 @@ EVENT_LOG = "history/runs/index.db"
 
 @pytest.fixture
 def config(make_project, monkeypatch):
+    """The settings of a project whose history is in its own folder."""
     monkeypatch.setenv("DAGSTER_HOME", "")
     return load_config(make_project())
 

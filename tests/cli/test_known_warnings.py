@@ -16,6 +16,7 @@ SECOND = "warning: nanoset pretrain valid: it has no sample"
 
 @pytest.fixture
 def project(make_project):
+    """A project that is not built."""
     return Project.open(make_project())
 
 

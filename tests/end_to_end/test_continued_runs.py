@@ -38,6 +38,7 @@ CONSUMED = 200
 
 @pytest.fixture
 def project(built_from):
+    """A built project with the nanosets of CONTINUED."""
     return built_from(CONTINUED)
 
 
@@ -68,6 +69,7 @@ def edited(project, *changes):
 
 
 def train_of(project, name):
+    """Open the training data of a nanoset."""
     return load_nanoset(project.config.root_folder, name, "train")
 
 

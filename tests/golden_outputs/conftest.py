@@ -1,3 +1,3 @@
-"""Dagster's history of all tests of this room."""
+"""A fast history of Dagster for all tests of this folder."""
 
 from helpers.dagster_history import quick_history  # noqa: F401

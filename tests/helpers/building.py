@@ -1,6 +1,6 @@
 """Make outputs of a project, one or all of them, by the core alone.
 
-Tests of one room begin with what other rooms have made. They call these functions, so that they
+Tests of one folder begin with what other folders have made. They call these functions, so that they
 need not import each stage before their own.
 """
 

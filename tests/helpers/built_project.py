@@ -61,13 +61,13 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
     folder = tmp_path_factory.mktemp("built")
     write_raw(folder / "raw")
     first = folder / "raw" / "web" / "part-0" / "web-0.jsonl"
-    # An empty document, a document again, and lines that are none.
-    odd = [
+    # An empty document, a repeated one, and lines that are no documents.
+    odd_rows = [
         {"id": "empty", "text": ""},
         {"id": "again", "text": "the same"},
         {"id": "again", "text": "the same"},
     ]
-    first.write_bytes(first.read_bytes() + jsonl(odd) + b"no json\n\n")
+    first.write_bytes(first.read_bytes() + jsonl(odd_rows) + b"no json\n\n")
     _write_table(folder / "raw" / "books" / "table.parquet")
     (folder / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
     (folder / "nanoset.yaml").write_text(
@@ -78,6 +78,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_file: Path) -> Pat
 
 
 def _write_table(path: Path) -> None:
+    """Write a Parquet file of 40 documents, some of which are long."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

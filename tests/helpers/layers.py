@@ -19,4 +19,7 @@ LAYERS = (
     ("lineage",),
     ("cli",),
 )
-"""The rooms, lowest first. A room may import itself and the rooms below it."""
+"""The folders of each layer, the lowest layer first.
+
+A folder may import itself, and folders of lower layers.
+"""

@@ -66,5 +66,6 @@ def cut_slowly(name: str, data: bytes, piece_bytes: int) -> list[Piece]:
 
 
 def _piece(name: str, data: bytes, start: int, stop: int, first_line: int) -> Piece:
+    """Return the piece of a file between two bytes, with its digest."""
     digest = hashlib.sha256(data[start:stop]).hexdigest()
     return Piece(name, start, stop, first_line, digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
@@ -33,54 +33,59 @@ class Finding(Note):
 
 @dataclass(frozen=True, slots=True)
 class CountingStore(LocalStore):
-    """A store that counts the listings and readings that it is asked for."""
+    """A store that records which objects are read, and which folders are listed."""
 
-    requests: tuple[list[str], ...] = ([],)
+    requests: list[str] = field(default_factory=list)
+    """Names of objects, and of folders with a slash at the end."""
 
     def read_stored(self, name):
-        self.requests[0].append(name)
+        self.requests.append(name)
         return LocalStore.read_stored(self, name)
 
     def level(self, folder):
-        self.requests[0].append(f"{folder}/")
+        self.requests.append(f"{folder}/")
         return LocalStore.level(self, folder)
+
+
+def open_notebook(*, skips_damaged: bool = False) -> Notebook:
+    """Open the notebook of findings, as another process would do it."""
+    return Notebook(FOLDER, Finding, skips_damaged=skips_damaged)
 
 
 @pytest.fixture
 def notebook():
-    return Notebook(FOLDER, Finding, skips_damaged=False)
+    """The notebook of findings."""
+    return open_notebook()
 
 
 @pytest.fixture
 def local_root(tmp_path):
+    """A root in a local folder."""
     return OutputRoot(FileAccess(tmp_path / "data"))
 
 
 @pytest.fixture
 def store(tmp_path):
+    """A store in place of a bucket."""
     (tmp_path / "bucket").mkdir()
-    return CountingStore(tmp_path / "bucket", requests=([],))
+    return CountingStore(tmp_path / "bucket")
 
 
 @pytest.fixture
 def bucket_root(store, tmp_path):
+    """A root in a bucket."""
     return OutputRoot(FileAccess(tmp_path / "copies", store))
 
 
 @pytest.fixture(params=["local_root", "bucket_root"])
 def root(request):
+    """A root of each kind."""
     return request.getfixturevalue(request.param)
 
 
 def files_of(root):
+    """Return the names of the files with notes."""
     return sorted(path.name for path in (root.folder / FOLDER).rglob("*.json"))
-
-
-def requests_of(store, look):
-    """What the store is asked for while `look` is called."""
-    store.requests[0].clear()
-    look()
-    return list(store.requests[0])
 
 
 def test_a_notebook_without_notes_is_empty(notebook, root):
@@ -92,23 +97,27 @@ def test_notes_are_read_by_other_processes(notebook, root):
     notebook.add(root, Finding("a", "first"))
     notebook.add(root, Finding("b", "second"))
 
-    other_process = Notebook(FOLDER, Finding, skips_damaged=False)
+    notes = open_notebook().read(root)
 
-    notes = other_process.read(root)
     assert sorted(note.text for note in notes) == ["first", "second"]
     assert notebook.read(root) == notes
 
 
-def test_notes_with_one_identity_share_a_file(notebook, root):
+def test_notes_with_the_same_identity_share_a_file(notebook, root):
     notebook.add(root, Finding("a", "first"))
     notebook.add(root, Finding("a", "first"))
+
     assert len(files_of(root)) == 1
 
+
+def test_notes_with_different_identities_have_different_files(notebook, root):
+    notebook.add(root, Finding("a", "first"))
     notebook.add(root, Finding("b", "second"))
+
     assert len(files_of(root)) == 2
 
 
-def test_sections_are_separate(notebook, root):
+def test_the_notes_of_each_section_are_read_separately(notebook, root):
     notebook.add(root, Finding("a"), "web")
     notebook.add(root, Finding("b"), "code")
 
@@ -117,7 +126,7 @@ def test_sections_are_separate(notebook, root):
     assert notebook.read(root, "books") == []
 
 
-def test_files_that_are_not_json_are_left_alone(notebook, local_root):
+def test_files_that_are_not_json_are_ignored(notebook, local_root):
     notebook.add(local_root, Finding("a"))
     (local_root.folder / FOLDER / "README.txt").write_text("by hand")
 
@@ -141,45 +150,72 @@ def test_a_damaged_note_is_an_error_that_names_its_file(notebook, local_root, da
 
 
 def test_a_damaged_note_is_skipped_with_a_warning_if_that_is_harmless(local_root, caplog):
-    notebook = Notebook(FOLDER, Finding, skips_damaged=True)
+    notebook = open_notebook(skips_damaged=True)
     notebook.add(local_root, Finding("a"))
     (local_root.folder / FOLDER / "x.json").write_bytes(b"{")
 
-    assert notebook.read(local_root) == [Finding("a")]
+    notes = notebook.read(local_root)
+
+    assert notes == [Finding("a")]
     assert "x.json is skipped" in caplog.text
 
 
-def test_notes_that_others_add_to_a_folder_are_seen_at_once(notebook, local_root):
+def test_notes_that_other_processes_add_to_a_folder_are_read_at_once(notebook, local_root):
     assert notebook.read(local_root) == []
-    Notebook(FOLDER, Finding, skips_damaged=False).add(local_root, Finding("a"))
+
+    open_notebook().add(local_root, Finding("a"))
 
     assert notebook.read(local_root) == [Finding("a")]
 
 
 def test_a_bucket_is_listed_once_for_all_sections(notebook, bucket_root, store):
     notebook.add(bucket_root, Finding("a"), "web")
+    store.requests.clear()
 
-    requests = requests_of(
-        store, lambda: [notebook.read(bucket_root, f"corpus-{number}") for number in range(20)]
-    )
-    assert requests == [f"{FOLDER}/"]
+    for number in range(20):
+        notebook.read(bucket_root, f"corpus-{number}")
 
-    requests = requests_of(store, lambda: notebook.read(bucket_root, "web"))
-    assert requests[0] == f"{FOLDER}/web/"
-    assert requests_of(store, lambda: notebook.read(bucket_root, "web")) == []
+    assert store.requests == [f"{FOLDER}/"]
 
 
-def test_a_bucket_is_looked_at_again_on_request_and_after_some_seconds(
-    notebook, bucket_root, store, monkeypatch
-):
+def test_a_section_in_a_bucket_is_listed_when_it_is_read_first(notebook, bucket_root, store):
+    notebook.add(bucket_root, Finding("a"), "web")
+    notebook.read(bucket_root, "code")
+    store.requests.clear()
+
+    notebook.read(bucket_root, "web")
+
+    assert store.requests[0] == f"{FOLDER}/web/"
+
+
+def test_a_section_in_a_bucket_is_not_requested_again_soon(notebook, bucket_root, store):
+    notebook.add(bucket_root, Finding("a"), "web")
+    notebook.read(bucket_root, "web")
+    store.requests.clear()
+
+    notebook.read(bucket_root, "web")
+
+    assert store.requests == []
+
+
+def test_notes_that_other_processes_add_to_a_bucket_are_read_on_request(notebook, bucket_root):
     assert notebook.read(bucket_root) == []
-    Notebook(FOLDER, Finding, skips_damaged=False).add(bucket_root, Finding("a"))
+
+    open_notebook().add(bucket_root, Finding("a"))
 
     assert notebook.read(bucket_root) == []
     assert notebook.read(bucket_root, refresh=True) == [Finding("a")]
 
-    Notebook(FOLDER, Finding, skips_damaged=False).add(bucket_root, Finding("b"))
+
+def test_notes_that_other_processes_add_to_a_bucket_are_read_after_some_seconds(
+    notebook, bucket_root, monkeypatch
+):
+    open_notebook().add(bucket_root, Finding("a"))
+    assert len(notebook.read(bucket_root)) == 1
+
+    open_notebook().add(bucket_root, Finding("b"))
     monkeypatch.setattr(notebook_module, "SEEN_SECONDS", -1.0)
+
     assert len(notebook.read(bucket_root)) == 2
 
 

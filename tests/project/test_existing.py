@@ -7,6 +7,7 @@ from nanoset_core.storage.access import FileAccess
 
 
 def write_one_file(folder):
+    """Write the files of an output."""
     (folder / "tokens.bin").write_bytes(b"tokens")
     return Written({}, {})
 

@@ -21,12 +21,16 @@ from nanoset_core.records.stored_fields import stored
 
 
 class Point(NamedTuple):
+    """A record that is stored as a list."""
+
     x: int
     label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
+    """A record whose fields have other names and conditions where they are stored."""
+
     size: int = field(metadata=stored("bytes"))
     within: str | None = field(default=None, metadata=stored(omit_default=True))
     begin: int = field(default=0, metadata=stored(only_with="within"))
@@ -34,6 +38,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Note(Record):
+    """A record with a field of every kind, and a check of its own."""
+
     json_form: ClassVar[JsonForm] = JsonForm(
         "this is not a note", remedy="write it again", indent=1, ends_with_newline=True
     )
@@ -55,6 +61,8 @@ class Note(Record):
 
 @dataclass(frozen=True, slots=True)
 class LenientNote(Record):
+    """A record that ignores keys that it does not know."""
+
     json_form: ClassVar[JsonForm] = JsonForm("this is not a note")
     ignores_unknown_keys: ClassVar[bool] = True
 
@@ -92,8 +100,9 @@ def test_keys_with_defaults_may_be_missing():
     assert load(Note, data, "note.json") == Note("n", "a", {})
 
 
-def test_whole_numbers_stay_whole():
+def test_integers_are_read_as_integers():
     note = load(Note, dump(NOTE), "note.json")
+
     assert [type(weight) for weight in note.weights] == [int, float]
 
 
@@ -136,8 +145,11 @@ def with_value(path: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_value_is_named(path, value, found, expected):
+    data = canonical_json(with_value(path, value))
+
     with pytest.raises(FormatError) as caught:
-        load(Note, canonical_json(with_value(path, value)), "note.json")
+        load(Note, data, "note.json")
+
     assert caught.value.what == "this is not a note"
     assert caught.value.where == "note.json"
     assert caught.value.found == found
@@ -154,18 +166,21 @@ def test_a_damaged_file_is_no_record(data):
 def test_a_misspelt_key_is_missing_where_unknown_keys_are_ignored():
     with pytest.raises(FormatError) as caught:
         load(LenientNote, b'{"nam": "a"}', "note.json")
+
     assert caught.value.found == "a key is missing: name"
 
 
 @pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
 def test_numbers_that_json_lacks_are_refused(constant):
     data = dump(NOTE).replace(b"0.5", constant)
+
     with pytest.raises(FormatError, match="is not a number of JSON"):
         load(Note, data, "note.json")
 
 
-def test_what_a_record_checks_itself_is_reported():
+def test_what_the_check_of_a_record_finds_is_an_error():
     data = dump(replace(NOTE, name="forbidden"))
+
     with pytest.raises(FormatError, match="a forbidden name"):
         load(Note, data, "note.json")
 
@@ -182,10 +197,12 @@ def test_a_type_that_json_lacks_is_refused_when_the_class_is_used():
 
 def test_canonical_json_has_one_spelling():
     value = {"b": [1, 2.5, None, True], "a": {"é": "\u2028\ud83d\ude00"}}
+    reversed_keys = dict(reversed(value.items()))
+
     assert canonical_json(value) == (
         b'{"a":{"\\u00e9":"\\u2028\\ud83d\\ude00"},"b":[1,2.5,null,true]}'
     )
-    assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
+    assert canonical_json(reversed_keys) == canonical_json(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": {1, 2}}, b"bytes"])

@@ -13,6 +13,7 @@ from nanoset_core.storage.memory_store import MemoryStore
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> FileAccess:
+    """Access to a local folder."""
     return FileAccess(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A file or dataset that is named twice is recognised, by whatever path, link or URL."""
+"""A file or dataset that is named twice is recognised, whichever paths, links or URLs name it."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,12 @@ from nanoset_core.formats.indexed.identity import first_repeated_dataset
 from nanoset_core.storage.identity import file_identity, first_repeated
 from nanoset_core.storage.location import location
 
+# Files
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with files a and b, and d/c; it is the current one."""
+    """The current folder, with files a and b, and d/c."""
     (tmp_path / "d").mkdir()
     for name in ("a", "b", "d/c"):
         (tmp_path / name).write_text(name)
@@ -20,12 +22,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_different_files_are_different(folder):
+@pytest.mark.usefixtures("folder")
+def test_different_files_are_different():
     assert first_repeated([Path("a"), Path("b"), Path("d/c")]) is None
 
 
-def test_the_same_path_is_the_same_file(folder):
+@pytest.mark.usefixtures("folder")
+def test_the_same_path_is_the_same_file():
     path = Path("a")
+
     assert first_repeated([path, path]) == (path, path)
 
 
@@ -33,27 +38,41 @@ def test_the_same_path_is_the_same_file(folder):
     "spelling", ["./a", "d/../a", "{folder}/a", "{folder}/./d//../a", "file://{folder}/a"]
 )
 def test_another_spelling_of_a_path_is_the_same_file(folder, spelling):
-    other = location(spelling.format(folder=folder))
-    assert file_identity(location("a")) == file_identity(other)
+    other_location = location(spelling.format(folder=folder))
+
+    assert file_identity(other_location) == file_identity(location("a"))
 
 
-def test_links_lead_to_the_same_file(folder):
-    os.symlink("a", "symbolic")
-    os.link("a", "hard")
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_is_the_same_file(link):
+    link("a", "link")
+
+    assert first_repeated([Path("a"), Path("link")])
+    assert first_repeated([Path("link"), Path("a")])
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_through_a_linked_folder_is_the_same_file():
     os.symlink("d", "e")
-    assert first_repeated([Path("a"), Path("symbolic")])
-    assert first_repeated([Path("hard"), Path("a")])
+
     assert first_repeated([Path("d/c"), Path("e/c")])
 
 
-def test_a_copy_is_another_file(folder):
+@pytest.mark.usefixtures("folder")
+def test_a_copy_is_another_file():
     Path("copy").write_bytes(Path("a").read_bytes())
+
     assert first_repeated([Path("a"), Path("copy")]) is None
 
 
-def test_missing_files_are_known_by_their_paths(folder):
+@pytest.mark.usefixtures("folder")
+def test_missing_files_are_identified_by_their_paths():
     assert first_repeated([Path("x"), Path("y")]) is None
     assert first_repeated([Path("x"), Path("d/../x")])
+
+
+# URLs
 
 
 @pytest.mark.parametrize(
@@ -83,33 +102,49 @@ def test_urls_that_servers_distinguish_are_different(first, second):
     assert file_identity(location(first)) != file_identity(location(second))
 
 
-def pair(name, index=b"index"):
+# Datasets
+
+
+def write_pair(name, index=b"index"):
+    """Write both files of a dataset in the current folder, and return its prefix."""
     Path(f"{name}.bin").write_bytes(b"tokens")
     Path(f"{name}.idx").write_bytes(index)
     return Path(name)
 
 
-def test_a_linked_pair_is_the_same_dataset(folder):
-    pair("one")
-    for link, name in ((os.symlink, "symbolic"), (os.link, "hard")):
-        for ending in (".bin", ".idx"):
-            link(f"one{ending}", f"{name}{ending}")
-        assert first_repeated_dataset([Path("one"), Path(name)]) == (Path("one"), Path(name))
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_linked_pair_is_the_same_dataset(link):
+    prefix = write_pair("one")
+    linked_prefix = Path("link")
+    for ending in (".bin", ".idx"):
+        link(f"one{ending}", f"link{ending}")
+
+    repeated = first_repeated_dataset([prefix, linked_prefix])
+
+    assert repeated == (prefix, linked_prefix)
 
 
-def test_a_linked_bin_with_a_copy_of_the_index_is_the_same_dataset(folder):
-    pair("one")
+@pytest.mark.usefixtures("folder")
+def test_linked_tokens_with_a_copy_of_the_index_are_the_same_dataset():
+    prefix = write_pair("one")
     os.link("one.bin", "two.bin")
     Path("two.idx").write_bytes(b"index")
-    assert first_repeated_dataset([Path("one"), Path("two")])
+
+    assert first_repeated_dataset([prefix, Path("two")])
 
 
-def test_views_share_their_tokens_and_are_different_datasets(folder):
-    pair("one")
+@pytest.mark.usefixtures("folder")
+def test_a_view_that_shares_the_tokens_is_another_dataset():
+    prefix = write_pair("one")
     os.link("one.bin", "view.bin")
     Path("view.idx").write_bytes(b"other")
-    assert first_repeated_dataset([Path("one"), Path("view")]) is None
+
+    assert first_repeated_dataset([prefix, Path("view")]) is None
 
 
-def test_datasets_of_equal_documents_are_different(folder):
-    assert first_repeated_dataset([pair("one"), pair("two")]) is None
+@pytest.mark.usefixtures("folder")
+def test_equal_datasets_in_different_files_are_different():
+    prefixes = [write_pair("one"), write_pair("two")]
+
+    assert first_repeated_dataset(prefixes) is None

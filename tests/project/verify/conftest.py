@@ -1,4 +1,4 @@
-"""The built project of all tests of this room."""
+"""The built project of all tests of this folder."""
 
 from helpers.built_project import built, copy, project
 

@@ -88,6 +88,7 @@ def test_a_clean_view_leaves_documents_with_boilerplate_out(project):
 
 
 def matches_of_one_text(n_documents: int) -> list[dict[str, object]]:
+    """Return a match of the same evaluation text in each document."""
     row = {
         "file": "0.jsonl",
         "line": 1,
