@@ -215,7 +215,7 @@ def test_truncation_and_padding_of_the_file_are_ignored(tokenizer_files, tmp_pat
 
 @given(documents=st.lists(st.lists(st.integers(0, 9), max_size=4)))
 def test_a_batch_returns_the_ids_of_each_document(documents):
-    ids = np.array([token for document in documents for token in document], np.int32)
+    ids = np.array(list(chain.from_iterable(documents)), np.int32)
     lengths = np.array([len(document) for document in documents], np.int32)
 
     lists = Encoded(ids, lengths).lists()
