@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from itertools import chain
 
 import numpy as np
 import pytest
