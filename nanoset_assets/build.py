@@ -216,6 +216,9 @@ class _Builder:
         close_abandoned_runs(self.instance, names)  # of killed processes
         # The UI shows every corpus of the raw folder, so register those that are not examined, too.
         register(self.instance, names, survey.all_corpora, self.project.config)
+
+        # The outputs were read before the active runs are looked up. If a run has ended in between,
+        # it has recorded its outputs itself; and `BuildRuns` does not make them again.
         active_runs = ActiveRuns(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 

@@ -13,6 +13,7 @@ A history that is not in an SQLite file, but for example in Postgres, is read by
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ FILE = ".complete.json"
 """The file in the folder of the history."""
 _SETTINGS = "dagster.yaml"
 """File in the folder of the history that says how the history is stored."""
+_ENVIRONMENT = re.compile(r"\benv\b")
+"""Key of a setting that has its value from an environment variable, as in `{env: NAME}`."""
 _PACKAGE = "nanoset-platform"
 _RACY_NS = 2_000_000_000
 """A file that was written this recently could change again without another modification time, since
@@ -94,8 +97,8 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
     """
     # The file is only an optimisation: if it cannot be written, the next build reads the history.
     with suppress(OSError):
-        settings = (home / _SETTINGS).read_text(encoding="utf-8")
-        if "env:" in settings:
+        settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
+        if _ENVIRONMENT.search(settings):
             return  # environment variables may lead the next build to another history
         files = _stats(home, database)
         # Another process may have changed the history since it was read, or may do so unnoticed.

@@ -295,9 +295,12 @@ def test_events_in_the_write_ahead_log_change_a_history(database):
     assert known_outputs(database.parent) == ()
 
 
-def test_nothing_is_remembered_of_a_history_that_the_environment_chooses(database):
+@pytest.mark.parametrize(
+    "base_dir", ["{env: HISTORY}", '{"env": "HISTORY"}', "\n      env: HISTORY"]
+)
+def test_nothing_is_remembered_of_a_history_that_the_environment_chooses(database, base_dir):
     settings = database.with_name("dagster.yaml")
-    settings.write_text("storage:\n  sqlite:\n    base_dir:\n      env: HISTORY\n")
+    settings.write_text(f"storage:\n  sqlite:\n    base_dir: {base_dir}\n")
     age(database.parent)
 
     remember(database, "digest")
