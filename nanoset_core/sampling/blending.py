@@ -42,31 +42,36 @@ def build_blending_indices(
     *,
     work: SpeculationCost | None = None,
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Return the dataset that each sample of a blend is from, and its number there.
+    """Mix datasets in proportion to weights: decide what each training sample is.
+
+    Each next sample is from the dataset that is furthest behind its weight. For example, the first
+    six samples with the weights 0.5, 0.3 and 0.2:
+
+        dataset                        0  1  2  0  1  0
+        number within the dataset      0  0  0  1  1  2
 
     Source: Megatron-LM `helpers.cpp`, `build_blending_indices`.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,), 1 to 32766 of them.
-        size: Samples of the blend.
-        work: Counts the work that is done.
+        size: Number of samples.
+        work: For tests and benchmarks: counts how much is computed.
 
     Returns:
-        (dataset_index int16, dataset_sample_index int64), each of shape (size,): dataset of each
-        sample, and its number within the dataset.
+        Both rows of the example, int16 and int64, shape (size,).
 
     Raises:
         ConfigError: A weight is not finite, the size is negative, or there are too few or too many
             datasets.
     """
-    values = np.ascontiguousarray(weights, dtype=np.float64)
-    _check_dataset_count(len(values))
-    if size < 0 or not np.isfinite(values).all():
+    weight_array = np.ascontiguousarray(weights, dtype=np.float64)
+    _check_dataset_count(len(weight_array))
+    if size < 0 or not np.isfinite(weight_array).all():
         raise ConfigError(
             "a blend needs finite weights and a size of 0 or more",
-            found=f"weights {values.tolist()}, size {size}",
+            found=f"weights {weight_array.tolist()}, size {size}",
         )
-    blend = _blend_by_weights(values, size, work)
+    blend = _blend_by_weights(weight_array, size, work)
     return blend.dataset_index, blend.dataset_sample_index
 
 
@@ -75,16 +80,19 @@ def build_exhaustive_blending_indices(
 ) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Mix datasets so that every sample of each is taken once, evenly spread.
 
-    For example, datasets of 4 and 2 samples are mixed as 0, 1, 0, 0, 1, 0: each next sample is from
-    the dataset that is furthest behind its share of all samples. Source: Megatron-LM
-    `helpers.cpp`, `build_exhaustive_blending_indices`.
+    For example, datasets of 4 and 2 samples:
+
+        dataset                        0  1  0  0  1  0
+        number within the dataset      0  0  1  2  1  3
+
+    Each next sample is from the dataset of which the smallest share was taken so far, compared with
+    its size. Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
 
     Args:
         sizes: Samples of each dataset, shape (n_datasets,), 1 to 32766 of them.
 
     Returns:
-        (dataset_index int16, dataset_sample_index int64), each of shape (sum of sizes,), as
-        `build_blending_indices`.
+        Both rows of the example, int16 and int64, shape (sum of sizes,).
 
     Raises:
         ConfigError: A size is below 1, or there are too few or too many datasets.
@@ -95,12 +103,14 @@ def build_exhaustive_blending_indices(
         raise ConfigError(
             "every dataset of a blend needs a sample", found=f"sizes {sample_counts.tolist()}"
         )
+
+    # Mix in proportion to the sizes.
     size = int(sample_counts.sum())
-    weights = sample_counts / float(size)
+    weights = sample_counts / float(size)  # such as 0.667 and 0.333
     blend = _blend_by_weights(weights, size, cost=None)
 
-    # With these weights, each dataset normally gets exactly its size. Since they are rounded, a
-    # dataset may get a sample too many, and another one too few, near the very end: correct that.
+    # This takes each sample once, or nearly so: as weights are rounded, one dataset may get a
+    # sample more than it has near the very end, and another one a sample less.
     if not np.array_equal(blend.counts, sample_counts):
         _retake_beyond_sizes(weights, sample_counts, blend)
     return blend.dataset_index, blend.dataset_sample_index
@@ -110,16 +120,17 @@ def build_exhaustive_blending_indices(
 def samples_taken(
     weights: tuple[float, ...], start: int, stop: int, *, exact: bool = True
 ) -> tuple[int, ...]:
-    """Return how many samples of each dataset are in a range of a blend.
+    """Return how many of some training samples are from each dataset.
 
-    For example, samples 0 to 10 of a blend with the weights 0.7 and 0.3 are 7 and 3.
+    Datasets are mixed in proportion to weights. For example, of the samples 0 to 9, with the
+    weights 0.7 and 0.3, 7 are from the first dataset and 3 from the second.
 
     Args:
         weights: Weight of each dataset.
-        start: First sample of the range.
-        stop: End of the range, exclusive.
-        exact: False estimates the counts by weight, which takes no time and is wrong by a sample or
-            two each. True computes the blend up to `stop`.
+        start: Number of the first sample.
+        stop: Number after the last sample.
+        exact: True computes which dataset each sample is from, beginning with sample 0. False
+            computes the numbers from the weights, which takes no time, and is wrong by one or two.
 
     Returns:
         One number for each dataset.
@@ -133,7 +144,18 @@ def samples_taken(
 
 
 def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
-    """Estimate how many samples of each dataset are in a range of a blend, shape (n_datasets,)."""
+    """Estimate how many of some training samples are from each dataset, in proportion to weights.
+
+    For example, 0.7 and 0.3 of the samples 0 to 14 are 10.5 and 4.5, which are rounded to 11 and 5.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        start: Number of the first sample.
+        stop: Number after the last sample.
+
+    Returns:
+        int64, shape (n_datasets,).
+    """
     shares = weights / weights.sum()
     taken_before_stop = np.floor(shares * stop + 0.5)  # (n_datasets,) rounded
     taken_before_start = np.floor(shares * start + 0.5)
@@ -142,9 +164,18 @@ def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDAr
 
 
 def _count_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
-    """Count how many samples of each dataset are in a range of a blend, shape (n_datasets,).
+    """Count how many of some training samples are from each dataset, by computing all samples.
 
-    A blend can only be computed from its first sample on, so this takes as long as `stop` is large.
+    Each choice of a dataset depends on all earlier ones. So this begins with sample 0, even if
+    `start` is greater.
+
+    Args:
+        weights: Weight of each dataset, shape (n_datasets,).
+        start: Number of the first sample that counts.
+        stop: Number after the last sample.
+
+    Returns:
+        int64, shape (n_datasets,).
     """
     counts = np.zeros(len(weights), np.int64)
     for first_sample, datasets in greedy_segments(weights, stop):
@@ -170,8 +201,12 @@ class OccurrenceCounter:
     def count_earlier(self, part: NDArray[np.integer], out: NDArray[np.int64]) -> None:
         """Write, for each entry of a sequence, how often its value occurred before.
 
-        For example, the sequence 2, 0, 2, 2 gives 0, 0, 1, 2. A long sequence is passed in parts:
-        what earlier calls passed counts, too.
+        This numbers the samples of each dataset, if the sequence says which dataset each is from:
+
+            dataset                 2    0    2    2
+            occurred before         0    0    1    2
+
+        A long sequence is passed in parts. Values in earlier parts count, too.
 
         Args:
             part: The next part of the sequence, shape (n_entries,).
@@ -179,31 +214,38 @@ class OccurrenceCounter:
         """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
-            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) 1 0 3
-            # The positions of the value 0, then those of 1, and so on: 1, and 0 2 3. The entries
-            # there get the numbers 0, and 0 1 2. For 8 and 16 bits, this sort is a radix sort.
+            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) [1, 0, 3]
+
+            # The positions of value 0, then those of value 1, and so on: [1, 0, 2, 3]. (numpy sorts
+            # 8 and 16 bit integers by radix, which is fast.)
             order = np.argsort(chunk, kind="stable")
+            # The entries at these positions get the numbers [0, 0, 1, 2].
             out[start : start + _CHUNK][order] = self._numbers_by_value(counts)
             self.counts += counts
 
     def _numbers_by_value(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number the next entries of each value, from the number of its earlier entries on.
+        """Number the next entries of each value, in continuation of its earlier ones.
 
-        For example, value 0 occurred 5 times before, and value 1 never. The next entries are two of
-        value 0 and three of value 1: their numbers are 5, 6, and 0, 1, 2.
+        The values are datasets, and the entries samples that are taken of them. For example:
+
+            value                       0          1
+            occurred before             5          0
+            next entries                2          3
+            their numbers               5, 6       0, 1, 2
 
         Args:
-            counts: Next entries of each value, such as [2, 3]; shape (n_values,).
+            counts: How many entries of each value are next: [2, 3]; shape (n_values,).
 
         Returns:
-            The numbers, those of the smallest value first; shape (sum of counts,).
+            The numbers for all values, one after another: [5, 6, 0, 1, 2].
         """
-        # The numbers of a value increase like positions in the result. So they are the positions
-        # plus an offset, which is the same for all entries of the value.
+        # At the first position of each value, there must be the number of its earlier entries. From
+        # there on, numbers grow by 1 like positions. So number - position is the same for all of
+        # them.
         first_positions = np.cumsum(counts) - counts  # [0, 2]
-        offsets = self.counts - first_positions  # [5, -2]
-        numbers = np.repeat(offsets, counts)  # [5, 5, -2, -2, -2]
-        numbers += np.arange(len(numbers))  # [5, 6, 0, 1, 2]
+        differences = self.counts - first_positions  # [5 - 0, 0 - 2] = [5, -2]
+        numbers = np.repeat(differences, counts)  # [5, 5, -2, -2, -2]
+        numbers += np.arange(len(numbers))  # + [0, 1, 2, 3, 4] = [5, 6, 0, 1, 2]
         return numbers
 
 
@@ -221,13 +263,15 @@ class _Blend(NamedTuple):
 def _blend_by_weights(
     weights: NDArray[np.float64], size: int, cost: SpeculationCost | None
 ) -> _Blend:
-    """Compute all samples of a blend.
+    """Decide what each training sample is, for datasets that are mixed in proportion to weights.
 
-    Each next sample is from the dataset that is furthest behind its weight.
+    Each next sample is from the dataset that is furthest behind its weight. Its number within the
+    dataset is how many samples were taken of the dataset before: for the datasets 0, 1, 0, these
+    numbers are 0, 0, 1.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        size: Number of samples of the blend.
+        size: Number of samples.
         cost: Counts the work, for tests and benchmarks; None if nobody needs it.
     """
     dataset_index = np.empty(size, np.int16)
@@ -245,22 +289,29 @@ def _blend_by_weights(
 def _retake_beyond_sizes(
     weights: NDArray[np.float64], sizes: NDArray[np.int64], blend: _Blend
 ) -> None:
-    """Correct the end of a blend that takes more samples of a dataset than it has.
+    """Correct a mixture of datasets that takes more samples of a dataset than it has.
 
-    For example, a dataset of 500 samples has the samples 0 to 499, but the blend takes its sample
-    500. From there on, all samples are taken again, only from datasets that have samples left.
+    Every sample of every dataset should be taken once. But since weights are rounded, this may fail
+    near the end of a large mixture. With small numbers, for datasets of 3 and 2 samples:
+
+        dataset                      0  1  0  0  0        there is no sample 3 in dataset 0
+        number within the dataset    0  0  1  2  3
+        corrected dataset            0  1  0  0  1
+        corrected number             0  0  1  2  1
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
-        sizes: Samples of each dataset, shape (n_datasets,).
-        blend: The blend, whose arrays are corrected in place. At least one of its samples does not
-            exist.
+        sizes: Samples of each dataset: [3, 2]; shape (n_datasets,).
+        blend: The mixture; both of its arrays are corrected in place.
     """
-    is_beyond_size = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
-    first_wrong = int(np.argmax(is_beyond_size))
-    # (n_datasets,) samples taken of each dataset before this one
-    counts = np.bincount(blend.dataset_index[:first_wrong], minlength=len(sizes))
-    for sample in range(first_wrong, len(blend.dataset_index)):
+    # The samples before the first one that does not exist are right.
+    is_missing = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
+    first_missing = int(np.argmax(is_missing))  # 4
+    # (n_datasets,) how many samples of each dataset were taken before: [3, 1]
+    counts = np.bincount(blend.dataset_index[:first_missing], minlength=len(sizes))
+
+    # Choose a dataset with samples that were not taken, for this sample and all after it.
+    for sample in range(first_missing, len(blend.dataset_index)):
         dataset = _furthest_behind(weights, sizes, counts, sample)
         blend.dataset_index[sample] = dataset
         blend.dataset_sample_index[sample] = counts[dataset]
@@ -270,16 +321,21 @@ def _retake_beyond_sizes(
 def _furthest_behind(
     weights: NDArray[np.float64], sizes: NDArray[np.int64], counts: NDArray[np.int64], sample: int
 ) -> int:
-    """Return the next sample's dataset: the furthest behind its weight that has samples left.
+    """Return the dataset that is furthest behind its weight, of those with samples left.
 
-    For example, 0.5, 0.3 and 0.2 of 10 samples are 5, 3 and 2. If 5, 2 and 2 were taken, dataset 1
-    is behind.
+    For example, after 9 samples, with weights in proportion to the sizes:
+
+        dataset                     0      1      2
+        samples                     5      3      2
+        9 * weight                  4.5    2.7    1.8
+        taken                       5      2      2
+        behind by                   -0.5   0.7    -0.2      so it is dataset 1
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         sizes: Samples of each dataset, shape (n_datasets,).
-        counts: Samples taken of each dataset before this one, shape (n_datasets,).
-        sample: Number of the sample. The trainer's rule starts with 1, so sample 0 counts as 1.
+        counts: Samples taken of each dataset, shape (n_datasets,).
+        sample: How many samples were taken of all datasets. The trainer counts 0 as 1.
     """
     errors = weights * float(max(sample, 1)) - counts  # (n_datasets,) how far each is behind
     errors[counts == sizes] = -np.inf  # no samples are left

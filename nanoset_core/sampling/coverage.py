@@ -80,14 +80,20 @@ def coverage(
     limits: Mapping[str, float] | None = None,
     samples_given: Sequence[int] | None = None,
 ) -> list[MemberCoverage]:
-    """Return what a split takes of each dataset.
+    """Return what training reads of each dataset: how many samples and tokens, and how often.
+
+    For example, 1,000 samples of two datasets:
+
+        dataset    samples of an epoch    share    samples read    epochs
+        web        1,500                  0.75     750             0.5
+        books        100                  0.25     250             2.5
 
     Args:
-        plan: Plan of the split.
+        plan: What is planned for a split of the data, such as train.
         config: Configuration with which it was planned.
-        limits: Prefix → how often a dataset may be read.
-        samples_given: Samples taken of each dataset, counted in a built blend; None computes or
-            estimates them.
+        limits: Path of a dataset → how often it may be read.
+        samples_given: Samples that are read of each dataset, if this is known; None computes or
+            estimates it.
     """
     if samples_given is None:
         samples_given = _planned_samples(plan, config)
@@ -129,18 +135,21 @@ def _blend_weights(plan: SplitPlan) -> Sequence[float]:
 
 
 def _blend_shares(plan: SplitPlan) -> list[float]:
-    """Return the weight of each dataset in the blend, divided by the sum of all weights."""
+    """Return the share of each dataset in all samples: 0.75 and 0.25 for the weights 3 and 1."""
     weights = _blend_weights(plan)
     weight_sum = plain_sum(weights)
     return [weight / weight_sum for weight in weights]
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
-    """Return the samples that the blend plans to take of a dataset in this phase of a run.
+    """Return how many samples of a dataset training intends to read now.
+
+    If a run was stopped and continues with other weights, the trainer skips some of the planned
+    ones. For example, 300 are planned and 50 skipped: 250.
 
     Args:
-        member: Plan of the dataset.
-        n_samples: Samples that are taken of it: the result if no number is planned.
+        member: What is planned for the dataset.
+        n_samples: Samples that are read of it: the result if no number is planned.
     """
     if member.samples_target is None:
         return n_samples
@@ -148,7 +157,7 @@ def _samples_asked(member: MemberPlan, n_samples: int) -> int:
 
 
 def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int:
-    """Return the samples that the index files have of a dataset for this phase of a run."""
+    """Return how many samples of a dataset are built: slightly more than training reads."""
     if config.rules.shuffles_blend:
         # The trainer repeats one shuffled epoch of the blend, and so may take more than were built.
         return max(member.samples_given, n_samples)
@@ -156,65 +165,81 @@ def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) ->
 
 
 def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
-    """Return how many samples of each dataset are in one epoch of the blend.
+    """Return how many samples of each dataset are in one epoch of a trainer that mixes datasets.
 
-    Some trainers build one epoch of the blend, and repeat it. It has as many samples as all
-    datasets together. For example, two datasets have 300 and 100 samples, and equal weights: the
-    epoch has 400 samples, and so 200 of each dataset.
+    Some trainers mix the datasets for one epoch, and repeat it. The epoch has as many samples as
+    all datasets together, but in proportion to the weights:
+
+        dataset    samples    weight    in one epoch
+        web        300        0.5       200
+        books      100        0.5       200             so each sample comes twice
 
     Args:
-        plan: Plan of the split.
+        plan: What is planned for a split of the data, such as train.
         config: Configuration with which it was planned.
 
     Returns:
-        One number for each dataset; None for trainers that do not repeat an epoch of the blend.
+        One number for each dataset; None for trainers that do not repeat an epoch.
     """
     weights = _blend_weights(plan)
     if not config.rules.shuffles_blend:
         return [None] * len(weights)
+
+    epoch_size = sum(member.samples_given for member in plan.members)  # 400
     weight_sum = plain_sum(weights)
-    epoch_size = sum(member.samples_given for member in plan.members)
-    # A blend takes whole samples of each dataset, at most these numbers rounded up.
+    # Rounded up, since the mixture can have the next sample of any dataset at its end.
     return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
-    """Return how many samples a split takes of each dataset; for a large blend, an estimate."""
-    dataset_sizes = [member.samples_given for member in plan.members]
+    """Return how many samples training reads of each dataset.
 
-    # Without a blend, the split reads a single dataset.
-    if plan.blend is None:
-        n_available = dataset_sizes[0]
+    There are three cases:
+
+    - There is one dataset. It gives as many samples as are requested, if it has so many.
+    - All samples of all datasets are read once.
+    - Samples are taken in proportion to weights. For the weights 0.75 and 0.25, 1,000 samples are
+      about 750 and 250. Computing the exact numbers is slow, so above a million samples, they are
+      estimated.
+
+    Args:
+        plan: What is planned for a split of the data, such as train.
+        config: Configuration with which it was planned.
+    """
+    dataset_sizes = [member.samples_given for member in plan.members]
+    blend = plan.blend
+    if blend is None:
         n_requested = config.samples(plan.split)
         if n_requested is None:
-            return [n_available]
-        return [min(n_requested, n_available)]
-
-    # An exhaustive blend takes all samples of all datasets.
-    if plan.blend.exhaustive:
+            return [dataset_sizes[0]]
+        return [min(n_requested, dataset_sizes[0])]
+    if blend.exhaustive:
         return dataset_sizes
-
-    # Only computing the blend gives exact numbers. That takes too long for a large one.
-    if plan.blend.size <= _EXACT_SAMPLES:
-        return list(samples_taken(plan.blend.weights, 0, plan.blend.size))
-    return _samples_by_weight(plan.blend)
+    if blend.size <= _EXACT_SAMPLES:
+        return list(samples_taken(blend.weights, 0, blend.size))
+    return _samples_by_weight(blend)
 
 
 def _samples_by_weight(blend: BlendPlan) -> list[int]:
-    """Divide the samples of a blend in proportion to its weights, without computing the blend.
+    """Divide a number of training samples among datasets, in proportion to weights.
 
-    Numbers are rounded down; the datasets that lose most by that get one of the remaining samples.
-    For example, 10 samples with the weights 0.55, 0.27 and 0.18:
+    Each dataset gets a whole number. So the numbers are rounded down first. The samples that remain
+    go to the datasets that lost most by this. For example, 10 samples:
 
-        in proportion    5.5  2.7  1.8
-        rounded down     5    2    1       2 samples remain, for the losses 0.8 and 0.7
-        result           5    3    2
+        weight          0.55    0.27    0.18
+        exact           5.5     2.7     1.8
+        rounded down    5       2       1         2 samples remain
+        lost            0.5     0.7     0.8
+        result          5       3       2
+
+    Args:
+        blend: The weights, and the number of samples.
     """
     weights = np.array(blend.weights, np.float64)  # (n_datasets,)
     exact_counts = weights / weights.sum() * blend.size  # (n_datasets,)
     counts = np.floor(exact_counts).astype(np.int64)
     n_remaining = blend.size - int(counts.sum())
-    largest_loss_first = np.argsort(counts - exact_counts, kind="stable")
+    largest_loss_first = np.argsort(counts - exact_counts, kind="stable")  # [2, 1, 0]
     counts[largest_loss_first[:n_remaining]] += 1
     return [int(count) for count in counts]
 
@@ -222,70 +247,81 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 def _tokens_unseen(
     member: MemberPlan, n_samples: int, config: NanosetConfig, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many tokens of a dataset a run has not read at the end of a split.
+    """Return how many tokens of a dataset training never reads.
 
-    For example, the dataset has 1,000 tokens, and samples start every 10 tokens. After 60 samples
-    of its only epoch, 400 tokens are unread.
+    Samples are read in random order. So sometimes the number depends on chance, and is None. For a
+    dataset of 1,000 tokens, and samples of 10 tokens:
+
+        epochs    shuffled            samples read    tokens never read
+        1                             60              400, whichever samples these are
+        2         together            60              None: some tokens may be read twice
+        2         together            200             0
+        2         each on its own     100             0, after the first epoch
 
     Args:
-        member: Plan of the dataset.
-        n_samples: Samples of the dataset that the split takes.
-        config: Configuration of the nanoset.
-        blend_epoch_samples: For trainers that shuffle one epoch of the blend and repeat it: how
-            many samples of the dataset this epoch has. None for others.
-
-    Returns:
-        The number of tokens, or None if it depends on how samples were shuffled.
+        member: What is planned for the dataset: the epochs, and whether the last of them is
+            shuffled on its own.
+        n_samples: How many samples of the dataset are read.
+        config: What is trained.
+        blend_epoch_samples: Some trainers mix all datasets for one epoch, and repeat it. Then it is
+            how many samples of the dataset this epoch has; otherwise None.
     """
     n_different = _different_samples(member, n_samples, blend_epoch_samples)
     if n_different is None:
         return None
-    n_read = member.taken_before + n_different
+    n_read = member.taken_before + n_different  # with those read before weights were changed
     if n_read == 0:
         return member.tokens
 
-    # Samples of a single epoch have different tokens, whichever these samples are.
     if member.epochs <= 1:
-        return max(0, member.tokens - _tokens_of_first_epoch(n_read, member.tokens, config))
+        tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
+        return max(0, member.tokens - tokens_read)
 
-    # If several epochs are shuffled together, a token may be read twice before another one is read
-    # once. Only after all their samples is it certain that every token was read.
-    has_read_all = n_read >= _samples_shuffled_together(member, config)
-    return 0 if has_read_all else None
+    # Everything is certainly read after all samples that are shuffled together.
+    if n_read >= _samples_shuffled_together(member, config):
+        return 0
+    return None
 
 
 def _different_samples(
     member: MemberPlan, n_samples: int, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many different samples are among those that a split takes of a dataset.
+    """Return how many different samples of a dataset training reads, if it repeats some.
+
+    Some trainers mix all datasets for one epoch, shuffle it, and repeat it. For a dataset of 100
+    samples:
+
+        samples in the epoch    samples read    different samples
+        80                      60              60
+        80                      500             80, since the epoch is repeated
+        200: each comes twice   200             100 (the result is 200, as after the whole epoch)
+        200: each comes twice   60              None: it depends on the shuffle
 
     Args:
-        member: Plan of the dataset.
-        n_samples: Samples of the dataset that the split takes.
-        blend_epoch_samples: If the trainer repeats one shuffled epoch of the blend: how many
-            samples of the dataset this epoch has. None for other trainers.
-
-    Returns:
-        The number, or None if the shuffle decides it.
+        member: What is planned for the dataset: how many samples it has.
+        n_samples: How many samples of the dataset are read.
+        blend_epoch_samples: How many samples of the dataset the epoch has; None for trainers that
+            repeat nothing.
     """
     if blend_epoch_samples is None:
         return n_samples
-    # If the dataset has fewer samples than the epoch of the blend takes, some occur twice in it.
-    # Before its end, the shuffle decides how many of these were taken twice.
-    epoch_has_duplicates = blend_epoch_samples > member.samples_given
-    if epoch_has_duplicates and n_samples < blend_epoch_samples:
+    has_duplicates = blend_epoch_samples > member.samples_given
+    if has_duplicates and n_samples < blend_epoch_samples:
         return None
-    return min(n_samples, blend_epoch_samples)  # the others repeat the epoch
+    return min(n_samples, blend_epoch_samples)
 
 
 def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
-    """Return how many samples of a dataset are shuffled together, from its first one on.
+    """Return how many samples of a dataset are shuffled together at the start.
 
-    These are all of its samples, or those before the last epoch.
+    Usually all of them. But the trainer may shuffle the last epoch on its own, after the others.
+    For example, three epochs have 300 samples, and the last 100 of them come after the others: then
+    it is 200.
 
     Args:
-        member: Plan of the dataset, which says whether its last epoch is shuffled on its own.
-        config: Configuration of the nanoset.
+        member: What is planned for the dataset: the epochs, and whether the last one is shuffled on
+            its own.
+        config: What is trained: the length of samples.
     """
     if not member.separate_last_epoch:
         return member.samples_built
@@ -294,19 +330,24 @@ def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int
 
 
 def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:
-    """Return how many different tokens some samples have, if all are from a single epoch.
+    """Return how many different tokens training reads of a dataset that has one epoch.
 
-    Samples start `step` tokens apart, so each has `step` tokens that no other one has. The last
-    sample of the dataset extends beyond its step.
+    For example, the dataset has 1,001 tokens. Samples start 10 tokens apart, and each also has the
+    first token of the next one:
+
+        samples read    tokens
+        60              600
+        100             1,001, since the last one also has the very last token
+        150             1,001, since samples are repeated
 
     Args:
-        n_samples: How many samples were taken; more than the epoch has repeat it.
-        tokens: Tokens of the epoch.
-        config: Configuration of the nanoset.
+        n_samples: How many samples are read.
+        tokens: Tokens of the dataset.
+        config: What is trained: the distance and the overlap of samples (10 and 1).
     """
-    samples_of_epoch = config.samples_in(tokens)
+    samples_of_epoch = config.samples_in(tokens)  # 100
     n_different = min(n_samples, samples_of_epoch)
-    tokens_seen = n_different * config.step
+    tokens_read = n_different * config.step
     if n_different == samples_of_epoch:
-        tokens_seen += config.overlap
-    return tokens_seen
+        tokens_read += config.overlap
+    return tokens_read

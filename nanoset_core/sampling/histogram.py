@@ -63,31 +63,41 @@ class Bin:
 
 
 def histogram(chunks: Chunks) -> list[Bin]:
-    """Return a histogram of some numbers.
+    """Return a histogram: how many numbers, or what belongs to them, are in each bin.
+
+    For example, of documents by their length, with the number of documents and of tokens:
+
+        bin            documents    tokens
+        0 to 99        520           31,000
+        100 to 199     180           26,100
+        200 or more      3            9,800
 
     Args:
-        chunks: Returns the numbers in chunks; called twice.
+        chunks: Function that returns the numbers in chunks, so that they need not fit into memory.
+            It is called twice.
 
     Returns:
         The bins, ascending, at most MAX_BINS + 2; empty if there are no numbers.
     """
-    # Read the numbers once to choose round edges between bins, and again to add up the amounts.
+    # Read the numbers a first time to choose the edges of the bins.
     spread = _spread_of(chunks())
     if spread is None:
         return []
     if spread.minimum == spread.maximum:
         return [_only_bin(spread, sum_by_bin(chunks(), edges=[])[0])]
-    edges = _round_edges(spread)
+    edges = _round_edges(spread)  # such as 100 and 200
+
+    # Read them a second time to add up what belongs to the numbers of each bin.
     sums = sum_by_bin(chunks(), [float(edge) for edge in edges])  # (n_edges + 1, n_amounts)
     return _bins_of(edges, sums, spread)
 
 
 def _only_bin(spread: _Spread, sums: NDArray[np.int64]) -> Bin:
-    """Return the bin of numbers that are all equal.
+    """Return the only bin of a histogram of numbers that are all equal, such as "7".
 
     Args:
-        spread: The range of the numbers: a single one.
-        sums: The amounts of all numbers, shape (n_amounts,).
+        spread: The range of the numbers, from 7 to 7.
+        sums: What belongs to all numbers, such as documents and tokens; shape (n_amounts,).
     """
     value = float(spread.minimum)
     exact_value = Decimal(spread.minimum) if spread.is_whole else value
@@ -95,27 +105,38 @@ def _only_bin(spread: _Spread, sums: NDArray[np.int64]) -> Bin:
 
 
 def sum_by_bin(chunks: Iterable[WeighedValues], edges: Sequence[float]) -> NDArray[np.int64]:
-    """Add up what belongs to the numbers of each bin, such as documents and tokens.
+    """Add up what belongs to the numbers of each bin of a histogram.
 
-    For example, the edges 10 and 20 make three bins: below 10, from 10 to 20, and 20 or more. If
-    the numbers 5, 7 and 20 have 1, 1 and 4 documents, the sums are 2, 0 and 4 documents.
+    For example, documents have a length, and there are several documents of some lengths. The edges
+    10 and 20 make three bins:
+
+        length                            5    7    20
+        documents of this length          1    1    4
+        bin                               0    0    2       (below 10, 10 to 20, and from 20 on)
+
+        documents of each bin             2    0    4       the result
 
     Args:
-        chunks: The numbers with their amounts, at least one chunk.
+        chunks: At least one chunk of numbers (the first row), with the amounts that are added up
+            (the second row). There may be several amounts, such as documents and tokens.
         edges: The numbers at which a bin ends and the next one starts, ascending.
 
     Returns:
         int64, shape (n_edges + 1, n_amounts).
     """
     n_bins = len(edges) + 1
+    edge_array = np.asarray(edges, np.float64)
     total: NDArray[np.int64] | None = None  # (n_bins, n_amounts) sums of the chunks so far
     for chunk in chunks:
-        # (n_values,) a number that is equal to an edge belongs to the bin that starts there
-        bins = np.searchsorted(np.asarray(edges, np.float64), chunk.values, side="right")
+        # (n_values,) the bin of each number. A number that equals an edge is in the bin after it.
+        bins = np.searchsorted(edge_array, chunk.values, side="right")
         sums = [np.bincount(bins, amounts, n_bins) for amounts in chunk.amounts]
-        # bincount adds up floats, which are exact up to 2**53.
+        # bincount adds up floats, which are exact up to 2**53. Convert them before adding up more.
         sums_of_chunk = np.stack(sums, axis=1).astype(np.int64)
-        total = sums_of_chunk if total is None else total + sums_of_chunk
+        if total is None:
+            total = sums_of_chunk
+        else:
+            total = total + sums_of_chunk
     assert total is not None  # there is at least one chunk
     return total
 
@@ -137,9 +158,20 @@ class _Spread:
 
 
 def _spread_of(chunks: Iterable[WeighedValues]) -> _Spread | None:
-    """Return the range of some numbers, and about that of the middle 99 %; None if there are none.
+    """Find the smallest and the greatest of some numbers, and between which most of them are.
 
-    The numbers are not sorted. They are counted in intervals, so that one pass is enough.
+    A histogram should not be stretched by a few extreme numbers. So half a percent at either end is
+    ignored. For example, the lengths of documents are from 1 to 2,000,000, but 99 % of them from 20
+    to 9,000: `low` is about 20, and `high` about 9,000.
+
+    The numbers are not sorted, since there may be billions of them. They are counted in 65,536
+    intervals, so one pass is enough.
+
+    Args:
+        chunks: The numbers.
+
+    Returns:
+        None if there are no numbers.
     """
     counts = np.zeros(1 << _INTERVAL_BITS, np.int64)  # finite numbers in each interval
     minima = []
@@ -178,17 +210,23 @@ class _Middle(NamedTuple):
 
 
 def _middle_of(counts: NDArray[np.int64]) -> _Middle:
-    """Return about where the middle 99 % of some numbers are, by their counts in intervals.
+    """Find about where the middle 99 % of some numbers are, and the median.
+
+    It is known how many numbers each of many small intervals has, such as 4 to 4.25 and 4.25 to
+    4.5. For example, of 1,000 numbers, the 5 smallest and the 5 greatest are ignored:
+
+        low       start of the interval with the sixth number
+        median    end of the interval with the number in the middle
+        high      end of the interval with the number 995
 
     Args:
-        counts: Numbers in each interval, shape (n_intervals,); not all are 0.
+        counts: How many numbers are in each interval, shape (n_intervals,); not all are 0.
     """
-    # If all numbers were sorted, half a percent at either end would be left out.
-    n_numbers = int(counts.sum())
-    n_extreme = int(_EXTREME_SHARE * n_numbers)
-    low_interval = _interval_of_rank(n_extreme, counts)
+    n_numbers = int(counts.sum())  # 1,000
+    n_ignored = int(_EXTREME_SHARE * n_numbers)  # 5 at either end
+    low_interval = _interval_of_rank(n_ignored, counts)
     median_interval = _interval_of_rank(n_numbers // 2, counts)
-    high_interval = _interval_of_rank(n_numbers - n_extreme - 1, counts)
+    high_interval = _interval_of_rank(n_numbers - n_ignored - 1, counts)
 
     # An interval ends where the next one starts.
     return _Middle(
@@ -199,16 +237,20 @@ def _middle_of(counts: NDArray[np.int64]) -> _Middle:
 
 
 def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Count the finite numbers in each of the intervals that `_INTERVAL_BITS` describes.
+    """Count how many numbers are in each of 65,536 small intervals.
+
+    An interval has all floats that begin with the same 16 of their 64 bits. So it is narrow for
+    small numbers and wide for great ones: 1 to 1.0625 is an interval, and 1,024 to 1,088 is one.
 
     Args:
-        values: int64 or float64, shape (n_values,).
+        values: int64 or float64, shape (n_values,). Infinite ones are not counted.
 
     Returns:
-        Shape (2**_INTERVAL_BITS,), of ascending intervals.
+        A count for each interval, from the lowest numbers to the highest; shape (65536,).
     """
     floats = values.astype(np.float64)
-    # Keys are integers that sort like the numbers; their first bits number the interval.
+    # Convert the floats to integers that sort in the same way, also if they are negative. The first
+    # 16 bits of such an integer are the number of its interval.
     keys = order_keys(floats[np.isfinite(floats)])
     intervals = (keys >> U64(_REST_BITS)).astype(np.int64)
     counts: NDArray[np.int64] = np.bincount(intervals, minlength=1 << _INTERVAL_BITS)
@@ -216,76 +258,97 @@ def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _interval_of_rank(rank: int, counts: NDArray[np.int64]) -> int:
-    """Return the interval of one of the numbers, if they were sorted.
+    """Return in which interval the n-th smallest of some numbers is.
 
-    For example, three intervals have 2, 0 and 5 numbers. The ranks 0 and 1 are in interval 0, and
-    the ranks 2 to 6 in interval 2.
+    For example, 7 numbers are counted in three intervals:
+
+        interval                     0       1       2
+        numbers                      2       0       5
+        up to its end                2       2       7
+        ranks of its numbers         0, 1            2 to 6
 
     Args:
-        rank: Rank of the number, 0 for the smallest.
+        rank: How many numbers are smaller: 0 for the smallest one.
         counts: Numbers in each interval, shape (n_intervals,).
     """
-    return int(np.searchsorted(np.cumsum(counts), rank, side="right"))
+    counts_up_to_end = np.cumsum(counts)  # [2, 2, 7]
+    # The first interval up to whose end there are more than `rank` numbers.
+    return int(np.searchsorted(counts_up_to_end, rank, side="right"))
 
 
 def _interval_start(interval: int) -> float:
-    """Return the smallest number of an interval, or the largest finite one if it is infinity.
+    """Return the smallest number of an interval, such as 1.0 for the floats from 1 to 1.0625.
 
-    All floats with the same first 16 bits are one interval, such as [1, 1.0625), whose smallest
-    number has only zeros after these bits.
+    All floats of an interval begin with the same 16 of their 64 bits. In the smallest of them, all
+    other bits are 0.
 
     Args:
-        interval: Number of an interval with finite numbers, or of the next one after these.
+        interval: Number of the interval; or of the one after the last interval with finite numbers,
+            whose start is replaced by the largest finite number.
     """
-    key = np.array([interval << _REST_BITS], np.uint64)
+    key = np.array([interval << _REST_BITS], np.uint64)  # add 48 bits that are 0
     start = float(values_of_keys(key, np.float64)[0])
-    # The interval after the largest finite numbers starts with infinity.
     return min(start, float(np.finfo(np.float64).max))
 
 
 def _round_edges(spread: _Spread) -> list[Decimal]:
-    """Return the edges between the bins of a histogram: round numbers, ascending.
+    """Choose round numbers as the edges between the bins of a histogram.
 
-    They cover the range from `spread.low` to `spread.high`, which most numbers are in. For 3.2 to
-    10, they are 3, 3.5, 4, …, 10 and 10.5. There are at most MAX_BINS + 1.
+    For most numbers, all bins get the same width. For numbers from 3.2 to 10.2, the width is 0.5:
+
+        3    3.5    4    4.5    ...    10    10.5
+
+    If most of the numbers are much smaller than the greatest ones, the bins become wider:
+
+        2    5    10    20    50    100    ...
+
+    Args:
+        spread: The range of the numbers; `low` and `high` are 3.2 and 10.2 in the example.
+
+    Returns:
+        The edges, ascending, at most MAX_BINS + 1.
     """
-    # Most numbers are much smaller than the greatest ones.
-    if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:
+    if spread.minimum >= 0 and spread.high > _SKEWED * spread.median:  # 10 times the median
         return _growing_edges(spread)
 
-    # Multiples of a round step such as 0.5, from the last one that is not above the low end (6 *
-    # 0.5) to the first one that is above the high end (21 * 0.5).
     low = Decimal(spread.low)
     high = Decimal(spread.high)
-    step = _round_step(high - low, is_whole=spread.is_whole)
-    first = (low / step).to_integral_value("ROUND_FLOOR")
-    last = (high / step).to_integral_value("ROUND_FLOOR") + 1
-    return [step * number for number in range(int(first), int(last) + 1)]
+    step = _round_step(high - low, is_whole=spread.is_whole)  # 0.5
+
+    # Multiples of the step, from the last one that is not above `low` (6 * 0.5) to the first one
+    # that is above `high` (21 * 0.5).
+    first = int((low / step).to_integral_value("ROUND_FLOOR"))  # 6
+    last = int((high / step).to_integral_value("ROUND_FLOOR")) + 1  # 21
+    return [step * number for number in range(first, last + 1)]
 
 
 def _growing_edges(spread: _Spread) -> list[Decimal]:
-    """Return ascending edges for numbers of which most are much smaller than the greatest ones.
+    """Choose edges of bins that become wider, for numbers most of which are small.
 
-    For numbers from 3 to 4,000, these are 2, 5, 10, 20, 50, 100, …, 2,000, 5,000 and 10,000.
+    For numbers from 3 to 4,000, these are
+
+        2    5    10    20    50    100    200    500    1,000    2,000    5,000    10,000
 
     Args:
-        spread: The range of the numbers, which are not negative.
+        spread: The range of the numbers, which are not negative: `low` is 3 and `high` 4,000.
     """
-    # From the high end down, so that the lowest edges are left out if there are too many.
-    descending: list[Decimal] = []
+    # The greatest power of ten that is not above `high`: 1,000.
     power = Decimal(10) ** Decimal(spread.high).adjusted()
-    for edge in _descending_round_numbers(power):
+
+    # Go down from ten times this power. Then the lowest edges are left out if there are too many.
+    descending: list[Decimal] = []
+    for edge in _descending_round_numbers(power):  # 10,000, 5,000, 2,000, 1,000, ...
         is_fraction = spread.is_whole and edge < 1
         if is_fraction or len(descending) == MAX_BINS:
             break
         descending.append(edge)
-        if edge <= Decimal(spread.low):  # all numbers are covered
+        if edge <= Decimal(spread.low):  # 2 <= 3: no number is below
             break
     return descending[::-1]
 
 
 def _descending_round_numbers(power: Decimal) -> Iterator[Decimal]:
-    """Yield ever smaller round numbers, from ten times a power of ten on: 100, 50, 20, 10, 5, …"""
+    """Yield ever smaller round numbers: for the power 10, these are 100, 50, 20, 10, 5, 2, ..."""
     while True:
         for factor in (10, 5, 2):
             yield factor * power
@@ -293,46 +356,55 @@ def _descending_round_numbers(power: Decimal) -> Iterator[Decimal]:
 
 
 def _round_step(width: Decimal, *, is_whole: bool) -> Decimal:
-    """Return the smallest round number that divides a range into at most MAX_BINS - 1 steps.
+    """Choose a round number as the width of a histogram's bins, so that there are not too many.
 
-    For example, for a range of 7, the step must be at least 7 / 18 = 0.39. Of the round numbers
-    0.1, 0.2, 0.5, 1, 2, …, it is 0.5.
+    Round numbers are 0.1, 0.2, 0.5, 1, 2, 5, 10, ... For example, numbers from 3 to 10 have a range
+    of 7. With at most 18 steps, a step is at least 7 / 18 = 0.39, so the result is 0.5.
 
     Args:
-        width: Width of the range.
-        is_whole: Whether the step must be an integer.
+        width: Width of the range: 7.
+        is_whole: Whether the numbers are integers. Then the result is an integer, too.
     """
-    # Two bins less than there may be: the first one can begin below the range, and the last one can
-    # end above it.
-    least = width / (MAX_BINS - 2)
+    # Two of the MAX_BINS (20) bins may be needed below and above the range, since bins start at
+    # multiples of their width.
+    min_step = width / (MAX_BINS - 2)
     if is_whole:
-        least = max(least, Decimal(1))
-    if least == 0:
+        min_step = max(min_step, Decimal(1))
+    if min_step == 0:
         return Decimal(1)
 
-    # The greatest power of ten that is not above `least`: 0.1 for 0.39.
-    power = Decimal(10) ** least.adjusted()
-    candidates = [factor * power for factor in _STEPS]  # 1, 2, 5 and 10 times the power
-    return next(step for step in candidates if step >= least)
+    # The greatest power of ten that is not above the smallest step: 0.1 for 0.39. The result is 1,
+    # 2, 5 or 10 times this power.
+    power = Decimal(10) ** min_step.adjusted()
+    candidates = [factor * power for factor in _STEPS]  # [0.1, 0.2, 0.5, 1]
+    return next(step for step in candidates if step >= min_step)
 
 
 def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread) -> list[Bin]:
-    """Return the bins of a histogram, without empty ones at either end.
+    """Return the bins of a histogram, each with its label and what it contains.
 
-    For the edges 10 and 20, the bins are below 10, from 10 to 20, and 20 or more.
+    The edges 10 and 20 make three bins. Empty ones at either end are left out:
+
+        bin            start    stop    contains
+        below 10       None     10      7
+        10 to 20       10       20      12
+        20 or more     20       None    0            left out
 
     Args:
         edges: The numbers between the bins, ascending.
-        sums: Amounts of each bin, shape (n_edges + 1, n_amounts).
+        sums: What each bin contains, such as documents and tokens; shape (n_edges + 1, n_amounts).
         spread: The range of the numbers.
     """
-    filled = np.flatnonzero(sums.any(axis=1))  # indices of the bins with amounts
+    filled = np.flatnonzero(sums.any(axis=1))  # the bins that are not empty: [0, 1]
     if not len(filled):
         return []
+    first_filled = int(filled[0])
+    last_filled = int(filled[-1])
+
     starts = [None, *edges]
     stops = [*edges, None]
     bins = []
-    for index in range(int(filled[0]), int(filled[-1]) + 1):
+    for index in range(first_filled, last_filled + 1):
         start = starts[index]
         stop = stops[index]
         bins.append(
@@ -347,29 +419,32 @@ def _bins_of(edges: Sequence[Decimal], sums: NDArray[np.int64], spread: _Spread)
 
 
 def _bin_label(start: Decimal | None, stop: Decimal | None, *, is_whole: bool) -> str:
-    """Return the values of a bin in words.
+    """Describe in words which numbers a bin of a histogram contains.
 
-    For example, 10 and 20 are "10 to 20"; for integers, "10 to 19". Without a start, the bin is
-    "below 20".
+        start    stop    label
+        10       20      "10 to 20", or "10 to 19" for integers
+        10       11      "10 to 11", or "10" for integers
+        None     20      "below 20"
+        20       None    "20 or more"
 
     Args:
-        start: Its start, or None if it contains all smaller values.
-        stop: Its end, which is not part of it, or None if it contains all greater values.
-        is_whole: Whether values are integers.
+        start: The smallest number of the bin; None if it contains all smaller ones.
+        stop: The numbers are smaller than this one; None if it contains all greater ones.
+        is_whole: Whether the numbers are integers.
     """
     if start is None:
         return f"below {_number_text(stop)}"
     if stop is None:
         return f"{_number_text(start)} or more"
-    if is_whole and stop - start == 1:
+    if not is_whole:
+        return f"{_number_text(start)} to {_number_text(stop)}"
+    if stop - start == 1:
         return _number_text(start)
-    if is_whole:
-        return f"{_number_text(start)} to {_number_text(stop - 1)}"
-    return f"{_number_text(start)} to {_number_text(stop)}"
+    return f"{_number_text(start)} to {_number_text(stop - 1)}"
 
 
 def _number_text(number: Any) -> str:
-    """Return a number without zeros at its end: with separators, or very large ones as 1e+20."""
+    """Write a number for a label: 12,500, or 0.5 without more zeros, or 1e+20 if it is large."""
     if isinstance(number, Decimal) and abs(number) < 10**15 and number.adjusted() > -6:
         text = f"{number.normalize():,f}"
         return "0" if text == "-0" else text

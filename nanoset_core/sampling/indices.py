@@ -61,29 +61,34 @@ class BlendIndices:
 def build_member_indices(
     member: MemberPlan, config: NanosetConfig, lengths: NDArray[np.int32], *, threads: int = 1
 ) -> MemberIndices:
-    """Build the arrays that say in which order a split reads one dataset's documents and samples.
+    """Decide in which order training reads the documents and samples of a dataset.
 
-    For example, 2 epochs of 3 sequences have the document index 2, 0, 1, 1, 2, 0: the sequences in
-    the order of reading. The sample index has the place in them where each sample starts, and the
-    shuffle index the order of the samples, such as 1, 0, 2.
+    There are three arrays. For example, a dataset of two documents with 6 and 4 tokens is read
+    twice, in samples of 5 tokens:
+
+        document_index    0, 1, 1, 0                            documents in the order of reading
+        sample_index      (0, 0), (0, 5), (2, 0), (3, 1), ...   where samples start: a position in
+                                                                the first array, and a token there
+        shuffle_index     2, 0, 3, 1                            samples in the order of training
 
     Args:
-        member: Plan of this part.
+        member: What is planned for the dataset in a split, such as train.
         config: Configuration with which it was planned.
-        lengths: Tokens of each of the dataset's sequences, shape (n_sequences,).
+        lengths: Tokens of each document, shape (n_sequences,). (If documents are stored as several
+            sequences, of each sequence.)
         threads: More than one shortens the wall time; the result is the same.
 
     Raises:
         ConfigError: The dataset does not have the tokens that were planned with.
     """
     if member.order is not None:
-        # The run has read the dataset before, with another blend: continue that order.
+        # The training run has read the dataset before its weights were changed: keep the order.
         document_index, shuffle_index = build_ordered(member, member.order, config)
         sample_index = _build_planned_samples(member, config, lengths, document_index, threads)
         return MemberIndices(document_index, sample_index, shuffle_index)
 
-    # Trainers shuffle the documents and then the samples with one generator, so that both calls
-    # must use the same one, in this order.
+    # Trainers use one generator of random numbers to shuffle first the documents and then the
+    # samples. So it must be used in this order here.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         member.rows,
@@ -101,23 +106,28 @@ def build_member_indices(
 def _build_planned_shuffle(
     member: MemberPlan, config: NanosetConfig, n_samples: int, state: np.random.RandomState
 ) -> ShuffleIndex:
-    """Build the shuffle index of one dataset's part of a split.
+    """Decide in which order training reads the samples of a dataset.
 
-    Trainers that cut a dataset into windows do not shuffle it: they shuffle the blend, or the order
-    in which the samples of the split are read.
+    There are three cases, here for 5 samples:
+
+        all shuffled together                            3, 0, 4, 1, 2
+        the last epoch (3 and 4) shuffled on its own     1, 0, 2 and then 4, 3
+        not shuffled                                     0, 1, 2, 3, 4
+
+    Trainers that cut datasets into windows do not shuffle here: they do so after they have mixed
+    all datasets, or when they read samples.
 
     Args:
-        member: Plan of this part.
+        member: What is planned for the dataset in a split, such as train.
         config: Configuration with which it was planned.
         n_samples: Number of samples.
-        state: Random numbers, with which the documents were shuffled already.
+        state: Random numbers. The documents were shuffled with them before.
     """
     if config.rules.windows:
         return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
-    # Samples of the last epoch may have to come after all others.
     n_before_last_epoch = n_samples
     if member.separate_last_epoch:
-        n_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)
+        n_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)  # 3
     return build_shuffle_index(n_samples, n_before_last_epoch, state, repeats=member.repeats)
 
 
@@ -128,14 +138,24 @@ def _build_planned_samples(
     document_index: NDArray[np.int32],
     threads: int,
 ) -> SampleIndex:
-    """Build the sample index of one dataset's part of a split.
+    """Find where each training sample of a dataset starts.
+
+    The documents are put one after another, and cut into samples.
+
+    For example, documents of 6 and 4 tokens are read in this order, in samples of 5 tokens: the
+    first sample starts at token 0 of the first document, and the second at token 5 of it.
 
     Args:
-        member: Plan of this part.
-        config: Configuration with which it was planned.
-        lengths: Tokens of each of the dataset's sequences, shape (n_sequences,).
-        document_index: Sequences in the order of reading, all epochs, shape (n_positions,).
+        member: What is planned for the dataset in a split, such as train.
+        config: Configuration with which it was planned: the length of samples, for example.
+        lengths: Tokens of each document, shape (n_sequences,). (If documents are stored as several
+            sequences, of each sequence.)
+        document_index: The documents in the order of reading, all epochs, shape (n_positions,).
         threads: More than one shortens the wall time.
+
+    Returns:
+        For each sample, a position in `document_index` and a token of that document: (0, 0), (0,
+        5).
     """
     return build_sample_index(
         lengths,
@@ -151,17 +171,24 @@ def _build_planned_samples(
 
 
 def build_blend_indices(plan: SplitPlan) -> BlendIndices:
-    """Build the two index arrays of a blend, which say what each sample of a split is.
+    """Decide what each training sample is: which sample of which dataset.
+
+    For example, the first samples of two datasets that are mixed in proportion to the weights 0.75
+    and 0.25:
+
+        dataset_index           0    1    0    0    0    1
+        dataset_sample_index    0    0    1    2    3    1
 
     Args:
-        plan: Plan of the split, which is a blend of datasets.
+        plan: What is planned for a split of the data (such as train): the datasets, their weights,
+            and the number of samples.
 
     Returns:
-        Two arrays of the shape (n_samples,): the dataset of each sample, and the number of the
-        sample within its dataset.
+        Both rows, shape (n_samples,) each.
 
     Raises:
-        SampleIndexError: A dataset has fewer samples than the blend takes, or there is no blend.
+        SampleIndexError: A dataset has fewer samples than are taken of it, or there is only one
+            dataset.
     """
     blend = plan.blend
     if blend is None:
@@ -178,51 +205,62 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
 
 
 def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """Return the dataset of each sample of a blend, and its number there, before any shuffle.
+    """Decide which dataset each training sample is from, and which sample of it this is.
+
+    There are three cases. In the examples, two datasets have 300 and 100 samples:
+
+        all samples are taken once     400 samples; the plan has 300 and 100 in place of weights
+        by weight                      as many samples as are requested, in proportion to weights
+        by weight, for one epoch       400 samples in proportion to weights, which the caller
+                                       shuffles and repeats
 
     Args:
-        plan: Plan of the split.
-        blend: Plan of its blend.
+        plan: What is planned for a split of the data, such as train.
+        blend: How its datasets are mixed.
+
+    Returns:
+        Two arrays, shape (n_samples,) each, such as [0, 1, 0] and [0, 0, 1].
     """
     if blend.exhaustive:
-        # Every sample of every dataset is taken once. In place of weights, the plan of such a blend
-        # has the sizes of its datasets.
-        sizes = [int(weight) for weight in blend.weights]
-        return build_exhaustive_blending_indices(sizes)
+        dataset_sizes = [int(weight) for weight in blend.weights]
+        return build_exhaustive_blending_indices(dataset_sizes)
 
-    size = blend.size
-    is_shuffled = blend.seed is not None
-    if is_shuffled:
-        # One epoch of the blend, with as many samples as its datasets together. It is shuffled and
-        # repeated afterwards.
-        size = sum(member.samples_given for member in plan.members)
-    return build_blending_indices(blend.weights, size)
+    is_shuffled_epoch = blend.seed is not None
+    if is_shuffled_epoch:
+        n_samples = sum(member.samples_given for member in plan.members)
+    else:
+        n_samples = blend.size
+    return build_blending_indices(blend.weights, n_samples)
 
 
 def _fit_into_datasets(
     plan: SplitPlan, dataset_index: NDArray[np.int16], sample_index: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Check that the datasets have the samples that a blend takes, or wrap around.
+    """Handle samples of a mixture that a dataset does not have, in the way of the trainer.
 
-    Most trainers never take a sample that a dataset does not have. Some wrap around: sample 12 of a
-    dataset of 10 samples is its sample 2. Of these, some store the 2 in the index ("built"), and
-    some store the 12 and wrap around when they read it ("read").
+    For example, a dataset of 10 samples has the numbers 0 to 9, and the mixture takes its sample
+    12. What happens depends on the trainer:
+
+        `wraps`     what happens
+        "never"     it is an error
+        "built"     sample 2 is stored: 12 modulo 10
+        "read"      12 is stored, and the trainer reads sample 2
 
     Args:
-        plan: Plan of the split.
-        dataset_index: Dataset of each sample of the blend, shape (n_samples,).
+        plan: What is planned for a split of the data (such as train): the sizes of the datasets.
+        dataset_index: Dataset of each sample, shape (n_samples,).
         sample_index: Number of each sample within its dataset, shape (n_samples,).
 
     Returns:
-        The numbers to store, shape (n_samples,): the same array, which may be changed in place.
+        The numbers to store, shape (n_samples,). They are changed in place.
 
     Raises:
-        SampleIndexError: A dataset has too few samples, or none if the trainer wraps around.
+        SampleIndexError: A sample does not exist ("never"), or a dataset has no samples at all.
     """
     wraps = get_preset(plan.preset).wraps
     dataset_sizes = np.array([member.samples_given for member in plan.members], dtype=np.int64)
 
-    # Some samples at a time, which limits the memory for temporary arrays.
+    # Look at a million samples at a time, so that temporary arrays need little memory.
     for start in range(0, len(sample_index), _CHUNK_SAMPLES):
         chunk = slice(start, start + _CHUNK_SAMPLES)
         datasets = dataset_index[chunk]
@@ -230,7 +268,7 @@ def _fit_into_datasets(
         if wraps == "never":
             is_missing = sample_index[chunk] >= sizes
         else:
-            is_missing = sizes == 0  # a dataset with one sample can give any number of them
+            is_missing = sizes == 0
         if is_missing.any():
             first_missing = int(np.argmax(is_missing))
             raise _too_few_samples(plan, plan.members[datasets[first_missing]])
@@ -240,7 +278,15 @@ def _fit_into_datasets(
 
 
 def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
-    """Return the error for a dataset that has fewer samples than the blend takes of it."""
+    """Return the error for a dataset that has fewer samples than are taken of it.
+
+    Trainers build a few samples more than they plan to take, but sometimes too few. One trainer
+    lets the user decide how many more (`surplus`), so the message suggests to raise this.
+
+    Args:
+        plan: What is planned for a split of the data, such as train.
+        member: What is planned for the dataset.
+    """
     remedy = (
         "request another number of samples, or change the weights: this trainer's margin is fixed"
     )
@@ -256,19 +302,25 @@ def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
 
 
 def _shuffle_and_repeat(epoch: BlendIndices, size: int, seed: int) -> BlendIndices:
-    """Shuffle the samples of one epoch of a blend, and repeat them in the same order.
+    """Shuffle the samples of one epoch of a mixture of datasets, and repeat them in this order.
+
+    For example, an epoch of three samples, each a dataset and a number within it, becomes 7:
+
+        epoch       a0, a1, b0
+        shuffled    b0, a0, a1
+        repeated    b0, a0, a1, b0, a0, a1, b0
 
     Source: nanotron `nanoset.py`, `build_nanoset_index`.
 
     Args:
-        epoch: The samples of one epoch, which are shuffled in place.
-        size: Number of samples of the result; the last repetition may be cut.
+        epoch: The samples of one epoch; its arrays are shuffled in place.
+        size: Number of samples of the result.
         seed: Seed of the shuffle.
     """
-    # Two generators with one seed, so that both arrays get the same order.
+    # Shuffle both arrays with the same random numbers, so that they belong together afterwards.
     shuffle_in_place(epoch.dataset_index, np.random.RandomState(seed))
     shuffle_in_place(epoch.dataset_sample_index, np.random.RandomState(seed))
-    # np.resize repeats an array to fill a larger one.
+    # np.resize repeats an array if the new size is greater.
     return BlendIndices(
         dataset_index=np.resize(epoch.dataset_index, size),
         dataset_sample_index=np.resize(epoch.dataset_sample_index, size),

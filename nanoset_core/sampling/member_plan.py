@@ -77,18 +77,24 @@ class MemberPlanner:
     def plan(
         self, prefix: str, share: float | None, needed: NeededSamples, start: int
     ) -> MemberPlan | None:
-        """Return the plan of one dataset of the split.
+        """Decide how many samples of one dataset are built for a split (train, valid or test).
+
+        For example, the split has 1,000 tokens of the dataset, and training needs 150 samples of 10
+        tokens. A sample also has the first token of the next one, so these need 1,501 tokens:
+
+            epochs                      2, since one has 1,000 tokens
+            samples that are built      199 from 2,000 tokens
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            share: Normalised weight in the blend; None if it has no weight.
-            needed: Samples that the split needs of the dataset.
-            start: Position in the dataset's shuffle index at which this phase of a run starts; 0 in
-                the first phase.
+            share: Its share of the training samples; None if datasets have no weights.
+            needed: How many samples the split needs of the dataset.
+            start: How many of these the trainer skips. This is 0, except if a training run was
+                stopped and continues with other weights.
 
         Returns:
-            The plan, or None if the split has no sequence of the dataset and the trainer skips such
-            datasets.
+            The plan, or None if the split has no documents of the dataset and the trainer leaves it
+            out.
 
         Raises:
             ConfigError: The trainer would hang, crash or read wrong samples.
@@ -127,15 +133,18 @@ class MemberPlanner:
         )
 
     def _is_built(self, prefix: str, part: DatasetPart) -> bool:
-        """Return whether the trainer builds the dataset for the split.
+        """Return whether the trainer uses a dataset in a split (train, valid or test).
+
+        Nearly always it does. But rounding can leave a split without any document: 0.01 of 20
+        documents are none. Then trainers do different things: some use an empty dataset, some leave
+        it out, and some stop with an error.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that the split has of it. If there are none, some trainers build an
-                empty dataset, some leave it out, and some stop.
+            part: The documents that the split has of it.
 
         Raises:
-            ConfigError: The split has no sequence of it, and the trainer refuses that.
+            ConfigError: There are none, and the trainer would stop.
         """
         if not part.is_empty:
             return True
@@ -151,26 +160,28 @@ class MemberPlanner:
     def _as_trainer_requests(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
-        """Return the needed samples as the trainer itself would request them.
+        """Return how many samples of a dataset the trainer itself would request.
 
-        None stands for the samples of one epoch. Some trainers always request a number, so None is
-        replaced by the number of these samples.
+        The number is part of the names of its files, so it must be the same. There are two special
+        cases:
+
+            needed                                       requested
+            None: each sample once, 100 in all           100 by some trainers, None by others
+            0                                            0, or an error for some trainers
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that the split has of it.
-            needed: The needed samples.
+            part: What the split has of the dataset.
+            needed: How many samples are needed.
 
         Raises:
-            ConfigError: 0 samples are needed, and the trainer refuses that.
+            ConfigError: 0 samples are needed, and the trainer cannot handle that.
         """
-        always_requests_number = self.rules.sample_requests == "always"
-        if needed.requested is None and always_requests_number:
+        if needed.requested is None and self.rules.sample_requests == "always":
             samples_of_epoch = self.config.samples_in(part.tokens)
             needed = NeededSamples(target=samples_of_epoch, requested=samples_of_epoch)
 
-        refuses_zero = self.rules.zero_samples == "never"
-        if needed.requested == 0 and refuses_zero:
+        if needed.requested == 0 and self.rules.zero_samples == "never":
             raise self._zero_samples_error(prefix)
         return needed
 
@@ -186,58 +197,67 @@ class MemberPlanner:
     def _plan_epochs(
         self, prefix: str, part: DatasetPart, requested: int | None, start: int
     ) -> _PlannedEpochs:
-        """Return the epochs from which the samples of a dataset are drawn.
+        """Decide from how many epochs of a dataset samples are taken.
 
-        For example, 150 samples of 10 tokens need 2 epochs of 1,000 tokens.
+        For example, 150 samples of 10 tokens need 2 epochs of a dataset of 1,000 tokens.
+
+        A training run that was stopped and continues with other weights reads samples that it has
+        not read before. So it may need more epochs. For example, it read 120 samples before:
+
+            needed with the new weights        150
+            skipped, as the trainer counts      80
+            read now                            70
+            read in all                        120 + 70 = 190, which also fit into 2 epochs
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that the split has of it.
-            requested: Samples that are needed of it; None for one epoch.
-            start: How many of these the trainer skips, if a run continues with another blend (a
-                *later phase*).
+            part: What the split has of the dataset.
+            requested: How many samples are needed: 150; None for each sample once.
+            start: How many of these the trainer skips: 80; 0 if the weights were not changed.
 
         Raises:
-            ConfigError: Samples are requested but there are no tokens, or earlier phases of the run
-                read other sequences.
+            ConfigError: Samples are needed of a dataset without tokens, or the run has read other
+                documents of the dataset before.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, requested)
-        if not self.is_later_phase:
-            is_last_separate = self._separates_last_epoch(n_epochs, part.tokens, requested)
-            return _PlannedEpochs(n_epochs, is_last_separate, order=None)
+        if not self.is_later_phase:  # the usual case
+            separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
+            return _PlannedEpochs(n_epochs, separates_last, order=None)
 
-        # A later phase reads samples that earlier phases have not taken. So there must be epochs
-        # enough for what all phases read, and for all positions that the trainer counts.
-        n_read = max((requested or 0) - start, 0)
-        order = self._order_of_run(prefix, part, n_read)
-        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read)
+        # The weights were changed. There must be enough epochs for all samples that the run reads,
+        # and also for the number of samples that the trainer counts with the new weights.
+        n_read_now = 0
+        if requested is not None:
+            n_read_now = max(requested - start, 0)
+        order = self._order_of_run(prefix, part, n_read_now)
+        n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read_now)
         return _continued_epochs(order, max(n_epochs, n_epochs_of_run))
 
     def _epochs_for(self, prefix: str, tokens: int, requested: int | None) -> int:
-        """Return the smallest number of epochs that has the tokens of the requested samples.
+        """Return how often a dataset must be read to have enough tokens for some samples.
 
-        For example, 150 samples of 10 tokens, which share one token with the next sample, need
-        1,501 tokens: two epochs of 1,000 tokens.
+        For example, a sample has 10 tokens and also the first token of the next one. So 150 samples
+        need 150 * 10 + 1 = 1,501 tokens, which are two epochs of 1,000 tokens.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             tokens: Tokens of one epoch.
-            requested: The samples; None for those of one epoch.
+            requested: Number of samples; None for those of one epoch.
 
         Raises:
-            ConfigError: Samples are requested, but an epoch has no tokens.
+            ConfigError: Samples are needed of a dataset without tokens.
         """
         if requested is None:
             return 1
 
-        # Samples start `step` tokens apart, and the last one extends by `overlap` tokens beyond its
-        # step: by the token that it shares with the next sample.
+        # Samples start `step` (10) tokens apart, and the last one has `overlap` (1) token more.
         tokens_needed = requested * self.config.step + self.config.overlap
         if tokens_needed > 0 and tokens == 0:
             raise self._no_tokens_error(prefix, requested)
-        # Some trainers never join epochs: they repeat the samples of one.
-        if tokens_needed == 0 or self.rules.one_epoch:
+        if tokens_needed == 0:
             return 1
+        if self.rules.one_epoch:
+            return 1  # these trainers cut samples from one epoch, and repeat the samples
         return -(-tokens_needed // tokens)  # rounded up
 
     def _no_tokens_error(self, prefix: str, requested: int) -> ConfigError:
@@ -259,18 +279,20 @@ class MemberPlanner:
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
     def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order in which a dataset is read by all *phases* of a run, one for each blend.
+        """Return the order in which a training run reads a dataset after a change of weights.
 
-        The first phase that reads the dataset decides the order. If that was an earlier phase, its
-        order is in the configuration, and is returned as it is.
+        The run was stopped, and continues with other weights. If it has read the dataset before, it
+        keeps the order of that time, which is in the configuration. Otherwise the order is decided
+        now.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that train has of it.
-            n_needed: Samples that this phase needs of it, for an order that starts here.
+            part: The documents that train has of it.
+            n_needed: Samples that are needed of it now.
 
         Raises:
-            ConfigError: Earlier phases read other sequences of the dataset.
+            ConfigError: The run has read other documents of the dataset before, for example because
+                `split` was changed, too.
         """
         order = self.config.orders.get(prefix)
         if order is None:
@@ -280,14 +302,16 @@ class MemberPlanner:
         return order
 
     def _new_order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order of a dataset that the run has not read before.
+        """Decide the order of a dataset that a training run reads for the first time.
 
-        All later phases, in which the run continues with other blends, keep this order.
+        If the run is stopped and continues with other weights, it keeps this order. It says which
+        documents there are, how many epochs of them are shuffled, and whether the last epoch is
+        shuffled on its own.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that train has of it.
-            n_needed: Samples that this phase needs of it.
+            part: The documents that train has of it.
+            n_needed: Samples that are needed of it now.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
         return Order(
@@ -317,23 +341,26 @@ class MemberPlanner:
         epochs: _PlannedEpochs,
         start: int,
     ) -> _PlannedSamples:
-        """Return how many samples are built from the planned epochs, and how many can be read.
+        """Decide how many samples are cut from the epochs of a dataset, and how many can be read.
 
-        For example, two epochs of a dataset have 100 samples. If earlier phases of the run took 60
-        of them, and this phase reads the shuffle index from position 60, all 100 positions are
-        available.
+        For example, two epochs have 100 samples, and all of them can be read. Some trainers repeat
+        them if more are needed. It is different if a training run was stopped and continues with
+        other weights:
+
+            samples of the epochs                           100
+            read before the change                           60, so 40 are left
+            skipped, as the trainer counts                   30
+            length of the order that the trainer reads       30 + 40 = 70
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: The sequences that the split has of it.
-            requested: Samples that are needed of it; None for one epoch.
-            epochs: The epochs in its document index.
-            start: Position in its shuffle index at which this phase of a run starts; 0 in the first
-                phase.
+            part: What the split has of the dataset.
+            requested: How many samples are needed; None for each sample once.
+            epochs: How many epochs there are, and what was read of them before.
+            start: How many samples the trainer skips: 30; 0 if the weights were not changed.
 
         Raises:
-            ConfigError: The trainer needs samples of the dataset and never joins epochs, but an
-                epoch has too few tokens for one sample.
+            ConfigError: The dataset has too few tokens for a sample, and the trainer needs one.
         """
         n_built = self.config.samples_in(
             epochs.n_epochs * part.tokens,
@@ -342,20 +369,19 @@ class MemberPlanner:
         if n_built == 0 and self._repeats_one_epoch(requested):
             raise self._too_few_tokens_error(prefix, part)
         repeats = self.rules.repeats(requested, n_built)
-        if epochs.order is None:
+        if epochs.order is None:  # the weights were not changed
             return _PlannedSamples(n_built, repeats, available=n_built * repeats)
 
-        # In a later phase of a run, the first `start` positions of the shuffle index are not read.
-        # The samples that no earlier phase took follow. Trainers with phases repeat no samples: if
-        # there are too few, they build more epochs.
-        n_not_taken = n_built - epochs.order.taken
-        n_available = min(n_built, start + n_not_taken)
+        # Trainers whose weights can be changed never repeat samples: they build more epochs.
+        n_not_read = n_built - epochs.order.taken  # 40
+        n_available = min(n_built, start + n_not_read)
         return _PlannedSamples(n_built, repeats, n_available)
 
     def _repeats_one_epoch(self, requested: int | None) -> bool:
-        """Return whether the trainer repeats the samples of one epoch, so that it must have some.
+        """Return whether the trainer fails if a dataset has no sample.
 
-        Trainers that read windows need a sample even if no number is requested.
+        These trainers repeat the samples of one epoch, so there must be one. Most need it only if a
+        number of samples is requested. Those that cut datasets into windows always need it.
         """
         needs_samples = requested is not None or self.rules.windows
         return self.rules.one_epoch and needs_samples
@@ -371,48 +397,52 @@ class MemberPlanner:
 
 
 def _continued_epochs(order: Order, n_needed: int) -> _PlannedEpochs:
-    """Return the epochs of a dataset for a run that continues with another blend.
+    """Return the epochs of a dataset for a training run whose weights were changed.
 
-    It continues the order in which the dataset was read before. If that has 2 epochs, and 3 are
-    needed now, one is appended, which is shuffled on its own.
+    The run was stopped, and continues with other weights. The epochs that it needed before stay as
+    they are, and more are appended if needed. Each of these is shuffled on its own:
+
+        epochs before    needed now    result
+        2                1             2 epochs, as before
+        2                3             3 epochs, of which the last one is shuffled on its own
 
     Args:
-        order: How earlier phases of the run read the dataset.
-        n_needed: Epochs that are needed.
+        order: How the dataset was shuffled before.
+        n_needed: Epochs that are needed now.
     """
-    has_appended_epochs = n_needed > order.epochs
-    return _PlannedEpochs(
-        n_epochs=max(order.epochs, n_needed),
-        separate_last=order.separate_last_epoch or has_appended_epochs,
-        order=order,
-    )
+    if n_needed > order.epochs:
+        return _PlannedEpochs(n_needed, separate_last=True, order=order)
+    return _PlannedEpochs(order.epochs, order.separate_last_epoch, order)
 
 
 def separate_last_epoch(
     epochs: int, tokens: int, requested: int | None, length: int, extra: int
 ) -> bool:
-    """Return whether the last epoch is shuffled on its own, because less than 80 % of it is needed.
+    """Return whether the last epoch of a dataset is shuffled on its own, as Megatron-LM does.
 
-    If all epochs were shuffled together, and only half of the last one is read, then some documents
-    would be read in no epoch. If the last one comes after the others, each document is read once in
-    each of these.
+    Often, not all samples of the last epoch are needed. Suppose that two epochs of 100 samples are
+    shuffled together, and only 150 samples are read. Then by chance, some samples of the dataset
+    are read twice, and others never. If the last epoch is shuffled on its own and comes after the
+    first one, each sample is read once or twice. Megatron-LM does this if less than 80 % of the
+    last epoch is needed:
 
-    For example, an epoch has 1,001 tokens, which are 100 samples of 10 tokens and an extra one. If
-    150 samples are requested, 50 of the second epoch are needed, which is less than 80.
+        needed    of the last epoch    shuffled on its own
+        150       50                   yes
+        190       90                   no
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
     Args:
-        epochs: Epochs that are needed.
-        tokens: Tokens of one epoch.
-        requested: Samples that are needed; None for one epoch.
-        length: Tokens from the start of a sample to that of the next one.
-        extra: 1 if a sample also has the first token of the next one, else 0.
+        epochs: Epochs that are needed: 2.
+        tokens: Tokens of one epoch: 1,001 in the example.
+        requested: Samples that are needed: 150; None for those of one epoch.
+        length: Tokens from the start of a sample to the start of the next: 10.
+        extra: 1 if each sample also has the first token of the next one; otherwise 0.
     """
     if epochs == 1 or requested is None:
         return False
-    # The last sample ends `extra` tokens after the place where a next one would start.
+    # `extra` is subtracted since the last sample also needs the first token of a next one.
     samples_of_epoch = (tokens - extra) // length  # 100
     samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
     needed_of_last = requested - samples_before_last  # 50
-    return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)
+    return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 50 < 80

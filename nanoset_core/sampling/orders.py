@@ -41,35 +41,39 @@ class Read:
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
-    """Return how far a run has read each dataset, when it stops to continue with other weights.
+    """Return how many samples of each dataset a training run has read when its weights are changed.
 
-    A run consists of *phases*, each with one blend. For example, the first phase took 50 samples of
-    web. The second one took 30 more: then 80 were taken of web's order.
+    The run is stopped, and will continue with other weights. It should not read samples again, so
+    these numbers are stored. For example, the run changes its weights for the second time:
+
+        dataset    read with the first weights    with the second weights    result
+        web        50                             30                         80
+        books      -                              10                         10
 
     Args:
-        read: What was read of the last phase.
-        exact: False estimates the samples, wrong by one or two for each dataset, without computing
-            the blend.
+        read: What was planned with the last weights, and how many samples of the plan were read.
+        exact: False estimates the numbers, wrong by one or two for each dataset. This is faster.
 
     Returns:
-        Prefix of a dataset → the order of its samples, and how many of them were taken.
+        Path of a dataset → the order in which its samples are shuffled, and how many of them were
+        read.
 
     Raises:
-        ConfigError: Fewer samples were consumed than before this phase, or more than it has.
+        ConfigError: Fewer samples were read than with the weights before, or more than there are.
     """
-    # The trainer counts the samples of the whole run. The last phase started at position `start`,
-    # and stopped at position `read.end`.
+    # The trainer counts all samples of the run, so with these weights it did not start at 0.
     start = read.config.consumed_samples
     if not start <= read.end <= read.plan.samples:
         raise _impossible_position_error(read)
     counts = samples_per_dataset(read.plan, start, read.end, exact=exact)
 
-    # Add what this phase has read of each dataset to what earlier phases had.
+    # Add these to the samples that were read of each dataset with other weights.
     orders = dict(read.config.orders)
     for member, count in zip(read.plan.members, counts, strict=True):
-        earlier_order = orders.get(member.prefix)
-        taken_before = 0 if earlier_order is None else earlier_order.taken
-        orders[member.prefix] = replace(_order_of(member), taken=taken_before + count)
+        read_before = 0
+        if member.prefix in orders:
+            read_before = orders[member.prefix].taken
+        orders[member.prefix] = replace(_order_of(member), taken=read_before + count)
     return orders
 
 
@@ -86,15 +90,16 @@ def _impossible_position_error(read: Read) -> ConfigError:
 
 
 def _order_of(member: MemberPlan) -> Order:
-    """Return the order in which a run reads the samples of a dataset.
+    """Return in which order a training run reads the samples of a dataset.
 
-    A run that continues with another blend starts a new *phase*. The first phase that reads the
-    dataset decides the order. If that was an earlier phase, the plan of this one has its order.
-    Otherwise it is this phase: the order shuffles the planned epochs, and no samples of it were
-    taken before.
+    The run may change the weights of its datasets several times, but always reads a dataset in one
+    order, so that no sample comes twice too early. This order is decided when the dataset is read
+    for the first time: which documents there are, how many epochs of them are shuffled, and whether
+    the last epoch is shuffled on its own.
 
     Args:
-        member: Plan of the dataset in the current phase.
+        member: What is planned for the dataset with the present weights. It has an order if the
+            dataset was read before.
     """
     if member.order is not None:
         return member.order
@@ -107,72 +112,72 @@ def _order_of(member: MemberPlan) -> Order:
 
 
 def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
-    """Return how many samples of each dataset are in a range of a split.
+    """Return how many samples of each dataset are in a range of the training samples.
 
-    For example, the positions 0 to 10 of a blend with the weights 0.7 and 0.3 have 7 and 3 samples.
+    There are three cases:
+
+        one dataset                             all samples of the range are from it
+        datasets with weights, 0.7 and 0.3      the samples 0 to 9 are 7 and 3
+        all samples of all datasets             the weights are in proportion to the sizes
 
     Args:
-        plan: Plan of the split.
-        start: First position of the range.
-        stop: End of the range, exclusive.
-        exact: False estimates the numbers, wrong by one or two, without computing the blend.
+        plan: What is planned for a split of the data, such as train.
+        start: Number of the first sample of the range.
+        stop: Number after the last sample.
+        exact: False estimates the numbers, wrong by one or two. This is faster.
 
     Returns:
-        One number for each dataset of the plan, in their order.
+        One number for each dataset, in the order of the plan.
     """
-    # A split without a blend has a single dataset, from which all its samples come.
-    if plan.blend is None:
+    blend = plan.blend
+    if blend is None:
         return [stop - start]
-    if not plan.blend.exhaustive:
-        return samples_taken(plan.blend.weights, start, stop, exact=exact)
+    if not blend.exhaustive:
+        return samples_taken(blend.weights, start, stop, exact=exact)
 
-    # An "exhaustive" blend takes every sample of every dataset once. In place of weights, its plan
-    # has the numbers of samples, such as 300 and 100: the weights are 0.75 and 0.25. They must be
-    # rounded as in `build_exhaustive_blending_indices`, or the order of the samples may differ.
-    dataset_sizes = plan.blend.weights
+    # In this case, the plan has sizes such as 300 and 100 in place of weights. Divide them in the
+    # same way as `build_exhaustive_blending_indices`: rounding can decide which sample comes next.
+    dataset_sizes = blend.weights
     total = float(sum(dataset_sizes))
-    shares = tuple(size / total for size in dataset_sizes)
-    return samples_taken(shares, start, stop, exact=exact)
+    weights = tuple(size / total for size in dataset_sizes)  # 0.75 and 0.25
+    return samples_taken(weights, start, stop, exact=exact)
 
 
 def build_ordered(
     member: MemberPlan, order: Order, config: NanosetConfig
 ) -> tuple[NDArray[np.int32], ShuffleIndex]:
-    """Build document and shuffle index of a dataset for a run that continues with another blend.
+    """Build the order in which a training run reads a dataset after its weights were changed.
 
-    Each blend of a run is a *phase*, and all phases read the samples of a dataset in one order. For
-    example, the first phase shuffled one epoch, which has the samples 0 to 4, and took 3 of them.
-    The second phase takes 4 more, so a second epoch is appended, which has the samples 5 to 9:
+    The run was stopped, and continues with other weights. It first reads the samples of the dataset
+    that it has not read, and then further epochs. For example, an epoch has 5 samples, and 3 of
+    them were read before the change. Now 4 more are needed:
 
-        order of the run                2 4 0 3 1 | 8 5 9 6 7
-        taken by the first phase        2 4 0
-        taken by the second phase             3 1   8 5
-
-    The trainer counts the samples of the whole run, so it may skip the first `member.begin` entries
-    of the shuffle index. Then as many entries are inserted before the others.
+        the first epoch, in shuffled order     2  4  0  3  1
+        a second one                                          8  5  9  6  7
+        read before the change                 2  4  0
+        read now                                        3  1  8  5
 
     Args:
-        member: Plan of the dataset's part of the split.
-        order: How earlier phases read it.
-        config: Configuration of this phase.
+        member: What is planned for the dataset with the new weights.
+        order: How the dataset was shuffled before the change, and how many samples were read.
+        config: What is trained.
 
     Returns:
-        The document index of all epochs, shape (member.epochs * n_sequences,), and the shuffle
-        index of this phase, shape (member.samples_given,). The trainer skips its first
-        `member.begin` entries.
+        Two arrays: the documents of all epochs in the order of reading, shape (member.epochs *
+        n_sequences,); and the samples in the order of reading, shape (member.samples_given,). The
+        trainer skips the first `member.begin` of these samples.
     """
     run_order = _order_of_run(member, order, config)
+    samples = run_order.samples[order.taken :]
 
-    # What earlier phases did not take.
-    shuffle_index = run_order.samples[order.taken :]
-
-    # Insert the entries that the trainer skips. Any samples will do: use those that earlier phases
-    # took, or the first sample if they took none.
+    # The trainer skips samples, since it believes that it has read them with the new weights. Put
+    # other samples there, so that it skips none that is needed: those that were read before, or the
+    # first one if none was read.
     if member.begin > 0:
-        n_repeated = max(order.taken, 1)
-        skipped_entries = np.resize(run_order.samples[:n_repeated], member.begin)
-        shuffle_index = np.concatenate([skipped_entries, shuffle_index])
-    return run_order.document_index, shuffle_index[: member.samples_given]
+        n_available = max(order.taken, 1)
+        skipped_samples = np.resize(run_order.samples[:n_available], member.begin)
+        samples = np.concatenate([skipped_samples, samples])
+    return run_order.document_index, samples[: member.samples_given]
 
 
 class _RunOrder(NamedTuple):
@@ -185,45 +190,52 @@ class _RunOrder(NamedTuple):
 
 
 def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Return all epochs of a dataset in the order in which a run reads them.
+    """Build the order of all epochs of a dataset, for a training run whose weights were changed.
 
-    A run that continues with another blend starts a new *phase*. For example, the first phase
-    needed two epochs, and now three are needed: epochs 0 and 1 are shuffled together, as in the
-    first phase, and epoch 2 is shuffled on its own.
+    The order of the epochs that were read before the change must stay. More epochs may be needed
+    now, and each of these is shuffled on its own. For example:
+
+        epochs 0 and 1    needed before the change    shuffled together, as the trainer did
+        epoch 2           needed now                  shuffled on its own
+        epoch 3           needed now                  shuffled on its own
 
     Args:
-        member: Plan of the dataset's part of the split, which says how many epochs there are.
-        order: How earlier phases read it.
-        config: Configuration of this phase.
+        member: What is planned for the dataset with the new weights: 4 epochs.
+        order: How it was shuffled before the change: 2 epochs.
+        config: What is trained.
     """
     pieces = [_shuffle_first_phase(member, order, config)]
     for epoch in range(order.epochs, member.epochs):
         pieces.append(_shuffle_epoch(epoch, member, order, config))
     if len(pieces) == 1:
-        return pieces[0]  # np.concatenate would copy it
+        return pieces[0]  # without copying it
 
-    # Together, the epochs may have so many samples that their numbers need int64.
+    document_indices = [piece.document_index for piece in pieces]
+    sample_numbers = [piece.samples for piece in pieces]
+    # All epochs together may have so many samples that their numbers need 64 bits.
+    dtype = shuffle_dtype(member.samples_built)
     return _RunOrder(
-        document_index=np.concatenate([piece.document_index for piece in pieces]),
-        samples=np.concatenate(
-            [piece.samples for piece in pieces], dtype=shuffle_dtype(member.samples_built)
-        ),
+        document_index=np.concatenate(document_indices),
+        samples=np.concatenate(sample_numbers, dtype=dtype),
     )
 
 
 def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Shuffle the epochs of a dataset as the trainer does: first documents, and then samples.
+    """Shuffle the epochs of a dataset that a training run needed before its weights were changed.
 
-    These are the epochs that a run needed before it continued with another blend, in its *first
-    phase*. Further epochs follow after them.
+    They are shuffled again with the same seed, and so in the same order as at that time, which is
+    the trainer's: first the documents of all epochs are shuffled, and then the samples into which
+    these are cut. The last epoch may be shuffled apart from the others:
+
+        samples of the first epochs    2  0  1
+        samples of the last epoch               4  3
 
     Args:
-        member: Plan of the dataset's part of the split.
-        order: How many epochs the first phase had, and whether the last one was shuffled apart from
-            the others.
-        config: Configuration of this phase.
+        member: What is planned for the dataset with the new weights.
+        order: How many epochs there were, and whether the last one is shuffled on its own.
+        config: What is trained.
     """
-    # The trainer uses one random state for both, so the order of these two calls matters.
+    # One generator of random numbers is used for both, so these calls must be in this order.
     state = np.random.RandomState(config.random_seed)
     document_index = build_document_index(
         order.rows,
@@ -233,41 +245,42 @@ def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig
         shuffle=config.shuffle_documents,
     )
 
-    n_samples = config.samples_in(order.epochs * member.tokens)
-    n_shuffled_first = n_samples
+    n_samples = config.samples_in(order.epochs * member.tokens)  # 5 in the example
+    n_in_first_group = n_samples
     if order.separate_last_epoch:
-        n_shuffled_first = config.samples_in((order.epochs - 1) * member.tokens)
-    samples = build_shuffle_index(n_samples, n_shuffled_first, state)
+        n_in_first_group = config.samples_in((order.epochs - 1) * member.tokens)  # 3
+    samples = build_shuffle_index(n_samples, n_in_first_group, state)
     return _RunOrder(document_index, samples)
 
 
 def _shuffle_epoch(
     epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
 ) -> _RunOrder:
-    """Shuffle one more epoch of a dataset, for a run that continues with another blend.
+    """Shuffle one more epoch of a dataset, for a training run whose weights were changed.
 
-    The epochs that it needed at first, in its *first phase*, are shuffled together. Each further
-    one has a seed of its own, so that its order does not depend on how many epochs follow.
+    The run reads more epochs than it needed before the change. Each of them has its own seed. So
+    its order does not depend on how many epochs there are, and stays if weights are changed again.
 
     Args:
-        epoch: Number of the epoch, from 0 on: 2 if the first phase had two epochs.
-        member: Plan of the dataset's part of the split.
-        order: How earlier phases read the dataset.
-        config: Configuration of this phase.
+        epoch: Number of the epoch, from 0 on: 2 if 0 and 1 were needed before the change.
+        member: What is planned for the dataset with the new weights.
+        order: How it was shuffled before the change.
+        config: What is trained.
 
     Returns:
-        The sequences of this epoch in their new order, and the numbers of its samples in theirs.
+        The documents of this epoch in the order of reading, and the numbers of its samples in
+        theirs.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
     )
 
-    # The samples that end in this epoch. For example, one epoch has 4 samples and two have 9: those
-    # of the second epoch are 4 to 8.
-    start = config.samples_in(epoch * member.tokens)  # 4
-    stop = config.samples_in((epoch + 1) * member.tokens)  # 9
-    n_samples = stop - start
+    # Samples are cut from the joined epochs, so a sample can start in one and end in the next. It
+    # belongs to the epoch in which it ends. For example, epochs of 45 tokens and samples of 10:
+    start = config.samples_in(epoch * member.tokens)  # 4 samples end in epoch 0
+    stop = config.samples_in((epoch + 1) * member.tokens)  # 9 samples end in epochs 0 and 1
+    n_samples = stop - start  # so epoch 1 has the 5 samples 4 to 8
     shuffled = build_shuffle_index(n_samples, n_samples, state)  # such as [3, 0, 4, 2, 1]
     samples = shuffled.astype(shuffle_dtype(stop))
     samples += samples.dtype.type(start)  # [7, 4, 8, 6, 5]
@@ -275,28 +288,34 @@ def _shuffle_epoch(
 
 
 def other_versions(orders: Mapping[str, Order], prefixes: Mapping[str, str]) -> dict[str, str]:
-    """Return the corpora whose dataset has changed since a run read it, before it was stopped.
+    """Return which datasets have changed since a training run read them, before it was stopped.
 
-    Each build of a corpus is stored as a version, in a folder of its own: ".../web/1a2b/web" and
-    ".../web/3c4d/web" are two versions of one dataset.
+    Each time a dataset is built, the result gets a folder of its own. So the paths tell:
+
+        read by the run      .../web/1a2b/web        .../books/77aa/books
+        now                  .../web/3c4d/web        .../books/77aa/books
+        changed              yes                     no
 
     Args:
-        orders: Prefix → how earlier phases read the dataset. If they read several versions of a
-            dataset, the last one counts.
-        prefixes: Corpus → prefix of the current version of its dataset.
+        orders: Path of a dataset → how the run has read it. If the run has read several versions of
+            a dataset, the last one counts.
+        prefixes: Name of a dataset → its path now: {"web": ".../web/3c4d/web"}.
 
     Returns:
-        Corpus → prefix of the version that earlier phases read, if it is not the current one.
+        Name of each changed dataset → path that the run has read: {"web": ".../web/1a2b/web"}.
     """
-    read_prefix_by_folder = {_folder_of_versions(prefix): prefix for prefix in orders}
-    outdated = {}
-    for corpus, current_prefix in prefixes.items():
+    read_prefix_by_folder = {}
+    for prefix in orders:
+        read_prefix_by_folder[_folder_of_versions(prefix)] = prefix
+
+    changed = {}
+    for name, current_prefix in prefixes.items():
         if current_prefix in orders:
-            continue  # they read the current version
+            continue  # the run has read the present version
         read_prefix = read_prefix_by_folder.get(_folder_of_versions(current_prefix))
         if read_prefix is not None:
-            outdated[corpus] = read_prefix
-    return outdated
+            changed[name] = read_prefix
+    return changed
 
 
 def _folder_of_versions(prefix: str) -> str:
