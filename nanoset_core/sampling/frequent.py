@@ -66,30 +66,38 @@ class FrequentValues:
         tokens: NDArray[np.int64],
         text_of: Callable[[int], str],
     ) -> None:
-        """Add the values of some documents, each value once, with the number of its documents.
+        """Count more documents by a value that each of them has, such as its language.
 
-        For example, 3 documents have the value `en` and 1 has `de`: two hashes, and the documents 3
-        and 1.
+        For example, of the next 4 documents, 3 have the value "en" and 1 has "de":
+
+                        counted before    added now    counted now
+            "en"        20                3            23
+            "fr"        5                              5
+            "de"                          1            1
+
+        There may be millions of different values, such as names of web sites. So if there are more
+        than MAX_COUNTERS (16,384), the rarest ones are dropped. Values are told apart by hashes,
+        because their texts can be long.
 
         Args:
-            hashes: Hash of each value, shape (n_values,).
-            documents: Number of documents with each value, shape (n_values,).
-            tokens: Number of their tokens, shape (n_values,).
-            text_of: Returns a value by its index.
+            hashes: Hash of each value, shape (n_values,). A value comes only once.
+            documents: How many of these documents have each value: [3, 1]; shape (n_values,).
+            tokens: How many tokens these documents have, shape (n_values,).
+            text_of: Returns the text of a value by its index: "en" for 0.
         """
-        # Some of the values have a counter already, and others are new. For each entry of both
-        # lists, `groups` is the index of its hash among the joined ones.
-        all_hashes = np.concatenate([self._hashes, hashes])
-        unique_hashes, groups = np.unique(all_hashes, return_inverse=True)
+        # List all values, before and now. `groups` has the index in this list for each value that
+        # was counted before, and then for each of those that are added.
+        all_hashes = np.concatenate([self._hashes, hashes])  # en, fr, en, de
+        unique_hashes, groups = np.unique(all_hashes, return_inverse=True)  # en, fr, de; 0, 1, 0, 2
         n_counters = len(unique_hashes)
 
         def sum_by_value(before: NDArray[np.int64], added: NDArray[np.int64]) -> NDArray[np.int64]:
-            """Add up the amounts of each value, before and now, shape (n_counters,)."""
+            """Add up the numbers of each value: 20, 5 before and 3, 1 now are 23, 5, 1."""
             # bincount adds up floats, which are exact up to 2**53.
             return np.bincount(groups, np.concatenate([before, added]), n_counters).astype(np.int64)
 
         self._hashes = unique_hashes
-        self._counters = sum_by_value(self._counters, documents)
+        self._counters = sum_by_value(self._counters, documents)  # lowered when values are dropped
         self._documents = sum_by_value(self._documents, documents)
         self._tokens = sum_by_value(self._tokens, tokens)
         if n_counters > MAX_COUNTERS:
@@ -97,77 +105,92 @@ class FrequentValues:
         self._keep_texts(hashes, text_of)
 
     def _drop_rare_values(self) -> None:
-        """Drop the values with the smallest counters, so that MAX_COUNTERS or fewer remain.
+        """Forget the values with the smallest counters, to limit the memory.
 
-        As much is subtracted from every counter as makes enough of them 0. For example, if there
-        may be two counters, and the values a, b, c and d have 5, 3, 1 and 1, then 1 is subtracted:
-        a and b
-        remain, with 4 and 2.
+        A value that comes often later must not be forgotten every time. Therefore all counters are
+        lowered, so that large ones do not stay large without further documents (Misra and Gries).
+        For example, there may be two counters, and there are four:
+
+            value               a    b    c    d
+            counter             5    3    1    1     subtract 1, so that two remain
+            new counter         4    2    0    0     c and d are forgotten
+
+        If c comes again, it starts with 0, although 1 document had it. So from now on, a counter
+        can be up to 1 too small. `error` is the sum of all numbers that were ever subtracted.
         """
-        # The counter that is the last one to be dropped, if they are sorted.
-        n_dropped = len(self._counters) - MAX_COUNTERS
-        subtracted = int(np.partition(self._counters, n_dropped - 1)[n_dropped - 1])
+        # Subtract the counter that is the last one to become 0: 1.
+        n_to_drop = len(self._counters) - MAX_COUNTERS  # 2
+        subtracted = int(np.partition(self._counters, n_to_drop - 1)[n_to_drop - 1])
         counters = self._counters - subtracted
-        is_kept = counters > 0
+        remains = counters > 0
 
-        # If a dropped value is seen again, its counter starts at 0, although it was in up to
-        # `subtracted` documents.
         self.error += subtracted
-        self._hashes = self._hashes[is_kept]
-        self._counters = counters[is_kept]
-        self._documents = self._documents[is_kept]
-        self._tokens = self._tokens[is_kept]
+        self._hashes = self._hashes[remains]
+        self._counters = counters[remains]
+        self._documents = self._documents[remains]
+        self._tokens = self._tokens[remains]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
-        """Keep the texts of the values that are the most frequent now, and forget all others.
+        """Store the texts of the most frequent values, and forget those of all others.
 
-        Counters have only the hash of their value, since texts can be long.
+        All values are counted by their hashes. The texts, such as "en", are needed only for those
+        that are shown to the user in the end, say the 10 most frequent ones.
 
         Args:
-            hashes: Hash of each value that was added just now, shape (n_added,).
-            text_of: Returns such a value by its index.
+            hashes: Hash of each value that was just counted, shape (n_added,).
+            text_of: Returns the text of such a value by its index.
         """
         text_by_hash: dict[int, str] = {}
-        for index in self._most_counted():
-            value_hash = int(self._hashes[index])
-            text = self._text_by_hash.get(value_hash)
+        for index in self._most_counted():  # of the most frequent values
+            value_hash = self._hashes[index]
+            text = self._text_by_hash.get(int(value_hash))
             if text is None:
-                # The value was not among the most frequent before, and now is. Its counter can only
-                # have overtaken others if it was just added.
-                added_index = int(np.flatnonzero(hashes == self._hashes[index])[0])
+                # The value was not among the most frequent ones until now. So its number has just
+                # grown, and it is one of the values whose texts are available.
+                added_index = int(np.flatnonzero(hashes == value_hash)[0])
                 text = text_of(added_index)
-            text_by_hash[value_hash] = text
+            text_by_hash[int(value_hash)] = text
         self._text_by_hash = text_by_hash
 
     def _most_counted(self) -> list[int]:
-        """Return the indices of the `n_values` greatest counters, the greatest first."""
+        """Return where the greatest counters are, the greatest first; as many as values are wanted.
+
+        Equal ones are sorted by the hash of their value, so that the result does not depend on
+        chance.
+        """
         # Counters that are equal are sorted by hash.
         order = np.lexsort((self._hashes, -self._counters))
         indices: list[int] = order[: self._n_values].tolist()
         return indices
 
     def most_frequent(self) -> list[FrequentValue]:
-        """Return the most frequent values, the most frequent first.
+        """Return the values that most documents have, the most frequent first.
 
-        To limit the memory, values with small counters were dropped, and each of them may be in up
-        to `error` documents. So values that are in no more documents than that are left out.
+        For example, of the languages of documents, "en" is in 520 documents, and "de" in 40. All
+        numbers are exact if there were few different values. Otherwise values with few documents
+        were forgotten and counted anew, so each may be in up to `error` more documents:
+
+            value    documents    with an error of 30
+            en       520          520 to 550
+            de        40           40 to 70
+            fr        25          left out: a forgotten value may be in 30 documents
 
         Returns:
-            At most `n_values` values. Their numbers are exact if `error` is 0.
+            At most `n_values` values, as many as were wanted at the start.
         """
-        values: list[FrequentValue] = []
+        frequent_values: list[FrequentValue] = []
         for index in self._most_counted():
             documents = int(self._documents[index])
             if documents <= self.error:
-                continue  # a value that was dropped may be more frequent
-            values.append(
+                continue
+            # What was subtracted from the counter since it exists, and before, is `error` at most.
+            max_documents = int(self._counters[index]) + self.error
+            frequent_values.append(
                 FrequentValue(
                     value=self._text_by_hash[int(self._hashes[index])],
                     documents=documents,
-                    # All numbers that were subtracted from the counter are at most `error`
-                    # together.
-                    max_documents=int(self._counters[index]) + self.error,
+                    max_documents=max_documents,
                     tokens=int(self._tokens[index]),
                 )
             )
-        return values
+        return frequent_values

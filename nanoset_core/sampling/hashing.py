@@ -43,12 +43,13 @@ _MASKS = np.array([2 ** (8 * n_bytes) - 1 for n_bytes in range(WORD_BYTES + 1)],
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scramble each value, so that similar values become very different ones.
+    """Scramble numbers, so that similar ones become very different ones.
 
-    It is the output function of SplitMix64: a fixed permutation of the numbers of 64 bits.
+    Hashes are computed with this. For example, 1 becomes 0x5692161D100B05E5. Different numbers
+    always become different ones. It is the last step of the random number generator SplitMix64.
 
     Args:
-        values: Numbers of any shape; they are not changed.
+        values: uint64 of any shape; they are not changed.
 
     Returns:
         The scrambled numbers, uint64, of the same shape.
@@ -68,14 +69,17 @@ def _mix_in_place(values: NDArray[np.uint64]) -> None:
 
 
 def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
-    """Return other hashes of the same texts, which do not depend on the first ones.
+    """Return other hashes of the same texts, for a choice that is independent of earlier ones.
 
-    Choices that are made by the hashes of different salts are independent: whether a document is in
-    one of them says nothing about the others.
+    For example, documents with small hashes are chosen for validation. If the same hashes decided
+    which documents are read twice, these would be the same documents. So another hash is used:
+
+        keys              hash of each document           decides about validation
+        salted(keys, "repeat")                            decides which ones are read twice
 
     Args:
         keys: Hash of each text, shape (n_texts,).
-        salt: Any text; each gives another set of hashes.
+        salt: Any text; each gives other hashes.
 
     Returns:
         Shape (n_texts,).
@@ -85,17 +89,18 @@ def salted(keys: NDArray[np.uint64], salt: str) -> NDArray[np.uint64]:
 
 
 def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Return which texts are in a pseudo-random selection, by their hashes.
+    """Choose a share of some texts at random, but always the same ones.
 
-    These are the texts with the smallest hashes: for a share of 0.1, those below 0.1 * 2**64. A
-    larger selection contains all smaller ones.
+    These are the texts with the smallest hashes, which are from 0 to 2**64. For a share of 0.1,
+    texts with hashes below 0.1 * 2**64 are chosen. So a larger share always includes the texts of a
+    smaller one.
 
     Args:
         keys: Hash of each text, shape (n_texts,).
-        share: Expected share of the texts that are selected, from 0 to 1.
+        share: Which share of the texts is chosen on average, from 0 to 1.
 
     Returns:
-        Shape (n_texts,).
+        Whether each text is chosen, shape (n_texts,).
     """
     # 2**64 itself, the limit for a share of 1, is no uint64.
     if share >= 1:
@@ -104,13 +109,16 @@ def below(keys: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
 
 
 def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the hash of each byte string.
+    """Return a 64-bit hash of each byte string.
+
+    All strings are hashed together, since numpy is slow for single ones. For [b"ab", b"", b"c"],
+    the joined bytes are b"abc", and the borders between the strings 0, 2, 2 and 3.
 
     Args:
-        values: Byte strings of any lengths, which may be empty.
+        values: Byte strings of any lengths.
 
     Returns:
-        Hashes, uint64, shape (len(values),). They never change between versions.
+        uint64, shape (len(values),). Hashes never change between versions.
     """
     lengths = [len(value) for value in values]
     borders = np.cumsum([0, *lengths])
@@ -119,60 +127,66 @@ def hash_bytes(values: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def hash_texts(array: Any) -> NDArray[np.uint64]:
-    """Return the hash of each string of an Arrow array; null has the hash of an empty text.
+    """Return a 64-bit hash of each string of an Arrow array.
+
+    Arrow stores the UTF-8 bytes of all strings one after another, and the positions between them in
+    another buffer. So no Python strings have to be created. For the strings "ab", null and "c":
+
+        bytes        a b c
+        positions    0, 2, 2, 3        null has no bytes, and the hash of an empty string
 
     Args:
         array: A `pyarrow.Array` of strings.
 
     Returns:
-        Shape (len(array),).
+        uint64, shape (len(array),). Hashes never change between versions.
     """
     import pyarrow as pa
 
-    # Arrow stores the UTF-8 bytes of all strings in one buffer, and the borders between them in
-    # another. For "ab", null and "c": the bytes "abc", and the borders 0, 2, 2 and 3.
-    array = array.cast(pa.large_string())
-    _, border_buffer, data = array.buffers()
-    # A slice of an array shares the buffers of the whole array, and starts at `offset`.
-    first = array.offset
-    borders = np.frombuffer(border_buffer, np.int64)[first : first + len(array) + 1]
-    if data is None:  # all strings are empty
+    array = array.cast(pa.large_string())  # with positions of 64 bits
+    _, position_buffer, data = array.buffers()  # the first one says which strings are null
+    if data is None:  # Arrow stores no bytes if all strings are empty
         data = b""
-    return hash_ranges(np.frombuffer(data, np.uint8), borders)
+
+    # A slice of a longer array has the buffers of that array. `offset` is its first string.
+    first = array.offset
+    positions = np.frombuffer(position_buffer, np.int64)[first : first + len(array) + 1]
+    return hash_ranges(np.frombuffer(data, np.uint8), positions)
 
 
 def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash of the bytes between each two neighbouring borders.
+    """Return a 64-bit hash of each of some texts, whose bytes are one array.
 
     For example, the bytes "abcde" with the borders 0, 3 and 5 are the texts "abc" and "de".
 
     Args:
-        data: Bytes of all texts, concatenated.
-        borders: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from
-            border k to border k + 1.
+        data: Bytes of all texts, one after another.
+        borders: Where each text starts, and at last where the last one ends; shape (n_texts + 1,).
 
     Returns:
-        Shape (n_texts,).
+        Hash of each text, shape (n_texts,).
     """
     hashes = np.empty(max(len(borders) - 1, 0), np.uint64)
-    # Hash some texts at a time, so that their words stay in the processor's cache.
+    # Hash about a million bytes at a time, whose words fit into the processor's cache.
     for texts in divide_into_blocks(borders, _BLOCK_BYTES):
         block_borders = borders[texts.start : texts.stop + 1]
+        lengths = np.diff(block_borders)  # in bytes
         sums = sum_words(data, block_borders)
-        hashes[texts] = finish_hashes(sums, np.diff(block_borders))
+        hashes[texts] = finish_hashes(sums, lengths)
     return hashes
 
 
 def finish_hashes(
     sums: NDArray[np.uint64], lengths: NDArray[np.integer[Any]]
 ) -> NDArray[np.uint64]:
-    """Return the hashes of texts whose words have all been added up.
+    """Compute the last step of the hashes of some texts.
 
-    The last word of a text is filled up with zeros. So the length of the text is part of its hash:
-    without it, texts that differ only in zeros at their ends would have equal hashes.
+    Before, each text was divided into words of 8 bytes, and their hashes were added up. The last
+    word was filled up with zeros, so "a" and "a" with a zero byte have the same sum. Therefore the
+    lengths are added, here 1 and 2.
 
     Args:
-        sums: Sum of the mixed words of each text, shape (n_texts,). `sum_words` computes them.
+        sums: Sum of each text, shape (n_texts,). `sum_words` computes them.
         lengths: Bytes of each text, shape (n_texts,).
 
     Returns:
@@ -189,26 +203,25 @@ def sum_words(
     item_bytes: int = 1,
     n_words_before: int = 0,
 ) -> NDArray[np.uint64]:
-    """Return the sum of the mixed words of each text: the hash before its last step.
+    """Compute the hashes of some texts, except for their last step.
 
+    A text is divided into words of 8 bytes, each a number of 64 bits. Their hashes are added up.
     For example, two texts of 3 and 10 bytes are one word, a, and two words, b and c:
 
-        borders       0, 3, 13
-        bytes         0 to 3            3 to 11, 11 to 13
-        words         a                 b, c
-        sums          mix(a + STEP)     mix(b + STEP) + mix(c + 2 * STEP)
+        borders       0            3                       13
+        words             a            b, c
+        sums              mix(a + STEP)    mix(b + STEP) + mix(c + 2 * STEP)
 
     Args:
-        data: Bytes of all texts, concatenated.
-        borders: Borders in `data`, ascending, shape (n_texts + 1,); text k has the bytes from
-            border k to border k + 1.
-        item_bytes: 1, 2, 4 or 8. All borders are multiples of this number, counted from the first
-            border. Greater ones are faster.
-        n_words_before: Number of words of the first text that an earlier call added up. `data`
-            then has only the bytes of that text that follow these words.
+        data: Bytes of all texts, one after another.
+        borders: Where each text starts, and at last where the last one ends; shape (n_texts + 1,).
+        item_bytes: 1, 2, 4 or 8. The lengths of all texts are multiples of this number. Greater
+            ones are faster.
+        n_words_before: If an earlier call got the start of the first text: how many words that
+            were. This call then gets the other bytes of the text.
 
     Returns:
-        Shape (n_texts,).
+        Sums modulo 2**64, shape (n_texts,).
     """
     if len(borders) < 2:
         return np.empty(0, np.uint64)
@@ -216,14 +229,14 @@ def sum_words(
     borders = borders - borders[0]
 
     # Divide each text into words.
-    lengths = np.diff(borders)  # (n_texts,) in bytes
-    words_per_text = _words_in(lengths)  # (n_texts,)
-    stops = np.cumsum(words_per_text)  # (n_texts,) index after each text's last word
-    first_words = stops - words_per_text  # (n_texts,) index of each text's first word
-    words = _read_words(data, borders[:-1], words_per_text, item_bytes)  # (n_words,)
+    lengths = np.diff(borders)  # (n_texts,) in bytes: [3, 10]
+    words_per_text = _words_in(lengths)  # (n_texts,) [1, 2]
+    stops = np.cumsum(words_per_text)  # (n_texts,) index after each text's last word: [1, 3]
+    first_words = stops - words_per_text  # (n_texts,) index of each text's first word: [0, 1]
+    words = _read_words(data, borders[:-1], words_per_text, item_bytes)  # (n_words,) a, b, c
 
-    # Clear the bytes of the last word of each text that are already those of the next text.
-    bytes_of_last_word = lengths - WORD_BYTES * (words_per_text - 1)  # (n_texts,) 0 to 8
+    # The last word of a text may also have bytes of the next text. Replace these by zeros.
+    bytes_of_last_word = lengths - WORD_BYTES * (words_per_text - 1)  # (n_texts,) [3, 2]
     words[stops - 1] &= _MASKS[bytes_of_last_word]
 
     _add_steps(words, first_words, words_per_text, n_words_before)
@@ -233,7 +246,9 @@ def sum_words(
 
 
 def _words_in(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return into how many words of 8 bytes each text is divided, at least one.
+    """Return into how many words of 8 bytes each text is divided.
+
+    For example, texts of 0, 8 and 9 bytes have 1, 1 and 2 words.
 
     Args:
         lengths: Bytes of each text, shape (n_texts,).
@@ -249,24 +264,29 @@ def _add_steps(
     words_per_text: NDArray[np.int64],
     n_words_before: int,
 ) -> None:
-    """Add STEP to the first word of each text, 2 * STEP to its second, and so on, modulo 2**64.
+    """Add to each word of some texts a number that depends on its place in the text.
 
-    For example, the words of two texts of 2 and 3 words get 1, 2, 1, 2 and 3 times STEP.
+    Otherwise, texts with the same words in another order would have the same hash. The first word
+    of a text gets STEP, a large constant, the second one 2 * STEP, and so on, modulo 2**64:
+
+        text            0    0    1    1    1
+        added STEPs     1    2    1    2    3
 
     Args:
         words: The words of all texts, which are changed in place, shape (n_words,).
-        first_words: Index of each text's first word, shape (n_texts,).
-        words_per_text: Number of words of each text, shape (n_texts,).
-        n_words_before: Number of words of the first text that come before these.
+        first_words: Index of each text's first word: [0, 2]; shape (n_texts,).
+        words_per_text: Number of words of each text: [2, 3]; shape (n_texts,).
+        n_words_before: If the first text began in an earlier call: how many words it had there. It
+            is 0 in the example.
     """
-    # As if all words were of one text: 1, 2, 3, 4, 5 times STEP in the example.
+    # Add 1, 2, 3, 4, 5 STEPs, as if all words were those of one text.
     words += _multiples_of_step(len(words))
 
-    # Take back one STEP for each word of an earlier text: 0, 0, 2, 2, 2 times STEP. If the first
-    # text continues after words that are not in the array, it gets more instead.
-    surplus = first_words.copy()  # (n_texts,) 0 2
+    # Subtract 0, 0, 2, 2, 2 STEPs: one for each word of the texts before. (For words of the first
+    # text in an earlier call, STEPs are added. As numbers are modulo 2**64, that is the same as to
+    # subtract a negative number.)
+    surplus = first_words.copy()  # (n_texts,) [0, 2]
     surplus[0] -= n_words_before
-    # A negative number wraps around, which is right for sums modulo 2**64.
     words -= np.repeat(surplus.astype(np.uint64) * STEP, words_per_text)
 
 
@@ -276,17 +296,23 @@ def _read_words(
     words_per_text: NDArray[np.int64],
     item_bytes: int,
 ) -> NDArray[np.uint64]:
-    """Return the words of all texts as little-endian numbers.
+    """Divide texts into words of 8 bytes, each of which is read as one number of 64 bits.
+
+    The last word of a text may extend beyond it, and has bytes of the next text then. The caller
+    clears these. For example, texts of 3 and 9 bytes:
+
+        bytes of the data    0 1 2|3 4 5 6 7 8 9 10 11
+        word of text 0       bytes 0 to 7, of which 3 to 7 are those of text 1
+        words of text 1      bytes 3 to 10, and 11 to 18; zeros are taken to follow the data
 
     Args:
         data: Bytes of all texts.
-        starts: First byte of each text, shape (n_texts,).
-        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
-        item_bytes: 1, 2, 4 or 8; all starts are multiples of it.
+        starts: First byte of each text: [0, 3]; shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1: [1, 2]; shape (n_texts,).
+        item_bytes: 1, 2, 4 or 8; all starts are multiples of it. Greater ones are faster.
 
     Returns:
-        Shape (n_words,). The last word of a text also has bytes that follow the text; zeros are
-        taken to follow the data.
+        The words as little-endian numbers, shape (n_words,).
     """
     if item_bytes > 1:
         return _read_words_of_items(data, starts, words_per_text, item_bytes)
@@ -299,13 +325,17 @@ def _read_words_of_items(
     words_per_text: NDArray[np.int64],
     item_bytes: int,
 ) -> NDArray[np.uint64]:
-    """Return the words of 8 bytes of texts that start at multiples of 2, 4 or 8 bytes.
+    """Divide texts into words of 8 bytes, if all texts start at multiples of 2, 4 or 8 bytes.
 
-    numpy reads words fast only at multiples of 8 bytes. So copies of the data are made, in which
-    other bytes are at these addresses. For items of 4 bytes, there are two copies:
+    numpy reads words fast only if they are at multiples of 8 bytes. So make copies of the data in
+    which they are. For texts that start at multiples of 4 bytes, there are two copies, which are
+    stored one after the other. For data of 24 bytes, each copy has 4 words:
 
-        copy 0    the words that start at the bytes 0, 8, 16, … of the data
-        copy 1    the words that start at the bytes 4, 12, 20, …
+                  number of the word     0         1          2           3
+        copy 0    bytes of the data      0 to 7    8 to 15    16 to 23    none
+        copy 1    bytes of the data      4 to 11   12 to 19   20 to 23    none
+
+    A text that starts at byte 12 has its words in copy 1, from word 1 on.
 
     Args:
         data: Bytes of all texts.
@@ -314,45 +344,51 @@ def _read_words_of_items(
         item_bytes: 2, 4 or 8; all starts are multiples of it.
 
     Returns:
-        Shape (n_words,), as `_read_words` does.
+        The words of all texts, shape (n_words,), as `_read_words` does.
     """
     copies = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
     words_per_copy = copies.shape[1]
 
-    # (n_texts,) the copy in which a text starts at a word, and the number of this word. Byte 12 is
-    # in copy 1 (12 % 8 // 4), at word 1 (12 // 8). Masks and shifts are faster than `%` and `//`.
+    # (n_texts,) For byte 12: copy 12 % 8 // 4 = 1, and word 12 // 8 = 1. Shifts and masks compute
+    # the same, and are faster.
     item_bits = item_bytes.bit_length() - 1  # item_bytes is 2**item_bits
     copy_numbers = (starts & 7) >> item_bits  # starts % 8 // item_bytes
     first_words = starts >> 3  # starts // 8
 
-    # Read the words from all copies as one array, in which each copy follows the one before it.
+    # Where the words are if all copies are one array: word 1 of copy 1 is at 1 * 4 + 1 = 5.
     first_places = copy_numbers * words_per_copy + first_words  # (n_texts,)
-    places = _places_of_words(first_places, words_per_text, distance=1)
+    places = _places_of_words(first_places, words_per_text, distance=1)  # (n_words,)
     return copies.reshape(-1).take(places)
 
 
 def _read_words_of_bytes(
     data: NDArray[np.uint8], starts: NDArray[np.int64], words_per_text: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the words of 8 bytes of texts that may start at any byte.
+    """Divide texts into words of 8 bytes, each of which is read as one number of 64 bits.
+
+    The texts may start at any byte. For example, a text starts at byte 3 and has 20 bytes:
+
+        word 0    bytes  3 to 10
+        word 1    bytes 11 to 18
+        word 2    bytes 19 to 26, of which the last four follow the text
 
     Args:
         data: Bytes of all texts.
-        starts: First byte of each text, shape (n_texts,).
-        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
+        starts: First byte of each text, such as [3]; shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1, such as [3]; shape (n_texts,).
 
     Returns:
-        Shape (n_words,), as `_read_words` does.
+        The words of all texts, shape (n_words,), as `_read_words` does.
     """
-    # Zeros follow the data, for words that extend beyond it.
+    # The last word of the last text may extend beyond the data: add zeros.
     padded = np.zeros(len(data) + WORD_BYTES, np.uint8)
     padded[: len(data)] = data
 
-    # A view of these bytes with a word for every byte, since neighbouring entries are one byte
-    # apart: entry 0 has the bytes 0 to 7, entry 1 the bytes 1 to 8, and so on.
+    # View the bytes as an array of words that overlap: entry 0 has the bytes 0 to 7, entry 1 the
+    # bytes 1 to 8, and so on. This copies nothing: entries are 8 bytes long, but 1 byte apart.
     word_at_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
 
-    # The words of a text that starts at byte 3 are the entries 3, 11, 19, …
+    # So the words of the text are the entries 3, 11 and 19.
     places = _places_of_words(starts, words_per_text, distance=WORD_BYTES)  # (n_words,)
     return word_at_byte.take(places)
 
@@ -360,48 +396,53 @@ def _read_words_of_bytes(
 def _places_of_words(
     first_places: NDArray[np.int64], words_per_text: NDArray[np.int64], *, distance: int
 ) -> NDArray[np.int64]:
-    """Return where each word of all texts is.
+    """Return where in an array each word of some texts is.
 
-    For example, two texts of 2 and 3 words, whose first words are at 100 and 40, have their words
-    at 100, 101, 40, 41 and 42, if the distance is 1.
+    It is known where the first word of each text is, and the others follow it at equal distances.
+    For two texts of 2 and 3 words, and a distance of 8:
+
+        text                0              1
+        first word at       100            40
+        all words at        100, 108       40, 48, 56        the result
 
     Args:
-        first_places: Place of the first word of each text, shape (n_texts,).
-        words_per_text: Number of words of each text, shape (n_texts,).
-        distance: Distance between the places of neighbouring words of a text.
+        first_places: The second row, shape (n_texts,).
+        words_per_text: Number of words of each text: [2, 3]; shape (n_texts,).
+        distance: Distance between neighbouring words of a text.
 
     Returns:
         Shape (n_words,).
     """
-    # Places grow from word to word by the distance, and so does the product of the distance and the
-    # word's number among all words. So their difference is the same for all words of a text.
+    # Number all words: those of text 0 are 0 and 1, and those of text 1 are 2, 3 and 4. From word
+    # to word, places grow by the distance, and so does distance * number. So the difference between
+    # both is the same for all words of a text. Compute it for the first word.
     first_words = np.cumsum(words_per_text) - words_per_text  # (n_texts,) [0, 2]
-    differences = first_places - distance * first_words  # (n_texts,) [100, 38]
-    places = np.repeat(differences, words_per_text)  # (n_words,) [100, 100, 38, 38, 38]
+    differences = first_places - distance * first_words  # [100 - 0, 40 - 16] = [100, 24]
+    places = np.repeat(differences, words_per_text)  # (n_words,) [100, 100, 24, 24, 24]
 
-    word_numbers = _numbers(len(places))  # [0, 1, 2, 3, 4], an array that is made only once
+    word_numbers = _numbers(len(places))  # [0, 1, 2, 3, 4]
     if distance != 1:
-        word_numbers = word_numbers * distance
-    places += word_numbers  # [100, 101, 40, 41, 42]
+        word_numbers = word_numbers * distance  # [0, 8, 16, 24, 32]
+    places += word_numbers  # [100, 108, 40, 48, 56]
     return places
 
 
 def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint64]:
-    """Return copies of bytes in which each item is the start of an aligned word.
+    """Copy bytes several times, such that words at other positions can be read fast.
 
-    A word has 8 bytes, and numpy reads it six times as fast if its address is a multiple of 8. Each
-    copy moves the data by one item more, so that every word has such an address in one of the
-    copies. For items of 4 bytes:
+    A word has 8 bytes, and numpy reads it six times as fast if its position is a multiple of 8. If
+    words start at multiples of 4, two copies are enough. Each is shifted by 4 bytes more:
 
-        bytes         0 1 2 3 4 5 6 7 8 9 a b c d e f
-        copy 0        0 1 2 3 4 5 6 7|8 9 a b c d e f      has the words that start at 0, 8, …
-        copy 1        4 5 6 7 8 9 a b|c d e f 0 0 0 0      has the words that start at 4, 12, …
+        data      0 1 2 3 4 5 6 7 8 9 a b c d e f
+        copy 0    0 1 2 3 4 5 6 7|8 9 a b c d e f|zeros     has the words that start at 0, 8
+        copy 1    4 5 6 7 8 9 a b|c d e f 0 0 0 0|zeros     has the words that start at 4, 12
 
-    Single bytes would need eight copies, which would take longer than they save.
+    (If words could start at any byte, eight copies would be needed. That takes longer than it
+    saves.)
 
     Args:
-        data: The bytes; zeros are taken to follow them.
-        item_bytes: 2, 4 or 8.
+        data: The bytes.
+        item_bytes: 2, 4 or 8: words start at multiples of this.
 
     Returns:
         Little-endian words, shape (8 / item_bytes, len(data) // 8 + 1).

@@ -53,30 +53,49 @@ class Excess(NamedTuple):
 
 
 def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Excess | None:
-    """Find the smallest key at which the sum of amounts, in the order of keys, exceeds a limit.
+    """Find the key at which the sum of amounts exceeds a limit, in the order of the keys.
 
-    For example, the keys 52, 17 and 35 have the amounts 2, 4 and 3. In the order of keys, the sums
-    are 4, 7 and 9, so a limit of 5 is exceeded at the key 35. The keys are not sorted: the key is
-    found digit by digit, where a digit is 16 bits.
+    For example, documents have a score (the key) and a number of tokens (the amount). Which score
+    must the worst documents have so that they have more than 10 tokens together?
+
+        key            17    35    38    52    81
+        amount          4     3     5     2     6
+        running sum     4     7    12                  above 10 at the key 38
+
+    There may be billions of keys, too many to sort. So the key is found digit by digit, in several
+    passes. With decimal digits:
+
+        first digit           1    3    5    8
+        amounts               4    8    2    6
+        running sums          4    12                  above 10 at the digit 3
+        second digit, of 3x   5    8
+        amounts               3    5
+        running sums          7    12                  above 10 at the digit 8
+
+    The digits that are used here have 16 bits, so a key of 64 bits has four of them.
 
     Args:
-        chunks: Returns all keys in chunks. It is called up to four times.
-        limit: What the sum must exceed.
+        chunks: Function that returns all keys and amounts in chunks, in any order. It is called up
+            to four times.
+        limit: What the sum must exceed: 10.
 
     Returns:
-        The key, or None if all amounts together do not exceed the limit.
+        The key, and the sum of the amounts of all smaller ones: 38 and 7. None if all amounts
+        together do not exceed the limit.
     """
-    prefix = U64(0)  # the digits that are known so far
-    amount_below = 0  # sum of the amounts of all keys that are below the prefix
+    prefix = U64(0)  # the digits that are known
+    amount_below = 0  # amounts of the keys that are smaller than any with these digits
     for shift in _SHIFTS:
         amounts = _amounts_by_digit(chunks(), prefix, shift)  # (65536,)
-        running_sums = amount_below + np.cumsum(amounts)  # up to each next digit
+        running_sums = amount_below + np.cumsum(amounts)
         is_first_digit = shift == _SHIFTS[0]
         if is_first_digit and running_sums[-1] <= limit:
             return None
 
+        # The first digit at which the sum is above the limit.
         digit = int(np.searchsorted(running_sums, limit, side="right"))
-        # Sums of floats are rounded above 2**53. Then it can happen that none exceeds the limit.
+        # Amounts are added up as floats, which are rounded above 2**53. Then it can happen that no
+        # sum is above the limit: take the last digit.
         digit = min(digit, _N_DIGIT_VALUES - 1)
         amount_below = int(running_sums[digit] - amounts[digit])
         prefix = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
@@ -86,19 +105,29 @@ def first_excess(chunks: Callable[[], Iterable[KeyedAmounts]], limit: int) -> Ex
 def keys_at_ranks(
     chunks: Callable[[], Iterable[NDArray[np.uint64]]], ranks: Sequence[int]
 ) -> list[np.uint64]:
-    """Return the keys that would be at some positions if all keys were sorted.
+    """Return which keys would be at some positions if all keys were sorted.
 
-    They are found digit by digit; a digit is 16 bits. With decimal digits, for the keys 17, 35, 38
-    and 52, and the rank 2:
+    For example, the key in the middle is the median. There may be billions of keys, too many to
+    sort. So a key is found digit by digit, in several passes. With decimal digits, for the keys 17,
+    35, 38 and 52, and the position 2:
 
-        first digit     1 key begins with 1, 2 with 3: rank 2 is in 3x, and is rank 1 there
-        second digit    of the keys 3x, 1 has 5 and 1 has 8: rank 1 is 38
+        first digit             1    3    5
+        keys with this digit    1    2    1
+        positions               0    1-2  3       so the key is 3x, and at position 1 of these
+        second digit, of 3x     5    8
+        keys with this digit    1    1
+        positions               0    1            so the key is 38
+
+    The digits that are used here have 16 bits, so a key of 64 bits has four of them.
 
     Args:
-        chunks: Returns all keys in chunks. It is called four times.
-        ranks: Positions, from 0; each smaller than the number of keys.
+        chunks: Function that returns all keys in chunks, in any order. It is called four times.
+        ranks: The positions, from 0 on; each smaller than the number of keys.
+
+    Returns:
+        The key at each position.
     """
-    # For each rank: the digits of its key that are known so far, and its rank among the keys that
+    # For each position: the digits that are known of its key, and its position among the keys that
     # begin with these digits.
     prefixes = [U64(0)] * len(ranks)
     ranks_in_prefix = list(ranks)
@@ -107,35 +136,43 @@ def keys_at_ranks(
         for index, prefix in enumerate(prefixes):
             counts = counts_by_prefix[prefix]  # (65536,) keys with each next digit
             running_counts = np.cumsum(counts)
+            # The first digit up to which there are more keys than the position.
             digit = int(np.searchsorted(running_counts, ranks_in_prefix[index], side="right"))
-            n_before = int(running_counts[digit] - counts[digit])  # keys with smaller digits
-            ranks_in_prefix[index] -= n_before
-            prefixes[index] = (prefix << U64(_DIGIT_BITS)) | U64(digit)
+            n_smaller = int(running_counts[digit] - counts[digit])  # keys with smaller digits
+            ranks_in_prefix[index] -= n_smaller
+            prefixes[index] = (prefix << U64(_DIGIT_BITS)) | U64(digit)  # append the digit
     return prefixes
 
 
 def _counts_by_digit(
     chunks: Iterable[NDArray[np.uint64]], prefixes: Collection[np.uint64], shift: int
 ) -> dict[np.uint64, NDArray[np.int64]]:
-    """Count the keys that begin with each of some digits, by the digit that follows these.
+    """Count keys by their next digit, if their first digits are known.
 
-    With decimal digits, the keys 17, 35, 38 and 52, and the prefix 3: one key has the next digit 5,
-    and one has 8. A digit is 16 bits here, and a key has four.
+    With decimal digits, of the keys 17, 35, 38 and 52, two begin with 3. The prefix 3 has the
+    counts
+
+        next digit    5    8    all others
+        keys          1    1    0
+
+    The digits that are used here have 16 bits, so a key of 64 bits has four of them.
 
     Args:
-        chunks: The keys.
-        prefixes: The first digits, each as one number.
-        shift: Bits of a key after the next digit.
+        chunks: The keys in chunks.
+        prefixes: The first digits, each prefix as one number: {3}.
+        shift: How many bits of a key follow the next digit: 48, 32, 16 or 0.
 
     Returns:
-        Prefix → number of keys for each value of the next digit, shape (65536,).
+        Prefix → the counts, shape (65536,).
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
-        without_rest = keys >> U64(shift)  # the next digit is the last one now
-        key_prefixes = without_rest >> U64(_DIGIT_BITS)
+        # Remove the bits that follow the next digit. Then this is the last digit, and all digits
+        # before it are the prefix.
+        upper_bits = keys >> U64(shift)
+        key_prefixes = upper_bits >> U64(_DIGIT_BITS)
         for prefix, counts in counts_by_prefix.items():
-            digits = without_rest[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
+            digits = upper_bits[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
             counts += np.bincount(digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
@@ -143,72 +180,88 @@ def _counts_by_digit(
 def _amounts_by_digit(
     chunks: Iterable[KeyedAmounts], prefix: np.uint64, shift: int
 ) -> NDArray[np.int64]:
-    """Add up the amounts of the keys that begin with some digits, by the digit that follows these.
+    """Add up what belongs to keys by their next digit, if their first digits are known.
 
-    With decimal digits and the prefix 3, the key 38 counts for the digit 8, and the key 52 does not
-    count. A digit is 16 bits here, and a key has four.
+    For example, with decimal digits, for the keys that begin with 3:
+
+        key             35    38    52
+        amount           3     5     2
+        next digit       5     8     -       (does not begin with 3)
+
+    The sums are 3 for the digit 5, 5 for the digit 8, and 0 for all others. The digits that are
+    used here have 16 bits, so a key of 64 bits has four of them.
 
     Args:
-        chunks: The keys.
-        prefix: The first digits, as a number.
-        shift: Bits of a key after the next digit: 48 for the first digit, and 0 for the last.
+        chunks: The keys and amounts in chunks.
+        prefix: The first digits, as one number: 3.
+        shift: How many bits of a key follow the next digit: 48 for the first digit, which has no
+            prefix, then 32, 16 and 0.
 
     Returns:
-        Sum for each value of the next digit, shape (65536,).
+        The sums, shape (65536,).
     """
     sums = np.zeros(_N_DIGIT_VALUES, np.int64)
     for chunk in chunks:
-        without_rest = chunk.keys >> U64(shift)  # the next digit is the last one now
+        # Remove the bits that follow the next digit. Then this is the last digit, and all digits
+        # before it are the prefix.
+        upper_bits = chunk.keys >> U64(shift)
         amounts = chunk.amounts
-        # Before the first digit, the prefix is empty, and all keys begin with it.
-        if shift != _SHIFTS[0]:
-            has_prefix = (without_rest >> U64(_DIGIT_BITS)) == prefix
-            without_rest = without_rest[has_prefix]
+        is_first_digit = shift == _SHIFTS[0]
+        if not is_first_digit:
+            has_prefix = (upper_bits >> U64(_DIGIT_BITS)) == prefix
+            upper_bits = upper_bits[has_prefix]
             amounts = amounts[has_prefix]
-        digits = (without_rest & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
+        digits = (upper_bits & U64(_N_DIGIT_VALUES - 1)).astype(np.int64)
         # bincount adds up floats, which are exact up to 2**53.
         sums += np.bincount(digits, amounts, _N_DIGIT_VALUES).astype(np.int64)
     return sums
 
 
 def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return unsigned integers that are in the same order as some numbers.
+    """Convert numbers, which may be negative, to unsigned integers in the same order.
 
-    For example, the keys of the integers -1, 0 and 1 are 2**63 - 1, 2**63 and 2**63 + 1. Equal
-    numbers have equal keys.
+    Such integers can be compared bit by bit, from the first bit on. The bits of a number are
+    changed for this. For integers (with 4 bits in place of 64) and for floats:
+
+        -2    1110  →  0110        -2.0    all bits are inverted
+        -1    1111  →  0111        -1.0    all bits are inverted
+         0    0000  →  1000         0.0    the first bit becomes 1
+         1    0001  →  1001         1.0    the first bit becomes 1
 
     Args:
         values: Shape (n_values,), int64, or float64 without NaN.
 
     Returns:
-        Shape (n_values,).
+        Shape (n_values,). Equal numbers give equal integers, also 0.0 and -0.0.
     """
     if values.dtype == np.int64:
-        # Negative numbers have the sign bit, and would be the largest: invert it.
-        return values.view(np.uint64) ^ _SIGN_BIT
-    # Adding 0 turns -0.0 into 0.0, which is equal, but has other bits.
+        return values.view(np.uint64) ^ _SIGN_BIT  # inverts the first bit
+
+    # -0.0 is equal to 0.0, but has other bits. Adding 0 turns it into 0.0.
     bits = (values + 0.0).view(np.uint64)
-    # The bits of positive floats are in the order of the floats, and those of negative ones in the
-    # opposite order: invert all of their bits.
+    # The first bit of a float is 1 if it is negative. The others are in the order of the absolute
+    # values, which is the opposite order for negative floats.
     is_negative = (bits & _SIGN_BIT) != 0
     return np.where(is_negative, ~bits, bits | _SIGN_BIT)
 
 
 def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
-    """Return the numbers that `order_keys` turns into some keys: its inverse.
+    """Convert unsigned integers back to the numbers from which `order_keys` has made them.
 
-    For example, the keys 2**63 - 1 and 2**63 are the integers -1 and 0.
+    `order_keys` changes the bits of numbers so that unsigned integers are in the same order. Here
+    they are changed back. For integers (with 4 bits in place of 64) and for floats:
+
+        0111  →  1111    -1        first bit 0    all bits are inverted: a negative float
+        1001  →  0001     1        first bit 1    the first bit becomes 0: a positive float
 
     Args:
-        keys: Shape (n_keys,).
+        keys: The unsigned integers, shape (n_keys,).
         dtype: The numpy type of the numbers: int64 or float64.
 
     Returns:
-        Shape (n_keys,).
+        The numbers, shape (n_keys,).
     """
     if np.dtype(dtype) == np.int64:
-        return (keys ^ _SIGN_BIT).view(np.int64)
-    # Keys of floats have the first bit set if the float is not negative. Of a negative float, all
-    # bits were inverted.
+        return (keys ^ _SIGN_BIT).view(np.int64)  # inverts the first bit
     is_negative = (keys & _SIGN_BIT) == 0
     return np.where(is_negative, ~keys, keys ^ _SIGN_BIT).view(np.float64)

@@ -30,14 +30,17 @@ from nanoset_core.sampling.hashing import WORD_BYTES, finish_hashes, sum_words
 
 
 def hash_sequences(tokens: Tokens, lengths: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return the hash of the tokens of each sequence that has tokens.
+    """Return a 64-bit hash of the tokens of each document, by which equal documents are recognised.
+
+    For example, the tokens 5, 6, 5, 6, 7 with the lengths 2, 0 and 3 are the documents (5, 6), one
+    without tokens, and (5, 6, 7). The result has two hashes.
 
     Args:
-        tokens: Tokens of all sequences, concatenated; shape (n_tokens,).
-        lengths: Tokens of each sequence, shape (n_sequences,).
+        tokens: Tokens of all documents, one after another; shape (n_tokens,).
+        lengths: Tokens of each document, shape (n_sequences,).
 
     Returns:
-        Shape (n_filled,); sequences without tokens have none.
+        uint64, shape (n_filled,); documents without tokens are left out.
     """
     return SequenceHasher(lengths).add(tokens)
 
@@ -99,22 +102,23 @@ class SequenceHasher:
         """Number of these words."""
 
     def add(self, tokens: Tokens) -> NDArray[np.uint64]:
-        """Add the next tokens of all sequences, and return the hashes of those that end with them.
+        """Add the next tokens of some documents, and return the hashes of the documents that end.
 
-        Tokens are hashed in words of 8 bytes, such as two tokens of 4 bytes. For example, sequence
-        0 has the tokens a, b and c, and sequence 1 has d to h:
+        The tokens come in chunks, whose ends need not be those of documents. Tokens are hashed in
+        words of 8 bytes, such as two tokens of 4 bytes. For example, document 0 has the tokens a, b
+        and c, and document 1 has d to h:
 
-            first call     a b c d     returns the hash of (a b) and (c); d waits for its word
-            second call    e f g h     returns the hash of (d e), (f g) and (h)
+            chunk           words that are hashed        returned
+            a b c d         (a b) (c)                    hash of document 0; d waits for e
+            e f g h         (d e) (f g) (h)              hash of document 1
 
         Args:
-            tokens: Consecutive tokens, shape (n_tokens,). Tokens after the last sequence are
-                ignored.
+            tokens: The next tokens, shape (n_tokens,). Those after the last document are ignored.
 
         Returns:
-            Shape (n_ended,), in the order of the sequences.
+            uint64, shape (n_ended,), in the order of the documents.
         """
-        # The chunk starts with the tokens that the previous call held back: d e f g h.
+        # Put the tokens in front that wait since the previous call: d e f g h.
         if self._held_back is not None:
             tokens = np.concatenate([self._held_back, tokens])
             self._held_back = None
@@ -124,68 +128,90 @@ class SequenceHasher:
         if chunk.is_empty:
             return np.empty(0, np.uint64)
 
-        # Add up the words of each sequence. If the last one continues in the next chunk, its sum is
-        # remembered, and tokens at its end that are not a whole word are held back.
+        # Where documents start and stop in the chunk. If the last one continues in the next chunk,
+        # and its tokens end with less than a word, these wait.
         borders = self._borders_in(chunk, chunk_start, len(tokens))  # [0, 3, 4] in the first call
         if chunk.last_continues:
             borders = self._hold_back_partial_word(tokens, borders)  # [0, 3]
+
+        # Add up the hashes of the words of each document. If the last one continues, keep its sum.
         sums = self._sum_words(tokens, borders)
         n_ended = chunk.ended_stop - chunk.first
         self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
 
-        # Return the hashes of the sequences that end in this chunk.
+        # The hash of a document is computed from its sum and its length.
         ended = slice(chunk.first, chunk.ended_stop)
         lengths = self._stops[ended] - self._starts[ended]
         return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
 
     def _sequences_between(self, start: int, stop: int) -> _ChunkSequences:
-        """Find the sequences that have tokens in a chunk.
+        """Find the documents that have tokens in a chunk.
+
+        For example, document 1 has the tokens 3 to 7, document 2 has 8 and 9, and document 3 has 10
+        to 14. The chunk has the tokens 5 to 11. So it has tokens of the documents 1 to 3, and the
+        first two of these end in it.
 
         Args:
-            start: Number of the chunk's first token among all tokens.
-            stop: Number after its last token.
+            start: Number of the chunk's first token among all tokens: 5.
+            stop: Number after its last token: 12.
         """
+        # Count the documents that stop before the chunk, or at its start: these are before it.
+        # Those that stop before its end, or at its end, have ended.
         first, ended_stop = np.searchsorted(self._stops, [start, stop], side="right").tolist()
+        # Count the documents that start before the end of the chunk.
         sequence_stop = int(np.searchsorted(self._starts, stop))
         return _ChunkSequences(first, ended_stop, sequence_stop)
 
     def _borders_in(
         self, chunk: _ChunkSequences, chunk_start: int, n_tokens: int
     ) -> NDArray[np.int64]:
-        """Return where each sequence starts in a chunk, and where the last one stops.
+        """Return where documents start in a chunk of tokens, and where the last one stops.
+
+        The documents are one after another, and the chunk is some of their tokens. For example:
+
+            tokens                0 to 2    3 to 7    8 to 9    10 to 14
+            document              0         1         2         3
+            chunk                           5 6 7     8 9       10 11
+            borders               0 (start of the chunk), 3, 5, 7 (end of the chunk)
 
         Args:
-            chunk: The sequences that have tokens in the chunk; at least one.
-            chunk_start: Number of the chunk's first token among all tokens.
-            n_tokens: Tokens of the chunk.
+            chunk: The documents that have tokens in the chunk: 1 to 3.
+            chunk_start: First token of the chunk: 5.
+            n_tokens: Tokens of the chunk: 7.
 
         Returns:
-            Positions in the chunk, shape (n_in_chunk + 1,). Those of sequences that start before
-            it, or stop after it, are its own start and stop.
+            Positions in the chunk, shape (n_in_chunk + 1,).
         """
-        starts = self._starts[chunk.first : chunk.stop]
-        borders = np.append(starts, self._stops[chunk.stop - 1]) - chunk_start
-        clipped: NDArray[np.int64] = np.clip(borders, 0, n_tokens)
+        starts = self._starts[chunk.first : chunk.stop]  # [3, 8, 10]
+        last_stop = self._stops[chunk.stop - 1]  # 15
+        borders = np.append(starts, last_stop) - chunk_start  # [-2, 3, 5, 10]
+        # Documents may start before the chunk, or stop after it.
+        clipped: NDArray[np.int64] = np.clip(borders, 0, n_tokens)  # [0, 3, 5, 7]
         return clipped
 
     def _remember_open(
         self, sums: NDArray[np.uint64], borders: NDArray[np.int64], n_ended: int, token_bytes: int
     ) -> None:
-        """Remember the sum of the sequence that continues in the next chunk, if one does.
+        """Keep what is needed to continue the hash of a document in the next chunk of tokens.
 
-        The hash of a sequence is a sum over words of 8 bytes of its tokens. If its first words are
-        in this chunk, the next call continues this sum.
+        The hash is a sum over words of 8 bytes, each of which is hashed with its number. So the sum
+        and the number of words so far are kept. For example, a document of 25 words is in three
+        chunks:
+
+            chunk                1     2     3
+            words in it          10    12    3
+            kept afterwards      10    22    0, since the document ends
 
         Args:
-            sums: Sum over the words of each sequence of this chunk, those of earlier chunks
-                included; shape (n_in_chunk,).
-            borders: Start of each of them in the chunk, and the stop of the last one, without
-                tokens that wait for the rest of their word; shape (n_in_chunk + 1,).
-            n_ended: How many of them end in this chunk; at most one more follows.
+            sums: Sum of each document of this chunk, including its words in earlier chunks; shape
+                (n_in_chunk,).
+            borders: Where each of them starts in the chunk, and the last one stops; shape
+                (n_in_chunk + 1,). There are only whole words.
+            n_ended: How many of them end in this chunk. There may be one more, which continues.
             token_bytes: Bytes of a token.
         """
         if n_ended > 0:
-            # The sequence that was continued has ended: a next one has no words in earlier chunks.
+            # The document that was continued has ended. A next one starts in this chunk.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
@@ -196,45 +222,49 @@ class SequenceHasher:
     def _hold_back_partial_word(
         self, tokens: Tokens, borders: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Keep the last tokens of a chunk for the next one, if they are less than a word.
+        """Let the last tokens of a chunk wait for the next chunk, if they are less than a word.
 
-        A word has 8 bytes: for example, two tokens of 4 bytes. Then of 5 tokens, one is held back:
+        Documents are hashed in words of 8 bytes, such as two tokens of 4 bytes. The last document
+        in this chunk continues in the next one. If it has 5 tokens here, the last of them waits:
 
-            borders     0, 3, 8  →  0, 3, 7
+            borders between documents     0, 3, 8
+            result                        0, 3, 7
 
         Args:
-            tokens: The tokens of the chunk. The last sequence in it continues in the next chunk.
-            borders: Start of each sequence in the chunk, and the stop of the last one; shape
+            tokens: The tokens of the chunk.
+            borders: Where each document starts in the chunk, and the last one stops; shape
                 (n_in_chunk + 1,).
 
         Returns:
-            The borders without these tokens. If the last sequence has no others in the chunk, it is
-            left out, and the shape is (n_in_chunk,).
+            The new borders. If all tokens of the last document wait, it is left out: the shape is
+            (n_in_chunk,).
         """
-        last_start, last_stop = borders[-2:]
-        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
-        n_held_back = int(last_stop - last_start) % tokens_per_word
+        last_start, last_stop = borders[-2:]  # 3 and 8
+        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize  # 2
+        n_waiting = int(last_stop - last_start) % tokens_per_word  # 1
 
-        # The next chunk starts with these tokens. The copy lets this chunk be freed.
-        if n_held_back > 0:
-            self._held_back = tokens[-n_held_back:].copy()
-            self._n_hashed -= n_held_back
+        if n_waiting > 0:
+            self._held_back = tokens[-n_waiting:].copy()  # a view would keep all tokens in memory
+            self._n_hashed -= n_waiting  # the next chunk starts with them
 
-        new_stop = last_stop - n_held_back
+        new_stop = last_stop - n_waiting  # 7
         if new_stop == last_start:
             return borders[:-1]
         return np.append(borders[:-1], new_stop)
 
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the sum over all words of each sequence, those of earlier chunks included.
+        """Add up the hashes of the words of each document, including words in earlier chunks.
 
-        A word is 8 bytes of tokens, and is hashed with its number in the sequence. If the first
-        sequence began in an earlier chunk, with three words, its words here are 3, 4, ….
+        A word is 8 bytes of tokens, and is hashed with its number in the document. For example, the
+        first document of this chunk had 3 words in earlier chunks:
+
+            words in earlier chunks    0, 1, 2     their sum was kept
+            words in this chunk        3, 4        are added to it
 
         Args:
             tokens: The tokens of the chunk.
-            borders: Start of each sequence in the chunk, and the stop of the last one; shape
-                (n_sequences + 1,). There may be no sequence.
+            borders: Where each document starts in the chunk, and the last one stops; shape
+                (n_sequences + 1,). There may be no document.
 
         Returns:
             uint64, modulo 2**64, shape (n_sequences,).
@@ -242,11 +272,11 @@ class SequenceHasher:
         token_bytes = tokens.dtype.itemsize
         sums = sum_words(
             np.ascontiguousarray(tokens).view(np.uint8),
-            borders * token_bytes,  # as positions of bytes
+            borders * token_bytes,  # positions of bytes
             item_bytes=token_bytes,
-            n_words_before=self._n_open_words,  # in earlier chunks, of the first sequence
+            n_words_before=self._n_open_words,  # 3
         )
-        # Only the first sequence can have a sum of earlier chunks. It is added in place, to a slice
-        # of at most one entry: numpy would warn if a sum of two scalars exceeded 2**64.
+        # Add the sum that was kept to that of the first document, if there is one. A slice is used
+        # since numpy warns if the sum of two single numbers is 2**64 or more.
         sums[:1] += self._open_sum
         return sums
