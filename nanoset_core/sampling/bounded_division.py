@@ -1,25 +1,25 @@
 """Divide a total in proportion to weights, where each amount has a smallest and a largest value.
 
-Each amount is `level * weight`, or its bound if that is outside of its bounds; the *level* is the
-same for all. The task is to find the level at which the amounts add up to the total. For a total of
-10:
+Each amount is `factor * weight`, or its bound if that is outside of its bounds; the *factor* is the
+same for all. The task is to find the factor at which the amounts add up to the total. For a total
+of 10:
 
-    weight   bounds       level 1    level 2    level 3
+    weight   bounds       factor 1   factor 2   factor 3
     1        0 to 100     1          2          3
     2        0 to 3       2          3 (cap)    3 (cap)
     1        4 to 100     4 (floor)  4 (floor)  4 (floor)
     sum                   7          9          10
 
-The level is 3, and the amounts are 3, 3 and 4.
+The factor is 3, and the amounts are 3, 3 and 4.
 
-The sum of the amounts grows with the level, in straight lines between the levels at which an amount
-reaches a bound:
+The sum of the amounts grows with the factor, in straight lines between the factors at which an
+amount reaches a bound:
 
-    level    0    1.5    4     100
-    sum      4    8.5    11    203
+    factor    0    1.5    4     100
+    sum       4    8.5    11    203
 
-The last of these whose sum does not exceed the total is 1.5. From there on, only the first amount
-grows, so it gets what the others leave: 10 - 3 - 4 = 3.
+The last of these factors whose sum does not exceed the total is 1.5. From there on, only the first
+amount grows, so it gets what the others leave: 10 - 3 - 4 = 3.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ def divide_within_bounds(
 ) -> list[float]:
     """Divide a total in proportion to weights, but keep each amount between a floor and a cap.
 
-    For example, 10 is divided by the weights 1, 2 and 1. The second amount may be at most 3, and
-    the third must be at least 4. Then the amounts are 3, 3 and 4.
+    For example, 10 is divided:
+
+        weight    floor    cap    in proportion    result
+        1         0        100    2.5              3
+        2         0        3      5                3         the cap
+        1         4        100    2.5              4         the floor
 
     Args:
         weights: Weight of each amount, greater than 0.
@@ -56,69 +60,75 @@ def divide_within_bounds(
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
 
-    # An amount that is not at a bound is `level * weight`, with one level for all. Let the level
-    # rise until one more step, to where the next amount reaches a bound, would be too far.
-    level = _last_bound_level(shares, total)
+    # Each amount is factor * weight, or its floor or cap. The factor is the same for all: 3 in the
+    # example. Find the last factor below it at which an amount reaches its floor or cap.
+    factor = _last_bound_factor(shares, total)  # 1.5: from here on, the second amount is 3
 
-    # From there on, some amounts stay at a bound. The others divide what these leave.
-    growing = [share for share in shares if share.grows_at(level)]
+    # From there on, some amounts do not change any more. The others divide what these leave.
+    growing = [share for share in shares if share.grows_at(factor)]  # the first
     if growing:
-        fixed = [share for share in shares if not share.grows_at(level)]
-        fixed_sum = plain_sum(share.amount(level) for share in fixed)
-        level = (total - fixed_sum) / plain_sum(share.weight for share in growing)
-    return [share.amount(level) for share in shares]
+        fixed = [share for share in shares if not share.grows_at(factor)]
+        fixed_sum = plain_sum(share.amount(factor) for share in fixed)  # 3 + 4
+        factor = (total - fixed_sum) / plain_sum(share.weight for share in growing)  # 3 / 1
+    return [share.amount(factor) for share in shares]
 
 
-def _last_bound_level(shares: Sequence[_Share], total: float) -> float:
-    """Return the last level at which an amount reaches a bound and the sum is at most the total.
+def _last_bound_factor(shares: Sequence[_Share], total: float) -> float:
+    """Find how far a common factor can grow before the amounts exceed a total.
 
-    An amount is `level * weight`, kept between its floor and its cap. For a total of 10:
+    Each amount is factor * weight, but at least a floor and at most a cap. So an amount grows with
+    the factor only between two *bounds*, floor / weight and cap / weight. For a total of 10:
 
-        weight, floor, cap    reaches bounds at    level 0   1.5    4      100
-        1       0      100    0 and 100                  0   1.5    4      100
-        2       0      3      0 and 1.5                  0   3      3      3
-        1       4      100    4 and 100                  4   4      4      100
-        sum                                              4   8.5    11     203
+        weight    floor    cap    bounds          amount for the factor 0    1.5    4     100
+        1         0        100    0 and 100                             0    1.5    4     100
+        2         0        3      0 and 1.5                             0    3      3     3
+        1         4        100    4 and 100                             4    4      4     100
+        sum                                                             4    8.5    11    203
 
-    The result is 1.5, since 8.5 is the last sum that is at most 10.
+    The result is 1.5, the last bound at which the sum is at most 10. Between it and the next one,
+    the sum reaches 10.
 
     Args:
-        shares: Weight and bounds of each amount.
-        total: The sum that the amounts should have.
+        shares: The weights with their floors and caps.
+        total: The total.
     """
 
-    def sum_at(level: float) -> float:
-        """Return the sum of the amounts at a level, which grows with the level."""
-        return plain_sum(share.amount(level) for share in shares)
+    def sum_at(factor: float) -> float:
+        """Return the sum of the amounts for a factor: the last row."""
+        return plain_sum(share.amount(factor) for share in shares)
 
-    bound_levels = {share.floor_level for share in shares}
-    bound_levels.update(share.cap_level for share in shares)
-    levels = sorted(bound_levels)
-    # A binary search: how many of the levels have a sum of at most the total?
-    n_within_total = bisect_right(levels, total, key=sum_at)
-    return levels[max(n_within_total - 1, 0)]  # rounding can put the total below all sums
+    bounds = set()
+    for share in shares:
+        bounds.add(share.floor_factor)
+        bounds.add(share.cap_factor)
+    factors = sorted(bounds)  # [0, 1.5, 4, 100]
+
+    # Count the sums that are at most the total. They are ascending, so a binary search is enough.
+    n_within_total = bisect_right(factors, total, key=sum_at)  # 2
+    # Due to rounding, the total can be slightly below all sums. Then take the first factor.
+    return factors[max(n_within_total - 1, 0)]
 
 
 class _Share(NamedTuple):
-    """A part of the total: `level * weight`, or a bound if that is outside of its bounds."""
+    """A part of the total: `factor * weight`, or a bound if that is outside of its bounds."""
 
     weight: float
     bounds: Bounds
 
     @property
-    def floor_level(self) -> float:
-        """The level up to which the amount is its floor."""
+    def floor_factor(self) -> float:
+        """The factor up to which the amount is its floor."""
         return self.bounds.floor / self.weight
 
     @property
-    def cap_level(self) -> float:
-        """The level from which on the amount is its cap."""
+    def cap_factor(self) -> float:
+        """The factor from which on the amount is its cap."""
         return self.bounds.cap / self.weight
 
-    def amount(self, level: float) -> float:
-        """Return the amount at a level."""
-        return min(max(level * self.weight, self.bounds.floor), self.bounds.cap)
+    def amount(self, factor: float) -> float:
+        """Return the amount at a factor."""
+        return min(max(factor * self.weight, self.bounds.floor), self.bounds.cap)
 
-    def grows_at(self, level: float) -> bool:
-        """Return whether the amount grows if the level is raised."""
-        return self.floor_level <= level < self.cap_level
+    def grows_at(self, factor: float) -> bool:
+        """Return whether the amount grows if the factor is raised."""
+        return self.floor_factor <= factor < self.cap_factor

@@ -190,10 +190,13 @@ class NanosetConfig:
         self._check_end_token()
 
     def _check_end_token(self) -> None:
-        """Check that the end-of-document token is given if an option needs it.
+        """Check that the id of the end-of-document token is known, if an option needs it.
+
+        For example, `eod_mask_loss` hides this token from the loss, so the token must be found in
+        samples.
 
         Raises:
-            ConfigError: It is not.
+            ConfigError: It is missing.
         """
         needs_eod = any(getattr(self, mask) for mask in END_MASKS)
         if needs_eod and self.eod_token is None:
@@ -210,18 +213,21 @@ class NanosetConfig:
         return get_preset(self.preset)
 
     def shares(self) -> tuple[float, float, float]:
-        """Return the shares of train, valid and test, as the trainer computes them.
+        """Return which share of the data train, valid and test have.
+
+        The setting `split` "969,30,1" means 0.969, 0.03 and 0.001. The shares are computed with the
+        rounding of the trainer.
 
         Returns:
-            Three shares that add up to 1: `split` "969,30,1" gives 0.969, 0.03 and 0.001. They are
-            1, 0 and 0 for trainers that have no splits.
+            Three shares that add up to 1. They are 1, 0 and 0 for trainers that use all data for
+            training.
 
         Raises:
-            ConfigError: `split` is not the text of three shares.
+            ConfigError: The setting `split` is not the text of three shares.
         """
         rules = self.rules
         if rules.windows:
-            return 1.0, 0.0, 0.0
+            return 1.0, 0.0, 0.0  # these trainers know no splits
         return parse_split(
             self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums
         )
@@ -276,11 +282,11 @@ class NanosetConfig:
         return self.test_split_samples
 
     def with_samples(self, samples: Mapping[SplitName, int | None]) -> NanosetConfig:
-        """Return a copy of the configuration in which other numbers of samples are requested.
+        """Return a copy of these settings in which other numbers of samples are requested.
 
         Args:
-            samples: Split → its number of samples, or None for one epoch. A split that is no key
-                gets one epoch, too.
+            samples: Split of the data → its number of samples: {"train": 1000, "valid": 50}. A
+                split that is None or missing is read once.
         """
         return replace(
             self,
@@ -290,15 +296,22 @@ class NanosetConfig:
         )
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """Return a copy of the configuration in which exactly these mask options are set.
+        """Return a copy of these settings with other options for masks.
+
+        Such options say, for example, that positions restart after the end of each document in a
+        sample. They change what a sample contains, but not which samples there are:
+
+            with_masks({"reset_position_ids"}, eod_token=0)
+
+        sets this option to True, and all others of this kind to False.
 
         Args:
-            masks: Names of the options to set, of those in `MASKS`; all others are reset.
-            eod_token: Id of the end-of-document token; None keeps that of the configuration.
+            masks: Names of the options to set, of those in `MASKS`.
+            eod_token: Id of the token at the end of documents; None leaves it as it is.
 
         Raises:
-            ConfigError: A mask is impossible: the preset's samples cannot have it, or another
-                option or an end-of-document token that it needs is missing.
+            ConfigError: The trainer does not have such a mask, or something that it needs is
+                missing: another option, or the id of the token.
         """
         if not self._can_have(masks):
             raise ConfigError(
@@ -315,13 +328,19 @@ class NanosetConfig:
         return replace(self, **options)
 
     def _can_have(self, masks: Collection[str]) -> bool:
-        """Return whether samples of the preset can have some masks.
+        """Return whether samples of this trainer can have some masks.
 
-        Samples that are plain tokens, without labels or a loss mask, can only have the masks of the
-        preset's trainer. All other samples can have any mask.
+        In most cases, samples are dictionaries with tokens, labels and masks, to which any mask can
+        be added. Some trainers have samples of tokens alone, and compute masks themselves. So these
+        can only have the masks that the trainer knows.
+
+        Args:
+            masks: Names of the options for masks, such as "reset_position_ids".
         """
         has_only_tokens = self.rules.sample_form in ("text", "input_ids")
-        return not has_only_tokens or set(masks) <= set(self.rules.masks)
+        if not has_only_tokens:
+            return True
+        return set(masks) <= set(self.rules.masks)
 
     def drops_last_partial(self, split: SplitName) -> bool:
         """Return whether a split leaves out its last, short sample.
@@ -332,15 +351,21 @@ class NanosetConfig:
         return split != "valid" or self.drop_last_partial_validation_sequence
 
     def blend(self, split: SplitName) -> tuple[list[str], list[float] | None] | None:
-        """Return the datasets of a split, and their weights.
+        """Return the datasets that training reads in a split, and their weights.
+
+        The user can write them in three ways:
+
+            "data/web"                            (["data/web"], None)
+            ["data/web", "data/books"]            (["data/web", "data/books"], None)
+            {"data/web": 3, "data/books": 1}      (["data/web", "data/books"], [3.0, 1.0])
+
+        A dataset is named by its path without .bin and .idx.
 
         Args:
-            split: The split.
+            split: The split of the data: train, valid or test. Each may have its own datasets.
 
         Returns:
-            (prefixes of the datasets, their weights): {"web": 3, "books": 1} gives (["web",
-            "books"], [3.0, 1.0]). The weights are None if the user gave none. None instead of both
-            if the split has no data.
+            Paths and weights, as in the second column. None if the split has no data.
         """
         data = self.data_path
         if self.blend_per_split is not None:
@@ -348,11 +373,11 @@ class NanosetConfig:
 
         if data is None:
             return None
-        if isinstance(data, str | os.PathLike):  # the prefix of a single dataset
+        if isinstance(data, str | os.PathLike):
             return [os.fspath(data)], None
-        if isinstance(data, Mapping):  # prefix → weight
+        if isinstance(data, Mapping):
             return list(data), list(data.values())
-        return list(data), None  # prefixes without weights
+        return list(data), None
 
     def trainer_path(self, prefix: str) -> str:
         """Return the path of a dataset on the machine that trains, where it may be another one.
@@ -386,13 +411,14 @@ class NanosetConfig:
         return from_plain(cls, values)
 
     def _whole_numbers(self) -> dict[str, int]:
-        """Return the whole numbers among the options as plain integers, by their names.
+        """Convert the options that are whole numbers to plain integers.
 
-        Callers may pass integers of numpy. The trainer hashes descriptions that contain these
-        numbers, and numpy prints them differently, so they are converted.
+        A user may pass integers of numpy. Trainers write these numbers into a text and name their
+        files by its hash, and numpy would print 2048 as `np.int64(2048)` there.
 
         Returns:
-            Name of the option → number; without numbers of samples that are None.
+            Name of the option → number: {"sequence_length": 2048, "random_seed": 1234}. Numbers of
+            samples that are None are left out.
 
         Raises:
             ConfigError: A number is not an integer, or out of range.
@@ -408,10 +434,10 @@ class NanosetConfig:
         return numbers
 
     def _check_surplus(self) -> None:
-        """Check that the surplus is a share of samples.
+        """Check that `surplus`, how many more samples are built than needed, is possible.
 
         Raises:
-            ConfigError: The surplus is negative, infinite or not a number.
+            ConfigError: It is negative, infinite or not a number.
         """
         if not 0 <= self.surplus < math.inf:
             raise ConfigError(
@@ -422,36 +448,43 @@ class NanosetConfig:
             )
 
     def _plain_data(self) -> dict[str, Any]:
-        """Return copies of the options that hold paths or mappings, in types that cannot change.
+        """Copy the settings that are dictionaries, lists or paths, so that nobody can change them.
 
-        Paths become strings, and dictionaries become frozen ones. So the configuration stays as it
-        is if the caller changes a dictionary that it passed.
+        For example, a caller passes a dictionary of datasets and their weights, and later changes
+        it. That must not change this object. So
+
+            {Path("data/web"): 3}    becomes    FrozenDict({"data/web": 3.0})
 
         Returns:
-            Name of the option → value.
+            Name of each such setting → its copy.
 
         Raises:
             ConfigError: `data_path` and `blend_per_split` are both given or both missing, or one of
-                them is not a blend.
+                them does not name datasets.
         """
         self._check_one_kind_of_data()
         values: dict[str, Any] = {}
+
+        # The datasets: the same for all splits, or others for each split.
         if self.data_path is not None:
             values["data_path"] = _plain_blend("data_path", self.data_path)
         if self.blend_per_split is not None:
             values["blend_per_split"] = _plain_blends(self.blend_per_split)
 
+        # All other settings of such types.
         values["trainer_paths"] = _plain_paths(self.trainer_paths)
         values["orders"] = FrozenDict(self.orders)
-        # The identifiers may contain further dictionaries and lists, which are frozen, too.
-        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))
+        values["tokenizer_identifiers"] = freeze(dict(self.tokenizer_identifiers))  # may be nested
         return values
 
     def _check_one_kind_of_data(self) -> None:
-        """Check that either `data_path` or `blend_per_split` is given.
+        """Check that the user has named the datasets either once for all splits, or for each split.
+
+            data_path           the same datasets for train, valid and test
+            blend_per_split     other datasets for each of them
 
         Raises:
-            ConfigError: Both or none of them are.
+            ConfigError: Both settings are given, or neither.
         """
         has_data_path = self.data_path is not None
         has_blend_per_split = self.blend_per_split is not None
@@ -464,11 +497,13 @@ class NanosetConfig:
 
 
 def _whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
-    """Return the value of an option as a plain integer.
+    """Convert the value of an option to a plain integer, or refuse it.
+
+    For example, `np.int64(2048)` becomes 2048. True, 2048.0 and "2048" are refused.
 
     Args:
-        name: Name of the option, for the error.
-        value: The value: an integer, of Python or numpy.
+        name: Name of the option, for the message.
+        value: The value as the user has given it.
         minimum: Smallest value that is allowed.
         maximum: Largest value that is allowed.
 
@@ -512,13 +547,16 @@ def _plain_paths(paths: Mapping[Any, Any]) -> FrozenDict[str, str]:
 
 
 def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend | None, ...]:
-    """Return the blends of train, valid and test in plain types.
+    """Copy the datasets of train, valid and test, so that nobody can change them.
+
+    For example, [{Path("data/web"): 3}, "data/held_out", None] becomes
+    (FrozenDict({"data/web": 3.0}), "data/held_out", None): test has no data.
 
     Args:
-        blend_per_split: The three blends as they were given; None for a split without data.
+        blend_per_split: The datasets as the user has given them.
 
     Raises:
-        ConfigError: There are not three, none has data, or one is not a blend.
+        ConfigError: There are not three entries, none has data, or one does not name datasets.
     """
     blends = list(blend_per_split)
     has_data = any(blend is not None for blend in blends)
@@ -531,23 +569,28 @@ def _plain_blends(blend_per_split: Sequence[Blend | None]) -> tuple[PlainBlend |
         )
     plain_blends: list[Any] = []
     for split, blend in zip(SPLITS, blends, strict=True):
-        plain = _plain_blend(f"blend_per_split, {split}", blend) if blend else blend
-        plain_blends.append(plain)
+        if blend:
+            plain_blends.append(_plain_blend(f"blend_per_split, {split}", blend))
+        else:
+            plain_blends.append(blend)
     return tuple(plain_blends)
 
 
 def _plain_blend(where: str, blend: Blend) -> PlainBlend:
-    """Return a blend in plain types.
+    """Copy the datasets and weights that the user has given, so that nobody can change them.
 
-    A blend is a prefix, prefixes without weights, or prefixes with weights. A prefix may be a path
-    object, which becomes a string: {Path("web"): 3} → {"web": 3.0}.
+    A dataset is named by its path without .bin and .idx. There are three forms:
+
+        Path("data/web")                      "data/web"
+        ["data/web", "data/books"]            ("data/web", "data/books")
+        {"data/web": 3, "data/books": 1}      FrozenDict({"data/web": 3.0, "data/books": 1.0})
 
     Args:
         where: Name of the setting, for messages.
-        blend: The blend as it was given.
+        blend: One of these forms.
 
     Raises:
-        ConfigError: It is not a blend, or a weight is not a number above 0.
+        ConfigError: It is none of these, or a weight is not a number above 0.
     """
     prefixes = _prefixes_in(blend)
     if not prefixes or not all(_is_prefix(prefix) for prefix in prefixes):
@@ -559,13 +602,14 @@ def _plain_blend(where: str, blend: Blend) -> PlainBlend:
         )
     paths = [str(os.fspath(prefix)) for prefix in prefixes]
 
+    if isinstance(blend, str | os.PathLike):
+        return paths[0]
     if isinstance(blend, Mapping):
         weights = {}
         for path, weight in zip(paths, blend.values(), strict=True):
             weights[path] = _plain_weight(f"{where}, {path}", weight)
         return FrozenDict(weights)
-    is_single = isinstance(blend, str | os.PathLike)
-    return paths[0] if is_single else tuple(paths)
+    return tuple(paths)
 
 
 def _prefixes_in(blend: object) -> list[Any]:
@@ -578,7 +622,11 @@ def _prefixes_in(blend: object) -> list[Any]:
 
 
 def _plain_weight(where: str, weight: Any) -> float:
-    """Return a weight of a blend as a float.
+    """Return the weight of a dataset as a float, such as 3.0 for 3.
+
+    Args:
+        where: The setting, for the message.
+        weight: The weight as the user has given it, which may be of any type.
 
     Raises:
         ConfigError: It is not a number above 0.

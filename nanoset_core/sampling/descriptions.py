@@ -60,20 +60,26 @@ class IndexNames:
 def member_names(
     config: NanosetConfig, split: SplitName, prefix: str, requested: int | None
 ) -> IndexNames:
-    """Return the names of the index files of one dataset's part of a split.
+    """Return the names under which a trainer looks for the index files of a dataset.
 
-    The trainer describes the part by a text, and most trainers name the files by its hash. So the
-    text must be exactly that of the trainer. Sources: Megatron-LM `MegatronDataset`, nanotron
-    `Nanoset`.
+    They say in which order it reads the dataset's samples. Most trainers write a text that
+    describes the files, and use its hash in the names. So the text must be the same to the byte:
+
+        {"class": "GPTDataset", "dataset_path": "/data/web", "num_samples": 1000, ...}
+        5ce5...-GPTDataset-train-sample_index.npy
+
+    Sources: Megatron-LM `MegatronDataset`, nanotron `Nanoset`.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
+        config: What is trained, and with which trainer.
+        split: The split of the data: train, valid or test.
         prefix: Path of the dataset without .bin and .idx.
-        requested: Samples that are built, including the blend's margin; None is one epoch.
+        requested: How many samples are built of it; None for each sample once.
     """
     rules = config.rules
     described_values = _values_of_member(config, split, prefix, requested)
+    description = _description(rules.member_keys, described_values)
+    # Other trainers have some of these values in the names.
     fields_of_names = {
         "kind": rules.member_kind,
         "split": split,
@@ -82,29 +88,28 @@ def member_names(
         "sequence_length": config.sequence_length,
         "seed": config.random_seed,
     }
-    return _names(
-        _description(rules.member_keys, described_values),
-        rules.member_file,
-        fields_of_names,
-        _endings_of_member(rules),
-    )
+    return _names(description, rules.member_file, fields_of_names, _endings_of_member(rules))
 
 
 def _values_of_member(
     config: NanosetConfig, split: SplitName, prefix: str, requested: int | None
 ) -> dict[str, Any]:
-    """Return all values by which a trainer may describe one dataset's part of a split.
+    """Return all values with which any trainer describes the index files of a dataset.
+
+    A trainer looks for index files by the hash of a description. Each trainer describes them by
+    other keys, and may have another key for the same value: `dataset_path`, `path_prefix` and
+    `data_prefix` are all the path of the dataset. The caller takes those of one trainer.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
+        config: What is trained.
+        split: The split of the data: train, valid or test.
         prefix: Path of the dataset without .bin and .idx.
-        requested: Samples that are built, including the blend's margin; None is one epoch.
+        requested: How many samples are built of it; None for each sample once.
 
     Returns:
-        Key in the description → value. The preset says which of the keys its trainer has.
+        Key → value, such as {"dataset_path": "/data/web", "num_samples": 1000, ...}.
     """
-    path = config.trainer_path(prefix)
+    path = config.trainer_path(prefix)  # on the machine that trains
     values: dict[str, Any] = {
         "class": config.rules.member_kind,
         "dataset_path": path,
@@ -118,7 +123,7 @@ def _values_of_member(
         "split_matrix": None,
         "tokenizer": config.tokenizer_identifiers,
     }
-    # If splits have separate blends, a split has all data of its blend, and no shares are needed.
+    # The shares of train, valid and test, such as "969,30,1"; unless each has its own datasets.
     if config.blend_per_split is None:
         values["split"] = config.split
         values["split_matrix"] = split_bookends(parse_split(config.split))
@@ -145,20 +150,24 @@ def blend_names(
     weights: Sequence[float],
     size: int | None,
 ) -> IndexNames:
-    """Return the names of the index files of a blend.
+    """Return the names under which a trainer looks for the index files of a mixture of datasets.
 
-    The trainer describes the blend by a text, and most trainers name the files by its hash. So the
-    text must be exactly that of the trainer. Sources: Megatron-LM `BlendedDataset`, nanotron
-    `BlendedNanoset`.
+    They say which dataset each sample is from. Most trainers write a text that describes the files,
+    and use its hash in the names. So the text must be the same to the byte:
+
+        {"class": "BlendedDataset", "datasets": [...], "weights": [0.75, 0.25], ...}
+        9f3c...-BlendedDataset-train-dataset_index.npy
+
+    Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
 
     Args:
-        rules: Preset of the nanoset.
-        split: The split.
-        members: Plans of its datasets.
-        weights: Weights of the datasets, or their lengths if all samples are taken once.
-        size: Samples of the blend; None if all samples of the datasets are taken once.
+        rules: The rules of the trainer.
+        split: The split of the data: train, valid or test.
+        members: What is planned for each dataset, with its own description.
+        weights: Weight of each dataset; or its number of samples, if each is read once.
+        size: Number of samples; None if each sample of the datasets is read once.
     """
-    # All values by which a trainer may describe the blend. The preset says which of them it has.
+    # All values by which any trainer describes the files. `rules` says which of them this one has.
     described_values = {
         "class": rules.blend_kind,
         "datasets": [json.loads(member.description) for member in members],
@@ -168,20 +177,20 @@ def blend_names(
         "dataset_sizes": [member.samples_given for member in members],
         "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
-    return _names(
-        _description(rules.blend_keys, described_values),
-        rules.blend_file,
-        {"kind": rules.blend_kind, "split": split},
-        _ENDINGS_OF_BLEND,
-    )
+    description = _description(rules.blend_keys, described_values)
+    fields_of_names = {"kind": rules.blend_kind, "split": split}
+    return _names(description, rules.blend_file, fields_of_names, _ENDINGS_OF_BLEND)
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Return some values as JSON, byte for byte as the trainer writes them.
+    """Write values as JSON, byte for byte as a trainer writes its description of index files.
+
+    The trainer hashes this text to get the names of the files, so order and indentation matter.
 
     Args:
-        keys: Keys of the values that belong to the description, in the trainer's order.
-        values: Key → value. Values without a key in `keys` are left out.
+        keys: Which values belong to the text, in the trainer's order: ("class", "num_samples").
+        values: Key → value, of any trainer: {"num_samples": 1000, "class": "GPTDataset", "split":
+            ...}.
     """
     described = {key: values[key] for key in keys}
     # `default` converts frozen mappings to plain ones.
@@ -191,34 +200,43 @@ def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:
 def _names(
     description: str, pattern: str, fields: Mapping[str, object], endings: Mapping[str, str]
 ) -> IndexNames:
-    """Return the names of index files, which contain the hash of the trainer's description of them.
+    """Return the names of a trainer's index files, which say in which order it reads samples.
 
-    For example, the pattern "{hash}-{kind}-{split}-{part}" gives names such as
-    "d41d…-GPTDataset-train-sample_index.npy".
+    The trainer looks for files with these names, and builds them if they do not exist. A name
+    contains the hash of a description, a text with everything that decides the content:
+
+        description    {"class": "GPTDataset", "num_samples": 1000, ...}
+        pattern        {hash}-{kind}-{split}-{part}
+        name           5ce5...-GPTDataset-train-sample_index.npy
 
     Args:
-        description: Text of the description.
-        pattern: Pattern of file names. `hash` and `part` are filled in here.
-        fields: Values of the other fields of the pattern, such as {"split": "train"}.
-        endings: Kind of file, such as "sample_index" → what replaces `part`: "sample_index.npy".
+        description: The text.
+        pattern: Pattern of the names, as in the example.
+        fields: Values for the pattern, such as {"kind": "GPTDataset", "split": "train"}. `hash` and
+            `part` are added here.
+        endings: Each file → its `part`: {"sample_index": "sample_index.npy"}.
     """
     digest = hashlib.md5(description.encode("utf-8"), usedforsecurity=False).hexdigest()
     files = {}
-    for kind, ending in endings.items():
-        files[kind] = pattern.format(hash=digest, part=ending, **fields)
+    for file, ending in endings.items():
+        files[file] = pattern.format(hash=digest, part=ending, **fields)
+    # The sidecar is a file of ours that records what the others were made from.
     sidecar = pattern.format(hash=digest, part=_SIDECAR_ENDING, **fields)
     return IndexNames(description, digest, files, sidecar)
 
 
 def read_identifiers(path: Path, where: object) -> dict[str, Any]:
-    """Read the unique identifiers of a trainer's tokenizer from a file.
+    """Read from a file by which values a trainer recognises its tokenizer.
+
+    The trainer writes them into the names of its files (as part of a hash), so they must be known.
+    Such values are, for example, {"class": "GPT2Tokenizer", "path": "/data/tokenizer"}.
 
     Args:
-        path: A JSON file of them, or a description that the trainer wrote.
+        path: A JSON file with these values, or a description of a dataset that the trainer wrote.
         where: The setting that names the file, for messages.
 
     Raises:
-        ConfigError: The file contains no identifiers.
+        ConfigError: The file contains no such values.
     """
     try:
         return _identifiers_in(json.loads(read_regular(path)))
@@ -234,20 +252,21 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
 
 
 def _identifiers_in(content: Any) -> dict[str, Any]:
-    """Return the identifiers of a tokenizer from the content of a JSON file.
+    """Find in a JSON file by which values a trainer recognises its tokenizer.
 
-    They are values by which a trainer recognises a tokenizer. The file has one of
+    There are three kinds of files. The values are {"class": "GPT2Tokenizer", ...} in all examples:
 
-        the identifiers             {"class": "GPT2Tokenizer", "path": "…"}
-        a dataset's description     {"class": …, "dataset_path": …, "tokenizer": identifiers}
-        a blend's description       {"datasets": [a dataset's description, …]}
+        the values alone                {"class": "GPT2Tokenizer", ...}
+        description of a dataset        {"class": "GPTDataset", "dataset_path": ..., "tokenizer":
+                                         {"class": "GPT2Tokenizer", ...}}
+        description of several ones     {"datasets": [description of a dataset, ...]}
 
     Args:
         content: The content of the file.
 
     Raises:
-        AttributeError, TypeError: The content or the identifiers are not a JSON object.
-        LookupError: The description of a blend has no datasets.
+        AttributeError, TypeError: The content or the values are not a JSON object.
+        LookupError: There are several datasets, but the list is empty.
     """
     # All datasets of a blend have the same tokenizer.
     datasets_of_blend = content.get("datasets")

@@ -20,23 +20,27 @@ def build_document_index(
     separate_last_epoch: bool,
     shuffle: bool = True,
 ) -> NDArray[np.int32]:
-    """Return the sequences of a split in the order in which they are read.
+    """Decide in which order training reads the documents of a split (train, valid or test).
 
-    For example, 2 epochs of the sequences 5, 6 and 7 may be read as 7, 5, 5, 6, 7, 6; or, if the
-    last epoch is separate, as 7, 5, 6, 5, 7, 6.
+    For example, two epochs of the documents 5, 6 and 7:
+
+        shuffled together                 7, 5, 5, 6, 7, 6
+        the last epoch on its own         7, 5, 6, 5, 7, 6
+        not shuffled                      5, 6, 7, 5, 6, 7
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_index`; without `shuffle`, NeMo's
     `_build_doc_idx`.
 
     Args:
-        rows: Half-open range of the split's sequences in the dataset.
-        num_epochs: How many times each sequence is read.
+        rows: The first document of the split, and the one after its last: (5, 8).
+        num_epochs: How many times each document is read.
         state: Random number generator. It is used exactly as the trainer uses its own.
-        separate_last_epoch: Shuffle the last epoch on its own, after the others together.
+        separate_last_epoch: Whether the last epoch is shuffled on its own.
         shuffle: False keeps the order of the dataset in each epoch.
 
     Returns:
-        Sequence numbers, int32, shape (num_epochs * n_sequences,).
+        Numbers of documents, int32, shape (num_epochs * n_sequences,). (If a document is stored as
+        several sequences, these are shuffled, and not documents.)
     """
     start, stop = rows
     index = np.tile(np.arange(start, stop, dtype=np.int32), num_epochs)
@@ -56,8 +60,9 @@ def build_document_index(
 def shuffle_in_place(values: NDArray[np.integer], state: np.random.RandomState) -> None:
     """Shuffle an array exactly as `state.shuffle(values)` does, but faster.
 
-    numpy has a fast path for numbers of 8 bytes, so smaller ones are copied to a wider type, which
-    is shuffled in their place. The same random numbers are drawn.
+    The order must be that of a trainer which calls `state.shuffle`. numpy shuffles integers of 8
+    bytes much faster than smaller ones, and with the same random numbers. So smaller ones are
+    converted, and the shuffled ones are copied back.
 
     Args:
         values: The array, of one dimension.

@@ -103,20 +103,23 @@ def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
 def _allowed_samples(
     config: NanosetConfig, split: SplitName, requested: int, limits: EpochLimits
 ) -> int:
-    """Return the largest number of samples of a split that keeps every limit.
+    """Return how many samples training can read without reading any dataset too often.
+
+    For example, 1,000 samples are requested, half of them of a dataset of 400 samples that may be
+    read once. About 800 are allowed: the number is found by trying, with a binary search.
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
+        config: What is trained.
+        split: The split of the data: train, valid or test.
         requested: Samples that are requested: the largest possible result.
-        limits: The limits.
+        limits: How often each dataset may be read.
 
     Raises:
-        InputError: Not even one sample keeps the limits.
+        InputError: Not even one sample is allowed.
     """
 
     def fits(samples: int) -> bool:
-        """Return whether the limits are kept with a number of samples of the split."""
+        """Return whether no dataset is read too often with this number of samples."""
         return not limits.exceeded(config.with_samples({split: samples}), split)
 
     if fits(requested):

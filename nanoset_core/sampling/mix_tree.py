@@ -75,11 +75,14 @@ class MixPart:
 
     @property
     def has_fixed_amount(self) -> bool:
-        """Whether the part has a fixed amount of tokens, which does not depend on its siblings.
+        """Whether it is known how much is read of the part, whatever else is in the mixture.
 
-        web: {tokens: 1e9}                                      # yes
-        code: {share: 0.1}                                      # no
-        books: {mix: {old: {tokens: 1e8}, new: {epochs: 2}}}    # yes: the sum of both
+        This is so if its settings say a number of tokens or epochs, and not a share of the group
+        around it. A group also has a fixed amount if all its parts have one:
+
+            web: {tokens: 1e9}                                      # yes
+            code: {share: 0.1}                                      # no
+            books: {mix: {old: {tokens: 1e8}, new: {epochs: 2}}}    # yes: the sum of both
         """
         if self.tokens is not None or self.epochs is not None:
             return True
@@ -102,21 +105,27 @@ class MixPart:
         return tuple(corpora)
 
     def inner_limit(self, outer_limit: float | None) -> float | None:
-        """Return how often train may read each corpus within this part of a mixture.
+        """Return how often training may read each corpus (collection of texts) within this part.
+
+        This is its own setting `max_epochs`, or if it has none, that of the group around it:
+
+            own `max_epochs`    of the group around it    result
+            3                   1                         3
+            none                1                         1
+            none                none                      None: no limit
 
         Args:
-            outer_limit: The limit of the group around the part; None for no limit. The part's own
-                `max_epochs` overrides it.
-
-        Returns:
-            A number of epochs such as 4.0; None for no limit.
+            outer_limit: The limit of the group around the part; None for no limit.
         """
-        return outer_limit if self.max_epochs is None else self.max_epochs
+        if self.max_epochs is not None:
+            return self.max_epochs
+        return outer_limit
 
     def epoch_limits(self, outer_limit: float | None = None) -> dict[str, float]:
-        """Return how often train may read each corpus and view of this group.
+        """Return how often training may read each corpus (collection of texts) within a group.
 
-        `max_epochs` of a part overrides that of the groups around it:
+        The setting `max_epochs` of a group is for all corpora within it. If a part within the group
+        has its own, that one counts:
 
             mix:
               web: {max_epochs: 1, mix: {crawl: 0.7, news: {max_epochs: 3}}}   # crawl 1, news 3
@@ -126,12 +135,13 @@ class MixPart:
             outer_limit: `max_epochs` of the group around this one; None if it has none.
 
         Returns:
-            Name of a corpus or view → epochs. Those without a limit are left out.
+            Name of a corpus → its limit: {"crawl": 1, "news": 3}. Those without a limit are left
+            out.
         """
-        group_limit = self.inner_limit(outer_limit)
+        group_limit = self.inner_limit(outer_limit)  # its own `max_epochs`, or else that around it
         limits: dict[str, float] = {}
         for name, part in self.parts.items():
-            if part.mix is not None:  # a group
+            if part.mix is not None:  # a group within this one
                 limits |= part.epoch_limits(group_limit)
                 continue
             limit = part.inner_limit(group_limit)
@@ -140,11 +150,12 @@ class MixPart:
         return limits
 
     def to_json(self) -> dict[str, Any]:
-        """Return the part as plain types, without the keys that are not set.
+        """Return the settings of this part of a mixture as plain types, without missing ones.
 
-        Returns:
-            Key as in the settings → value, such as `{"share": 0.7, "max_epochs": 4.0}`. A group has
-            its parts, in the same form, under `mix`.
+        For example, a group of two corpora (collections of texts):
+
+            {"share": 0.7, "mix": {"web": {"share": 3.0}, "books": {"share": 1.0, "max_epochs":
+            2.0}}}
         """
         values = {}
         for field in fields(self):

@@ -222,34 +222,41 @@ class Preset:
     def check_options(
         self, *, add_extra_token: bool, shuffle_documents: bool, surplus: float
     ) -> None:
-        """Check that the trainer can be started with some values of its options.
+        """Check that the trainer has the options that the user has set.
+
+        Most of these are options of one trainer only. The others always do the same, so another
+        value would have no effect there. For example, Megatron-LM always shuffles documents, so it
+        is an error to set `shuffle_documents` to False.
 
         Args:
-            add_extra_token: Whether a sample has one more token: the first of the next sample.
+            add_extra_token: Whether a sample also has the first token of the next one.
             shuffle_documents: Whether documents are shuffled.
-            surplus: How many more samples are built of each dataset of a blend, as a share of those
-                that it takes.
+            surplus: How many more samples are built than are taken of each dataset, as a share.
 
         Raises:
-            ConfigError: The trainer does not have an option, so that only its fixed value works.
+            ConfigError: The trainer does not have an option, and always uses another value.
         """
         if self.extra_token_only and not add_extra_token:
             raise self._unknown_option("add_extra_token=False", "add_extra_token=True")
         if not self.shuffles_optionally and not shuffle_documents:
             raise self._unknown_option("shuffle_documents=False", "shuffle_documents=True")
-        if self.blend_margin != "surplus" and surplus != _DEFAULT_SURPLUS:
+
+        has_surplus_option = self.blend_margin == "surplus"
+        if not has_surplus_option and surplus != _DEFAULT_SURPLUS:
             raise self._unknown_option(
                 f"surplus={surplus}", f"surplus={_DEFAULT_SURPLUS}, its own constant"
             )
 
     def compensates(self, python: str | None) -> bool:
-        """Return whether the trainer's Python corrects rounding errors when it adds up shares.
+        """Return whether the trainer divides data in the way of Python 3.12 or newer.
 
-        The built-in `sum` does so from Python 3.12 on, so that a trainer that uses it may divide a
-        dataset into other splits than with an older Python.
+        Some trainers divide a dataset into train, valid and test by shares, which they add up with
+        Python's `sum`. From Python 3.12 on, it corrects rounding errors: ten times 0.1 is 1.0, and
+        not 0.9999999999999999. This can move a document from one split to another.
 
         Args:
-            python: Version of the trainer's Python, such as "3.12"; None for one before 3.12.
+            python: Version of the Python with which the trainer runs, such as "3.12"; None for one
+                before 3.12.
 
         Raises:
             ConfigError: This is not a version of Python 3; or the trainer does not use `sum`, so
@@ -281,50 +288,57 @@ class Preset:
         )
 
     def normalized(self, weights: Sequence[float]) -> list[float]:
-        """Divide weights by their sum, as the trainer does to compute the sizes of datasets.
+        """Divide weights by their sum, with the same rounding as the trainer.
 
-        The rounding is the trainer's, too: the last bit of a weight can change a size by 1. numpy
-        adds up many numbers in pairs, and a loop one by one, so their sums can differ in the last
-        bit.
+        For example, 3 and 1 become 0.75 and 0.25. The weights say how many samples are taken of
+        each dataset. A different last digit may change such a number by one sample, and then other
+        files are built. The sum depends on the order of the additions: some trainers add up the
+        weights one by one, and others with numpy, which adds up many numbers in pairs.
 
         Args:
-            weights: A weight for each dataset of a blend.
+            weights: Weight of each dataset.
 
         Returns:
-            Weights that add up to about 1: [3, 1] → [0.75, 0.25].
+            Weights whose sum is 1, except for rounding.
         """
-        if self.weights_normalized == "plain sum first":
+        if self.weights_normalized == "plain sum first":  # this trainer does not use numpy
             total = plain_sum(weights)
             return [weight / total for weight in weights]
         return normalize(weights)
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
-        """Return the weights with which the trainer mixes datasets.
+        """Return the weights with which the trainer mixes datasets, to the last digit.
 
-        Most trainers divide the weights by their sum a second time, although they add up to 1
-        already. That may change their last bit, and so the order of the samples.
+        Most trainers divide the weights by their sum twice: before they compute how many samples
+        are needed, and again before they mix these. The second time, the sum is nearly 1, such as
+        0.9999999999999999. So the last digit may change, and with it the order of the samples.
 
         Args:
-            weights: Weights that `normalized` returned.
+            weights: Weights that were divided once, as `normalized` does.
 
         Returns:
-            A weight for each dataset, in the same order.
+            A weight for each dataset.
         """
-        is_divided_once = self.weights_normalized == "once"
-        return list(weights) if is_divided_once else normalize(weights)
+        if self.weights_normalized == "once":
+            return list(weights)
+        return normalize(weights)
 
     def member_sizes(self, size: int, weight: float, surplus: float) -> MemberSizes:
-        """Return how many samples a blend plans to take of one dataset, and how many are built of
-        it.
+        """Return how many samples of a dataset the trainer takes, and how many it builds.
 
-        Trainers build slightly more than a blend takes, since its samples are rounded. For example,
-        0.3 of 1,000 samples is a target of 300, and with a surplus of 0.005, 302 are built. The
-        margins and the rounding below are those of the trainers' code.
+        It takes them in proportion to weights, and builds some more, since numbers are rounded.
+        Each trainer has its own rule (`blend_margin`). For 0.3 of 1,001 samples, which is 300.3:
+
+            rule         taken (target)                  built
+            "surplus"    301: rounded up                 303: 301 * 1.005, rounded up
+            "none"       301: rounded up                 301
+            "ceil"       302: 300.3 * 1.005, rounded up  302
+            "floor"      300: rounded to the nearest     301: 300.3 * 1.005, rounded down
 
         Args:
-            size: Samples of the blend.
-            weight: The dataset's weight, normalised.
-            surplus: Share of samples that are built in addition, if `blend_margin` is "surplus".
+            size: Number of samples of all datasets: 1,001.
+            weight: The dataset's weight, as a share: 0.3.
+            surplus: How many more samples are built by the rule "surplus", as a share: 0.005.
         """
         if self.blend_margin == "surplus":
             target = math.ceil(size * weight)
@@ -333,10 +347,10 @@ class Preset:
             target = math.ceil(size * weight)
             return MemberSizes(target, built=target)
         if self.blend_margin == "ceil":
-            # This trainer also plans to take the samples of the margin.
             with_margin = math.ceil(size * weight * _FIXED_MARGIN)
             return MemberSizes(target=with_margin, built=with_margin)
-        # "floor": this trainer does not round up, so it can build too few samples of a dataset.
+        # "floor". As nothing is rounded up, this trainer can build too few samples of a small
+        # dataset.
         return MemberSizes(
             target=round(size * weight),
             built=int(size * weight * _FIXED_MARGIN),
@@ -350,68 +364,73 @@ class Preset:
         *,
         per_split: bool,
     ) -> int:
-        """Return how many samples a blend with weights has, by the rule of the trainer.
+        """Return how many samples the trainer reads in all, if it mixes datasets by weight.
 
-        The numbers of the datasets are rounded up, so their sum may be larger than the number that
-        was requested. For example, 11 samples in the proportion 2 : 2 : 1 give 5 + 5 + 3 = 13.
+        That may be more than was requested, since some trainers add up the rounded numbers of the
+        datasets. For example, 11 samples of datasets with the weights 2, 2 and 1:
+
+            rule           result
+            "requested"    11
+            "targets"      13: 4.4, 4.4 and 2.2 are rounded up to 5 + 5 + 3
+            "buffers"      16: with the samples that are built to be safe, 6 + 6 + 4
 
         Args:
-            requested: Samples that were requested.
-            taken_by_dataset: Samples that the blend plans to take of each dataset.
-            built_by_dataset: Samples that the trainer builds of each dataset: slightly more.
-            per_split: Whether splits have separate blends, for which some trainers have another
-                rule.
+            requested: Samples that were requested: 11.
+            taken_by_dataset: Samples that are taken of each dataset: [5, 5, 3].
+            built_by_dataset: Samples that are built of each dataset: [6, 6, 4].
+            per_split: Whether valid or test can have other datasets than train. Some trainers have
+                another rule then.
         """
         rule = self.blend_size
         if per_split and self.per_split_size is not None:
             rule = self.per_split_size
         if rule == "requested":
             return requested
-        return sum(taken_by_dataset if rule == "targets" else built_by_dataset)
+        if rule == "targets":
+            return sum(taken_by_dataset)
+        return sum(built_by_dataset)
 
     def takes_samples(self, split: SplitName) -> bool:
-        """Return whether the trainer lets a user request a number of samples of a split.
+        """Return whether a user can say how many samples the trainer reads of a split.
+
+        Some trainers always read valid and test exactly once.
 
         Args:
-            split: `train`, `valid` or `test`.
-
-        Returns:
-            False if the split is always one epoch.
+            split: The split of the data: train, valid or test.
         """
         return self.sample_requests != "train" or split == "train"
 
     def needs_samples(self, split: SplitName) -> bool:
-        """Return whether a user has to request a number of samples of a blend with weights.
+        """Return whether a user must say how many samples the trainer reads of a split.
+
+        This is about datasets with weights. For the weights 3 and 1, the trainer takes 3/4 and 1/4
+        of the samples, and so has to know how many these are. Some trainers do not need this: they
+        always take as many samples as all datasets have together.
 
         Args:
-            split: `train`, `valid` or `test`.
-
-        Returns:
-            False if the trainer takes no number, or if it shuffles blends: such a blend has as many
-            samples as its datasets together.
+            split: The split of the data: train, valid or test.
         """
-        # A shuffled blend has a size without that: as many samples as its datasets together.
         return self.takes_samples(split) and not self.shuffles_blend
 
     def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
-        """Return how many times the trainer repeats the samples of one epoch of a dataset.
+        """Return how many times the samples of a dataset are repeated in its index files.
 
-        Most trainers get more samples by shuffling several epochs together, and so repeat none.
-        nanotron builds the samples of one epoch, and repeats these: 3 times if 250 are requested
-        and an
-        epoch has 100.
+        These files have the order in which a trainer reads the samples. If more samples are needed
+        than the dataset has, trainers do one of three things. For 250 samples of a dataset of 100:
+
+            most trainers              they shuffle several epochs together       1
+            some versions of nanotron  they repeat the samples of one epoch       3
+            trainers of windows        they repeat samples when they read them    1
 
         Args:
-            requested: Samples that are needed; None for one epoch.
-            samples_of_epoch: Samples of an epoch.
+            requested: Samples that are needed: 250; None for each sample once.
+            samples_of_epoch: Samples of one epoch: 100.
         """
         if not self.one_epoch or requested is None:
             return 1
-        # Trainers that cut a dataset into windows repeat its samples when they read them: the index
-        # files have one epoch.
         if self.windows:
             return 1
-        # Not rounded up: if the division is exact, this is one more than necessary, as in nanotron.
+        # nanotron computes it like this. For 200 samples it is 3, too, although 2 would be enough.
         return int(requested / samples_of_epoch) + 1
 
 

@@ -119,12 +119,12 @@ def build_sample_index(
 
 
 def _other_tokens_error(found: int, num_epochs: int, tokens_per_epoch: int) -> ConfigError:
-    """Return the error for a document index whose sequences have more or fewer tokens than planned.
+    """Return the error for documents that have more or fewer tokens than were planned with.
 
     Args:
-        found: Tokens of all sequences in the document index.
+        found: Tokens of all documents that are to be read, in all epochs.
         num_epochs: Number of epochs that are planned.
-        tokens_per_epoch: Tokens of one epoch.
+        tokens_per_epoch: Tokens of one epoch, as planned.
     """
     return ConfigError(
         "the document index holds other tokens",
@@ -189,15 +189,18 @@ class _BlockSums(NamedTuple):
     """
 
     def documents_with(self, targets: NDArray[np.signedinteger]) -> NDArray[np.int64]:
-        """Return the first document that ends at a target or after it, for each of many targets.
+        """Return in which document each of many tokens is, or with which document it ends.
 
-        For documents of 3, 5 and 4 tokens, which end at 3, 8 and 12, the target 5 is in document 1.
+        The documents of a block are put one after another. For example, they have 3, 5 and 4
+        tokens, and so end at 3, 8 and 12. The first 5 tokens end in document 1, the first 3 in
+        document 0.
 
         Args:
-            targets: Numbers of tokens from the start of the block, shape (n_targets,).
+            targets: Numbers of tokens from the start of the block, such as [5, 3]; shape
+                (n_targets,).
 
         Returns:
-            Numbers of documents within the block, shape (n_targets,).
+            Numbers of documents within the block, such as [1, 0]; shape (n_targets,).
         """
         document_ends = self.stops[1:]
         return np.searchsorted(document_ends, targets, side="left")
@@ -206,26 +209,29 @@ class _BlockSums(NamedTuple):
 def _running_sums(
     sizes: NDArray[np.int32], document_index: NDArray[np.int32], threads: int
 ) -> Iterator[_BlockSums]:
-    """Yield the running sums of sizes in each block of the document index, in order.
+    """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
-    For example, the sequences of a block have 3, 5 and 4 tokens: its sums are 0, 3, 8 and 12.
+    The documents are put one after another in the order of `document_index`. For example, those of
+    a block have 3, 5 and 4 tokens. So in this block, they end at the tokens 3, 8 and 12.
 
     Args:
-        sizes: Tokens of each sequence, shape (n_sequences,).
-        document_index: Sequence numbers in the order of reading, shape (n_positions,).
-        threads: Threads that compute blocks ahead of the caller; with 1, the caller's own.
+        sizes: Tokens of each document, shape (n_sequences,).
+        document_index: The documents in the order of reading, shape (n_positions,).
+        threads: How many threads compute blocks ahead of the caller; 1 means none.
     """
-    # int32 sums take half the memory of int64 ones. If even a block of the longest sequence alone
-    # would fit, no block has to be tested. That is so for most datasets.
+    # Sums of 32 bits take half the memory of 64 bits, if they are small enough. In most datasets,
+    # even a block that has only the longest document would be. Then no block has to be tested.
     all_blocks_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(first_position: int) -> _BlockSums:
-        """Return the running sums of the block that starts at a position."""
-        sequences = document_index[first_position : first_position + BLOCK_DOCUMENTS]
-        block_sizes = np.take(sizes, sequences)  # (n_positions_of_block,)
-        fits_int32 = all_blocks_fit_int32 or int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
-        stops = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)
-        return _BlockSums(first_position, stops)
+        """Return the sums of the block that starts at a position of `document_index`."""
+        documents = document_index[first_position : first_position + BLOCK_DOCUMENTS]
+        block_sizes = np.take(sizes, documents)  # (n_positions_of_block,)
+        fits_int32 = all_blocks_fit_int32
+        if not fits_int32:
+            fits_int32 = int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
+        ends = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)
+        return _BlockSums(first_position, ends)
 
     first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
@@ -240,7 +246,7 @@ def _longest(sizes: NDArray[np.int32]) -> int:
 
 
 def _stops_of(sizes: NDArray[np.int32], dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
-    """Return a 0, and then the sum of the sizes up to and including each, shape (n_sizes + 1,)."""
+    """Return 0, and then where each document ends: sizes 3, 5 and 4 give 0, 3, 8 and 12."""
     stops = np.zeros(len(sizes) + 1, dtype)
     np.cumsum(sizes, dtype=stops.dtype, out=stops[1:])
     return stops
@@ -249,21 +255,25 @@ def _stops_of(sizes: NDArray[np.int32], dtype: type[np.signedinteger]) -> NDArra
 def _computed_ahead(
     block_sums: Callable[[int], _BlockSums], first_positions: Sequence[int], threads: int
 ) -> Iterator[_BlockSums]:
-    """Yield the results of a function in order, while threads compute the next ones.
+    """Call a function for many blocks in threads, and yield its results in order.
 
-    Only two batches of results exist at a time: one that the caller reads, and one that the threads
-    compute. Starting all calls at once could fill the memory with results that wait.
+    The results are large. If all calls were started at once, results would fill the memory while
+    they wait for the caller. So there are two batches: the caller reads one, and the threads
+    compute the next one.
+
+        threads    blocks 0 to 7    blocks 8 to 15    blocks 16 to 23
+        caller                      blocks 0 to 7     blocks 8 to 15
 
     Args:
-        block_sums: The function, which gets the first position of a block.
-        first_positions: First position of each block.
+        block_sums: The function. Its argument is the position at which a block starts.
+        first_positions: The position of each block.
         threads: Number of threads.
     """
     batch_size = 4 * threads
     with ThreadPoolExecutor(threads) as pool:
         batch_to_read: Iterator[_BlockSums] = iter(())
         for start in range(0, len(first_positions), batch_size):
-            # `pool.map` returns at once. Its iterator waits for each result.
+            # `pool.map` starts the calls, and returns at once. Its iterator waits for each result.
             next_batch = pool.map(block_sums, first_positions[start : start + batch_size])
             yield from batch_to_read
             batch_to_read = next_batch

@@ -23,23 +23,30 @@ sample.
 
 
 def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReader) -> bool:
-    """Return whether a split is so small that the trainer hangs or fails while it is built.
+    """Return whether a split is so small that the trainer would hang or fail.
 
-    For example, Megatron-LM never returns from a dataset without tokens (`gpt_dataset.py`,
-    `_get_num_epochs`), even if no sample is requested.
+    For example, 0.01 of a small dataset are for validation, and no document falls into it. Then
+    Megatron-LM loops forever (`gpt_dataset.py`, `_get_num_epochs`). What a trainer needs differs:
+
+        a sample of each dataset
+        at least 2 tokens of each dataset, and a sample of any of them
+        a token of each dataset
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split. Only splits that are shares of common datasets are checked; False is
-            returned for others.
-        reader: Reads the datasets' `.idx` files.
+        config: What is trained, and with which trainer.
+        split: The split: train, valid or test. If it has its own datasets, nothing is checked, and
+            the result is False.
+        reader: Reads the lengths of documents from the datasets' `.idx` files.
 
     Raises:
         MissingError, FormatError: An `.idx` file is missing or damaged.
     """
     data = SplitData(config, split, reader)
-    prefixes, weights = config.blend(split) or ([], None)
-    if not prefixes or not data.has_share:
+    blend = config.blend(split)
+    if blend is None or not data.has_share:
+        return False
+    prefixes, weights = blend  # paths of the datasets, and their weights
+    if not prefixes:
         return False
     token_counts = [data.part_of(prefix).tokens for prefix in prefixes]
     sample_counts = [config.samples_in(tokens) for tokens in token_counts]
@@ -48,10 +55,13 @@ def cannot_be_built(config: NanosetConfig, split: SplitName, reader: LengthReade
     if need == "a sample of each dataset":
         return 0 in sample_counts
     if need == "index files of each dataset, and a sample":
-        has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS
-        return not (has_index_files and any(sample_counts))
-    # A token of each dataset. But NeMo skips a split without any token.
-    if config.rules.empty_split == "skip" and not any(token_counts):
+        has_index_files = min(token_counts) >= MIN_NANOTRON_TOKENS  # 2
+        has_sample = any(sample_counts)
+        return not (has_index_files and has_sample)
+
+    # A token of each dataset. But NeMo leaves out a split in which no dataset has any.
+    has_tokens = any(token_counts)
+    if not has_tokens and config.rules.empty_split == "skip":
         return False
     return 0 in token_counts
 
@@ -65,20 +75,21 @@ _Need = Literal[
 
 
 def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
-    """Return what a trainer needs of the datasets of a split to build it.
+    """Return what a trainer needs of the datasets of a split (train, valid or test) to build it.
+
+    For example, Megatron-LM needs a token of a single dataset, but a sample of each of several
+    datasets without weights.
 
     Args:
         rules: The rules of the trainer.
         n_datasets: Number of datasets.
-        has_weights: Whether they have weights.
+        has_weights: Whether they have weights, by which samples are divided among them.
     """
     if rules.zero_samples == "never":
         return "a sample of each dataset"
-    # Megatron-LM needs a sample of each dataset of a blend without weights.
     if n_datasets > 1 and not has_weights:
         return "a sample of each dataset"
-    # nanotron opens the index files of all datasets of a blend.
-    if has_weights and rules.zero_samples == "no blend":
+    if has_weights and rules.zero_samples == "no blend":  # nanotron opens all index files
         return "index files of each dataset, and a sample"
     return "a token of each dataset"
 
@@ -89,14 +100,14 @@ def too_few_tokens(
     reader: LengthReader,
     names: Sequence[str] | None = None,
 ) -> str:
-    """Describe, for an error message, how many tokens a split has and how many a sample needs.
+    """Describe, for an error message, that a split has too few tokens for a training sample.
 
     For example: "tokens of train: web 12, books 3; a sample takes 17".
 
     Args:
-        config: Configuration of the nanoset.
-        split: The split.
-        reader: Reads the datasets' `.idx` files.
+        config: What is trained: the datasets, and the length of a sample.
+        split: The split: train, valid or test.
+        reader: Reads the lengths of documents from the datasets' `.idx` files.
         names: Name of each dataset in the message; by default the names of their files.
     """
     data = SplitData(config, split, reader)

@@ -36,24 +36,24 @@ def shuffle_dtype(samples: int) -> np.dtype:
 def build_shuffle_index(
     samples: int, first: int, state: np.random.RandomState, *, repeats: int = 1
 ) -> ShuffleIndex:
-    """Return the samples of a split in the order in which they are drawn.
+    """Decide in which order training reads the samples of a dataset.
 
-    For example, 6 samples with `first` = 4 may give 2, 0, 3, 1, 5, 4: the samples 0 to 3 come
-    first. Trainers separate the samples of the last epoch from the others in this way.
+    For example, 6 samples in all. The last two may be those of the last epoch, which is shuffled on
+    its own:
+
+        `first` is 6       4, 0, 3, 5, 1, 2       all shuffled together
+        `first` is 4       2, 0, 3, 1, 5, 4       the samples 0 to 3, and then 4 and 5
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
 
     Args:
         samples: Number of samples.
-        first: The samples [0, first) are shuffled among themselves, and then the others; equal to
-            `samples` to shuffle all of them together.
+        first: How many samples are in the first group.
         state: Random number generator. It is used exactly as the trainer uses its own.
-        repeats: How many times the same permutation is written. nanotron's `Nanoset` repeats that
-            of one epoch if train needs more samples.
+        repeats: How many times this order is repeated. nanotron does so if more samples are needed.
 
     Returns:
-        `repeats` times a permutation of range(samples), shape (samples * repeats,), in
-        `shuffle_dtype`.
+        Numbers of samples, shape (samples * repeats,), in `shuffle_dtype`.
     """
     index = np.arange(samples, dtype=shuffle_dtype(samples))  # (samples,)
     # The slices are views, so that this shuffles the index itself.

@@ -49,10 +49,16 @@ class LengthReader:
         self._lengths_by_prefix: dict[str, DatasetLengths] = {}
 
     def read(self, prefix: str) -> DatasetLengths:
-        """Return the lengths of a dataset's sequences, and the digest of its `.idx` file.
+        """Return how many tokens each document of a dataset has, from its `.idx` file.
+
+        The file is read only once, since train, valid and test need the same numbers.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
+
+        Returns:
+            The lengths (of the sequences, if a document is stored as several ones), and a digest,
+            by which it is noticed later that the file has changed.
 
         Raises:
             MissingError: The file is missing.
@@ -60,10 +66,10 @@ class LengthReader:
         """
         if prefix not in self._lengths_by_prefix:
             path = self._local_path(prefix)
-            lengths = read_idx(path).sequence_lengths
+            lengths = read_idx(path).sequence_lengths  # mapped into memory, not copied
             if self._access is not None and self._access.is_space_limited:
-                # A mapped file keeps its space on the disk, even if the cache has deleted it to
-                # make room for others.
+                # The cache of downloaded files deletes this one when it needs room. But as long as
+                # a file is mapped, its space is not free.
                 lengths = lengths.copy()
             idx_sha256 = hashlib.sha256(map_file(path)).hexdigest()
             self._lengths_by_prefix[prefix] = DatasetLengths(lengths, idx_sha256)
@@ -144,16 +150,19 @@ class SplitData:
         return self.shares[SPLITS.index(self.split)] > 0
 
     def part_of(self, prefix: str) -> DatasetPart:
-        """Return the sequences that the split has of a dataset.
+        """Return which documents the split (train, valid or test) has of a dataset.
+
+        For example, train has 0.9 of a dataset of 1,000 documents: the documents 0 to 899, with
+        412,000 tokens together.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
 
         Raises:
-            ConfigError: The split would begin outside of the dataset. This happens if the dataset
-                has very few sequences, by the rounding of NeMo and nanotron.
-            MissingError: The `.idx` file is missing.
-            FormatError: The `.idx` file is damaged.
+            ConfigError: The split would begin outside of the dataset. Some trainers round so if the
+                dataset has very few documents.
+            MissingError: The `.idx` file, which has the lengths of all documents, is missing.
+            FormatError: It is damaged.
         """
         lengths, idx_sha256 = self.reader.read(prefix)
         start, stop = self._rows(len(lengths))
@@ -182,28 +191,30 @@ class SplitData:
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 
     def _rows(self, n_sequences: int) -> Rows:
-        """Return the range of the split's sequences in a dataset: (start, stop), half-open.
+        """Return which documents of a dataset the split (train, valid or test) has.
 
-        For example, shares of 0.5, 0.3 and 0.2 divide 17 sequences at 8.5 and 13.6. Trainers round
-        these numbers in two ways, so that train has 8 or 9 sequences.
+        The shares of the splits seldom divide them evenly. There are two rules to round. For shares
+        of 0.5, 0.3 and 0.2 of 17 documents:
+
+            rule        rounds                                  train     valid      test
+            bookends    the borders 8.5 and 13.6, to 8 and 14   0 to 8    8 to 14    14 to 17
+            cuts        the sizes 8.5, 5.1 and 3.4              0 to 9    9 to 14    14 to 17
 
         Args:
-            n_sequences: Number of sequences in the dataset.
+            n_sequences: Number of documents in the dataset. (If they are stored as several
+                sequences, it is the number of these.)
 
         Returns:
-            The range, which is not checked: with few sequences it may be outside of the dataset.
+            The first one, and the one after the last. With few documents, this may be outside of
+            the dataset.
         """
-        # A split that does not share its datasets with others has all sequences.
         if self.shares is None:
-            return 0, n_sequences
+            return 0, n_sequences  # the split does not share its datasets with others
 
         split_number = SPLITS.index(self.split)
         if self.config.rules.split_rule == "cuts":
-            # Round the number of sequences of each split, 8.5, 5.1 and 3.4, and add up the results.
             return rows_by_cuts(self.shares, n_sequences)[split_number]
-
-        # Round the borders between the splits, 8.5 and 13.6, which the trainer calls *bookends*.
-        bookends = split_bookends(self.shares)[split_number]
+        bookends = split_bookends(self.shares)[split_number]  # such as (0.5, 0.8)
         if bookends is None:
             return 0, 0  # the split has no share
         return rows_by_bookends(bookends, n_sequences)

@@ -84,15 +84,19 @@ def parse_split(
 
 
 def without_share(split: str, name: SplitName, *, exactly_three: bool = False) -> str:
-    """Return the text of a split after valid or test has given its share to an earlier split.
+    """Give the share of valid or test to an earlier split, and return the new shares.
 
-    For example, "969,30,1" without the share of valid is "999,0,1". The share goes to the nearest
-    split before it that has a share; or to train, if none has.
+    This is needed if a split is too small for the trainer. The share goes to the nearest split
+    before it that has one, or else to train:
+
+        "969,30,1" without valid      "999,0,1"
+        "969,30,1" without test       "969,31,0"
+        "969,0,1" without test        "970,0,0"
 
     Args:
-        split: Shares of train, valid and test, as in `parse_split`.
+        split: Shares of train, valid and test.
         name: The split that gives its share away: valid or test.
-        exactly_three: Whether the text must be three numbers, as in `parse_split`.
+        exactly_three: Whether all three shares must be written; otherwise missing ones are 0.
     """
     numbers = _three_numbers(split, exactly_three)
     giver = SPLITS.index(name)
@@ -162,9 +166,15 @@ def _check_total(split: str, total: float) -> None:
 def sample_count(
     tokens: int, sequence_length: int, add_extra_token: int, *, drop_last_partial: bool = True
 ) -> int:
-    """Return how many samples a number of tokens gives; 0 if there are too few.
+    """Return how many training samples can be cut from a number of tokens.
 
-    For example, 21 tokens give 2 samples of 10 tokens and an extra one: 0 to 10 and 10 to 20.
+    Usually, a sample also has the first token of the next one, since a model learns to predict the
+    next token. For samples of 10 tokens and such an extra one:
+
+        tokens    samples
+        21        2: tokens 0 to 10 and 10 to 20
+        25        2, or 3 if a last, short sample counts: tokens 20 to 24
+        5         0, or 1
 
     Megatron-LM counts in 32-bit floats if the last sample may be short, and so miscounts above
     2**24 tokens; this is exact.
@@ -172,10 +182,10 @@ def sample_count(
     Args:
         tokens: Tokens of all documents together.
         sequence_length: Tokens of a sample, without the extra one.
-        add_extra_token: 1 if a sample also has the first token of the next sample; else 0.
-        drop_last_partial: False counts a last sample that is short, too.
+        add_extra_token: 1 if there is an extra token; else 0.
+        drop_last_partial: False counts a last sample that is short.
     """
-    usable = max(tokens - add_extra_token, 0)
+    usable = max(tokens - add_extra_token, 0)  # the last sample needs an extra token, too
     if drop_last_partial:
         return usable // sequence_length
     return -(-usable // sequence_length)  # rounded up
@@ -200,41 +210,43 @@ def plain_sum(values: Iterable[float]) -> float:
 
 
 def compensated_sum(values: Sequence[float]) -> float:
-    """Add up values as the built-in `sum` does in Python 3.12 and newer.
+    """Add up floats as the built-in `sum` does in Python 3.12 and newer: ten times 0.1 is 1.0.
 
-    This is Neumaier's sum: the rounding errors of the additions are also added up, and corrected at
-    the end.
+    An addition rounds its result. Here the rounding errors are added up, too, and corrected at the
+    end (Neumaier's sum). With three decimal digits, for 100 + 0.4 + 0.4:
+
+        addition         rounded result    error
+        100 + 0.4        100               0.4
+        100 + 0.4        100               0.4
+        result           100 + 0.8, which is rounded to 101
 
     Args:
-        values: The numbers; their order may matter to the last bit.
-
-    Returns:
-        The sum: for ten times 0.1, it is 1.0.
+        values: The numbers; their order may matter to the last digit.
     """
     total = 0.0
     error = 0.0
     for value in values:
         new_total = total + value
-        # What the addition rounded away, computed from the larger of both numbers.
+        # What the addition lost of the smaller number. This subtraction is exact.
         if abs(total) >= abs(value):
             error += (total - new_total) + value
         else:
             error += (value - new_total) + total
         total = new_total
-    # If a sum overflows, the error is no number.
+    # If a sum is infinite, the error is not a number.
     if error and math.isfinite(error):
         return total + error
     return total
 
 
 def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
-    """Return the range of the data that each split has, or None for a split without a share.
+    """Return which range of the data train, valid and test have.
 
-    For example, the shares 0.9, 0.1 and 0 give (0, 0.9), (0.9, 1.0) and None.
+    For example, the shares 0.9, 0.1 and 0 are the ranges (0, 0.9), (0.9, 1.0) and None: nothing.
 
-    Source: Megatron-LM `convert_split_vector_to_split_matrix`. It adds up the shares from left to
-    right, and starts with the *integer* 0: the trainer prints it as such into its descriptions, so
-    0.0 would change their hashes.
+    Source: Megatron-LM `convert_split_vector_to_split_matrix`. The trainer names its files by the
+        hash
+    of a text that contains these numbers. The first one is printed as 0 there, and not as 0.0.
 
     Args:
         vector: Shares of train, valid and test, which add up to 1.
@@ -249,17 +261,20 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
 
 
 def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
-    """Return the sequences of one split, with each border rounded to the nearest integer.
+    """Return which documents a split of the data has, by rounding its borders.
 
-    Halves are rounded to the even integer. Source: Megatron-LM `_build_megatron_dataset_splits`.
+    For example, the range from 0.5 to 0.8 of 17 documents is 8.5 to 13.6. Each is rounded to the
+    nearest integer, 8 and 14 (halves to the even number), so the documents are 8 to 13.
+
+    Source: Megatron-LM `_build_megatron_dataset_splits`.
 
     Args:
-        bookends: The range of the data that the split has, as shares from 0 to 1, such as (0.5,
-            0.8).
-        sequences: Number of sequences in the dataset.
+        bookends: The range of the split: (0.5, 0.8).
+        sequences: Number of documents (or of sequences, if a document is stored as several ones):
+            17.
 
     Returns:
-        The half-open range of the split's sequences: of 17 sequences, (0.5, 0.8) is (8, 14).
+        The first document, and the one after the last: (8, 14).
     """
     start, stop = bookends
     return round(start * float(sequences)), round(stop * float(sequences))
