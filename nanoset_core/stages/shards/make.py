@@ -93,10 +93,13 @@ class ShardSettings:
     """Whether to store the sha256 of the files in the manifest; temporary shards need none."""
 
     def recipe_options(self, tokenizer: str) -> dict[str, Any]:
-        """Return the settings that decide the tokens, as recipes contain them.
+        """Return the settings that decide which tokens a text becomes.
+
+        They are part of a recipe, everything that decides the bytes of an output. If one of them
+        changes, the text is tokenized again.
 
         Args:
-            tokenizer: Fingerprint of the tokenizer.
+            tokenizer: Digest of the tokenizer.
         """
         return {
             "tokenizer": tokenizer,
@@ -199,14 +202,19 @@ def _write_batch(
     builder: MMapIndexedDatasetBuilder,
     add_to_table: Add | None,
 ) -> None:
-    """Tokenize a batch of documents, and add them to the files of a shard.
+    """Tokenize a batch of documents, and write them to the files of a shard.
+
+        texts          "the cat",    "hello"
+        encoded        [5, 9],       [7]
+        framed         [5, 9, 0],    [7, 0]       with the end-of-document token 0
+        written        to the .bin with all tokens, and a row each to the table of documents
 
     Args:
         batch: The documents.
         shard: Encodes and counts them.
         framing: Tokens that are added to each document, such as end-of-document.
         builder: Writes the tokens.
-        add_to_table: Adds documents to the table of documents; None if the shard has none.
+        add_to_table: Adds documents to the table; None if the shard has none.
     """
     encoded = shard.encode(batch)
     framed = frame(encoded, framing)
@@ -317,16 +325,17 @@ class _ShardInProgress:
         return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
 
     def _encode_texts(self, batch: DocumentBatch) -> Encoded:
-        """Encode the texts of a batch, and compare some of them with the reference engine.
+        """Turn texts into token ids, and compare some of them with a second, trusted tokenizer.
 
-        Errors name a document by its number in the batch. Its file and line are added here.
+        The first one is faster, but might give other tokens for rare texts. If it does, that is
+        recorded, and the text is tokenized again without it.
 
         Args:
-            batch: The documents.
+            batch: The documents. An error names the file and line of the document that caused it.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.
-            DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
+            DistrustError: The first tokenizer gave wrong tokens; it is recorded as distrusted.
         """
         try:
             return self._audit.encode(batch.texts)
@@ -345,11 +354,13 @@ class _ShardInProgress:
             raise distrust.DistrustError(record) from error
 
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
-        """Record that the engine gave wrong tokens, so that no later task on any machine uses it.
+        """Record that an implementation of the tokenizer gave wrong tokens: nobody uses it again.
+
+        The record is stored with the outputs of the project, where other machines find it.
 
         Args:
             place: The document with wrong tokens.
-            error: How the tokens differ from those of the reference.
+            error: How the tokens differ from the right ones.
 
         Returns:
             The record.
@@ -366,7 +377,10 @@ class _ShardInProgress:
         return record
 
     def _check_ids(self, ids: Ids) -> None:
-        """Check that token ids are in the vocabulary, before they are cast to a smaller type.
+        """Check that token ids are in the vocabulary, before they are converted to a smaller type.
+
+        For example, with a vocabulary of 50,257 tokens, ids are stored as uint16. An id of 70,000
+        would become 4,464 without any error.
 
         Args:
             ids: Ids of a batch, shape (n_tokens,).
@@ -443,15 +457,16 @@ def _line_place(task: ShardTask, file: str, line: int, offset: int) -> str:
 
 
 def _engine(task: ShardTask) -> Engine:
-    """Return the engine that tokenizes the text of a task.
+    """Return the implementation of the tokenizer that a task uses.
 
-    It is loaded once, and kept for the next tasks of this process.
+    There are several, such as a fast one and the one of Hugging Face. Loading one takes seconds, so
+    it is kept for the next tasks of this process.
 
     Args:
         task: The task: a range of text that becomes a shard, and the settings for it.
 
     Raises:
-        SourceChangedError: The tokenizer has changed since the build started.
+        SourceChangedError: The tokenizer's file has changed since the build started.
     """
     # The recipe names engines that have given wrong tokens.
     distrusted_engines = tuple(task.recipe.options.get(distrust.OPTION, ()))
@@ -478,11 +493,11 @@ def _engine(task: ShardTask) -> Engine:
 
 
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
-    """Return which engine tokenizes, and why, and report it as progress.
+    """Return which implementation of the tokenizer is used, and why, for the user to see.
 
     Args:
         tokenizer_file: Path of the tokenizer.
-        kind: The engine that the user asks for, or "auto".
+        kind: Name of the implementation that the settings ask for, or "auto".
 
     Returns:
         Text such as "gigatoken: same tokens as the tokenizers library on test texts".
@@ -490,7 +505,7 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     Raises:
         MissingError: The tokenizer does not exist.
         FormatError: The tokenizer is damaged.
-        ConfigError: The engine does not support the tokenizer, or is not installed.
+        ConfigError: The implementation does not support the tokenizer, or is not installed.
     """
     engine = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ()).engine
     report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
@@ -509,14 +524,14 @@ class _LoadedEngine(NamedTuple):
 def _loaded_engine(
     file: TokenizerPath, _stamp: object, kind: str, without: tuple[str, ...]
 ) -> _LoadedEngine:
-    """Load an engine, and keep it as long as its tokenizer is the same.
+    """Load an implementation of the tokenizer, and keep it until the tokenizer's file changes.
 
     Args:
         file: Path of the tokenizer.
-        _stamp: Size, times and inode of the file. Not used here, but as a key of the cache: if the
-            file is overwritten, it is loaded again.
-        kind: Name of the engine, or "auto".
-        without: Name and version of engines that must not be used.
+        _stamp: Size and times of the file. The function does not use them, but its cache does: if
+            the file is overwritten, they change, and the file is loaded again.
+        kind: Name of the implementation, or "auto".
+        without: Name and version of implementations that have given wrong tokens.
     """
     engine = make_engine(file, kind, without=without)
     return _LoadedEngine(engine, define(file).fingerprint)

@@ -44,29 +44,31 @@ _NAMES = SettingNames(
 def set_recipe(
     project: Project, corpus: str, parents: Mapping[str, str], options: Mapping[str, Any]
 ) -> Recipe:
-    """Return the recipe of the set of a corpus's shards: all that decides which shards these are.
+    """Return the recipe of a tokenized corpus: everything that decides which shards it consists of.
+
+    A shard has the tokens of a range of the text. The recipe has the text (the digest of its
+    inventory), how it is tokenized, and how long the ranges are. If nothing of this has changed,
+    the corpus need not be tokenized again.
 
     Args:
         project: Its setting `tokenization.range_mib` is read.
         corpus: Name of the corpus.
-        parents: "inventory" → digest of the corpus's inventory.
-        options: The options that decide the tokens; see `token_options`.
-
-    Returns:
-        The recipe, by which an existing set is found again.
+        parents: `{"inventory": "3f9c…"}`
+        options: What decides the tokens; see `token_options`.
     """
     return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
-    """Return the shards of a corpus's set, after checking that they are whole.
+    """Return the shards of a tokenized corpus, after checking that none of their files is missing.
 
     Args:
         project: Its outputs are read.
-        tokenized: Manifest of the set.
+        tokenized: Manifest of the tokenized corpus, which lists its shards.
 
     Returns:
-        Manifests in document order, which are kept compressed in memory.
+        A manifest for each shard, in document order. There may be 100,000 of them, so they are
+        compressed in memory.
 
     Raises:
         MissingError: A shard is missing or damaged.
@@ -96,13 +98,13 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
 def each_shard(
     project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]
 ) -> list[T]:
-    """Call a function with the manifest of each of some shards, after checking that it is whole.
+    """Call a function for each of some shards, after checking that none of its files is missing.
 
     Args:
         project: Its outputs are read.
-        corpus: Name of the corpus.
-        digests: Which shards: the digests of their recipes, which are the names of their folders.
-        work: The function; may be called in several threads at once.
+        corpus: Name of the corpus, of whose text the shards are parts.
+        digests: Which shards: the names of their folders.
+        work: Called with the manifest of each shard, perhaps in several threads at once.
 
     Returns:
         What the function returned for each shard, in the order of the digests.
@@ -162,7 +164,9 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
 
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
-    """Return the ranges of a corpus's text that become a shard each, without erased documents.
+    """Divide the text of a corpus into ranges, each of which is tokenized by itself.
+
+    Documents that a user has erased are left out of them.
 
     Args:
         project: Its records of erased documents are read.
@@ -180,16 +184,17 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
 
 
 def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
-    """Return how much text was lost when the shards of a corpus were made.
+    """Return how much text was lost when a corpus was tokenized.
 
-    Text is lost if lines are no documents, and if files cannot be read to their end.
+        line 7 of a.jsonl is no JSON                      one line is lost
+        b.jsonl.gz is damaged after 3 of its 10 MB        the rest of the file is lost
 
     Args:
         outputs: The outputs of the project.
-        tokenized: Manifest of the corpus's set of shards.
+        tokenized: Manifest of the tokenized corpus.
 
     Raises:
-        FormatError: The manifest of a shard, or the inventory, cannot be read.
+        FormatError: The manifest of a shard, or the list of files, cannot be read.
     """
     facts = ShardFacts.of(tokenized.facts)
     if not facts.reasons:  # counts of what was lost, by reason
@@ -209,16 +214,15 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 
 def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
-    """Return the manifests of those shards of a set that lost text.
-
-    There may be 100,000 shards, so the manifests are compressed to save memory.
+    """Return the manifests of those shards of a corpus in which text was lost.
 
     Args:
         outputs: The outputs of the project.
-        tokenized: Manifest of the set of shards.
+        tokenized: Manifest of the tokenized corpus, which lists its shards.
 
     Returns:
-        The manifests, in document order.
+        The manifests, in document order. There may be 100,000 of them, so they are compressed in
+        memory.
     """
 
     def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:

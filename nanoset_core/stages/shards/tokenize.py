@@ -39,16 +39,22 @@ _COMPRESSION = 3
 
 @holding
 def tokenize_corpus(project: Project, corpus: str) -> Manifest:
-    """Tokenize the text of a corpus, and make the set of its shards current.
+    """Tokenize the text of a corpus, by several processes and in several files.
 
-    A shard contains the tokens of one range of the text. Only missing shards are made.
+    The text is divided into ranges. The tokens of each become a shard, a folder of its own. Shards
+    that exist already are kept, so after new text was added, only that is tokenized:
+
+        range of text                 its shard
+        a.jsonl, 0 to 256 MiB         3f9c…    exists
+        a.jsonl, 256 to 400 MiB       a07e…    exists
+        b.jsonl (new)                 b113…    is made now
 
     Args:
         project: Its settings are read, and its output root gets the shards.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a folder of raw text.
 
     Returns:
-        The manifest of the set, which lists the shards and has the counts of the whole corpus.
+        The manifest of the corpus's list of shards, with counts of documents, tokens and so on.
 
     Raises:
         InputError: There is no text, or more was lost than is allowed.
@@ -85,7 +91,10 @@ def _show_notices(project: Project) -> None:
 def _facts_of_set(
     shards: Sequence[Manifest], losses: Losses, inventory: Inventory
 ) -> dict[str, Any]:
-    """Return what the manifest of a set of shards records: its counts, and its shards.
+    """Return what is recorded about a tokenized corpus: its counts, and its shards.
+
+    For example, `{"documents": 1000, "tokens": 250000, "rejected": 3, …, "shards": ["3f9c…",
+    "a07e…"]}`. The shards, which are parts of the corpus, are named by their folders.
 
     Args:
         shards: The shards, in document order.
@@ -131,10 +140,11 @@ def _check_text(project: Project, corpus: str, lost: Losses) -> None:
 
 
 def _make_shards_without_erased(project: Project, corpus: str, inventory: Inventory) -> MadeShards:
-    """Make the shards that do not exist yet, without documents that were erased from the corpus.
+    """Tokenize a corpus without documents that were erased from it, even if they come back.
 
-    An erased document may be in the text again, for example in a new file. Its place is then
-    recorded, and its shard is made without it.
+    A user may erase documents, for example because their author has asked for it. If a new file
+    contains them again, the first attempt finds that out. Their places are recorded, and the next
+    attempt leaves them out.
 
     Args:
         project: Its settings are read, and its output root gets the shards.
@@ -214,8 +224,13 @@ class _DiskLimits:
 def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> _DiskLimits:
     """Return how many shards can be made at the same time on a disk with little room.
 
-    If the outputs are in a bucket, a shard is made on this machine before it is uploaded. The
-    setting `storage.scratch_mib` limits the room for such files.
+    If the outputs are in a bucket, each shard (the tokens of a range of text) is written to the
+    disk of this machine before it is uploaded. The setting `storage.scratch_mib` limits the room
+    for that. For example:
+
+        room for files        3 GiB
+        largest shard         some 1.2 GiB, estimated from its text
+        8 worker processes    only 2 of them work at the same time
 
     Args:
         project: Its number of workers, and the room for its outputs, are read.
@@ -250,18 +265,19 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
 def _check_room(
     project: Project, corpus: str, ranges: Sequence[SourceRange], room_bytes: int
 ) -> None:
-    """Refuse a shard that is too large for the room on the disk, even by a low estimate.
+    """Refuse to tokenize a corpus if a part of it certainly does not fit on the disk.
 
-    The estimate supposes that the text has few tokens, and is not compressed.
+    Its tokens are estimated as low as possible: as if the text was not compressed, and had few
+    tokens.
 
     Args:
         project: The size of its token ids is read; its settings are for the error.
         corpus: Name of the corpus.
-        ranges: The ranges of its text, each of which becomes a shard.
-        room_bytes: Bytes that a shard may take.
+        ranges: The ranges of its text, whose tokens are written to one file each.
+        room_bytes: Bytes that such a file may take.
 
     Raises:
-        StorageError: A shard is certainly larger than the room.
+        StorageError: A file is certainly larger than the room.
     """
     largest = max(source.size for source in ranges)
     least_token_bytes = largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize
