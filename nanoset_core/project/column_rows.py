@@ -50,10 +50,14 @@ class ValueRow(NamedTuple):
 
 
 def column_rows(columns: Sequence[ColumnStatistics]) -> list[ColumnRow]:
-    """Return the rows of the table that lists the columns of a corpus.
+    """Return the rows of the table that `nanoset columns web` prints. For example:
+
+        column   type     nulls   distinct          min   5 %   median   95 %   max
+        lang     string       5   12
+        score    double       0   about 1,234,567   0     0.1   0.7      0.9    1
 
     Args:
-        columns: The statistics of each column.
+        columns: The statistics of each column of the documents.
     """
     rows: list[ColumnRow] = []
     for column in columns:
@@ -114,49 +118,57 @@ def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[Valu
 
 
 def _histogram_rows(column: ColumnStatistics, bins: Sequence[Bin]) -> list[ValueRow]:
-    """Return a row for each bin of the histogram of a column of numbers, and for null and NaN.
+    """Return the rows that show a column of numbers as a histogram. For example:
+
+        value       documents    tokens
+        0 to 0.5    300          9,000     ██████████
+        0.5 to 1    600          20,000    ████████████████████
+        null        30           700       █                       (documents without a value)
+        NaN         30                     █                       (their tokens are not counted)
 
     Args:
         column: The statistics of the column.
-        bins: The bins, such as "0.5 to 1", in ascending order.
+        bins: The bins, in ascending order. The amounts of each are documents and tokens.
     """
-    # Each row has a bar, as long as its share of the documents of the largest row.
-    document_counts = [column.nulls, column.nans]
-    for histogram_bin in bins:
-        documents, _ = histogram_bin.amounts
-        document_counts.append(documents)
-    longest = max(document_counts)
+    # The longest bar belongs to the row with the most documents.
+    document_counts = [histogram_bin.amounts[0] for histogram_bin in bins]
+    max_documents = max([*document_counts, column.nulls, column.nans])
 
     rows: list[ValueRow] = []
     for histogram_bin in bins:
         documents, tokens = histogram_bin.amounts
-        rows.append(_value_row(histogram_bin.label, documents, tokens, longest))
-    if column.nulls:
-        rows.append(_value_row("null", column.nulls, column.null_tokens, longest))
-    if column.nans:
-        # The tokens of documents with NaN are not counted.
-        rows.append(_value_row("NaN", column.nans, None, longest))
+        rows.append(_value_row(histogram_bin.label, documents, tokens, max_documents))
+    if column.nulls > 0:
+        rows.append(_value_row("null", column.nulls, column.null_tokens, max_documents))
+    if column.nans > 0:
+        rows.append(_value_row("NaN", column.nans, None, max_documents))
     return rows
 
 
 def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
-    """Return a row for each of the most frequent values of a column of texts or booleans.
+    """Return the rows that show the most frequent values of a column of texts. For example, `lang`:
+
+        value             documents    tokens
+        en                600          20,000    ████████████
+        de                300          9,000     ██████
+        12 other values   70           2,000     █
+        null              30           700       █
+
+    A full bar would be all documents of the text collection (corpus), here 1,000.
 
     Args:
-        statistics: All columns of the corpus, with the number of its documents.
-        column: The statistics of the column.
-
-    Returns:
-        The values, most frequent first; then one row for all other values, and one for null.
+        statistics: The columns of the corpus, with the number of its documents.
+        column: The statistics of this column.
     """
-    # Bars show shares of the corpus: a value of all documents would have a full bar.
-    full_bar = statistics.documents
-    listed = _listed_values(column)
-    rows = [_frequent_row(value, full_bar) for value in listed]
-    if column.distinct > len(listed):
-        rows.append(_other_values_row(statistics, column, listed))
-    if column.nulls:
-        rows.append(_value_row("null", column.nulls, column.null_tokens, full_bar))
+    n_documents = statistics.documents
+    values = _listed_values(column)  # en and de
+    rows = [_frequent_row(value, n_documents) for value in values]
+
+    n_other_values = column.distinct - len(values)
+    if n_other_values > 0:
+        rows.append(_other_values_row(statistics, column, values))
+    if column.nulls > 0:
+        rows.append(_value_row("null", column.nulls, column.null_tokens, n_documents))
     return rows
 
 
@@ -174,44 +186,55 @@ def _listed_values(column: ColumnStatistics) -> Sequence[FrequentValue]:
 
 
 def _frequent_row(value: FrequentValue, longest: int) -> ValueRow:
-    """Return the row of one value, such as "en" with "1,200" documents.
+    """Return the row of one value of a column of texts, such as of the language "en".
+
+    If there are too many distinct values to count all of them, the number of documents is known
+    only as a range:
+
+        en    1,200             ████████████
+        fr    1,150 to 1,200    ███████████
 
     Args:
-        value: The value. If it was not counted exactly, to save memory, the row has a range such as
-            "1,150 to 1,200".
-        longest: The documents of the longest bar.
+        value: The value, with its documents and tokens.
+        longest: The number of documents that has the longest bar.
     """
     documents = f"{value.documents:,}"
-    if value.max_documents > value.documents:
+    is_exact = value.max_documents == value.documents
+    if not is_exact:
         documents = f"{value.documents:,} to {value.max_documents:,}"
-    return ValueRow(
-        _value_text(value.value), documents, value.tokens, _bar(value.documents, longest)
-    )
+    bar = _bar(value.documents, longest)
+    return ValueRow(_value_text(value.value), documents, value.tokens, bar)
 
 
 def _other_values_row(
     statistics: CorpusColumns, column: ColumnStatistics, listed: Sequence[FrequentValue]
 ) -> ValueRow:
-    """Return the row for all values of a column that are not listed: such as "12 other values".
+    """Return the row that sums up the rare values of a column of texts: "12 other values".
+
+    For example, of 1,000 documents, 900 have one of the languages that have a row of their own, and
+    30 have none (null). So 70 documents have other values.
 
     Args:
-        statistics: All columns of the corpus, with the number of its documents.
-        column: The statistics of the column.
+        statistics: The columns of a text collection, with the number of its documents.
+        column: The statistics of this column.
         listed: The values that have a row of their own.
     """
-    n_values = column.distinct - len(listed)
-    label = f"{n_values:,} other values" if listed else f"{n_values:,} values"
+    n_other_values = column.distinct - len(listed)
+    label = f"{n_other_values:,} values"
+    if listed:
+        label = f"{n_other_values:,} other values"
     if not column.is_distinct_exact:
-        label = f"about {label}"
+        label = f"about {label}"  # the number of values is an estimate; that of documents is not
 
-    # Their documents are those of the corpus, without those that have null or a listed value.
-    # This is exact, also if the number of values is an estimate.
-    documents_elsewhere = column.nulls + sum(value.documents for value in listed)
-    tokens_elsewhere = column.null_tokens + sum(value.tokens for value in listed)
+    documents_in_other_rows = column.nulls
+    tokens_in_other_rows = column.null_tokens
+    for value in listed:
+        documents_in_other_rows += value.documents
+        tokens_in_other_rows += value.tokens
     return _value_row(
         label,
-        documents=statistics.documents - documents_elsewhere,
-        tokens=statistics.tokens - tokens_elsewhere,
+        documents=statistics.documents - documents_in_other_rows,
+        tokens=statistics.tokens - tokens_in_other_rows,
         longest=statistics.documents,
     )
 
@@ -229,7 +252,11 @@ def _value_row(label: str, documents: int, tokens: int | None, longest: int) -> 
 
 
 def uncounted_text(column: ColumnStatistics) -> str:
-    """Return a sentence about values that may be missing among the most frequent ones.
+    """Return a sentence on how frequent values can be that are missing in the list of a column.
+
+    If a column has millions of distinct texts, such as titles, they are not all counted, to save
+    memory. Then the list of the most frequent ones may lack some. For example: "title has too many
+    distinct values to count all of them. No value that is not listed is in more than 40 documents".
 
     Args:
         column: The statistics of the column.
@@ -237,11 +264,12 @@ def uncounted_text(column: ColumnStatistics) -> str:
     Returns:
         The sentence; empty if all values were counted.
     """
-    if not column.uncounted:
+    max_documents = column.uncounted
+    if max_documents == 0:
         return ""
     return (
         f"{column.name} has too many distinct values to count all of them. "
-        f"No value that is not listed is in more than {column.uncounted:,} documents"
+        f"No value that is not listed is in more than {max_documents:,} documents"
     )
 
 

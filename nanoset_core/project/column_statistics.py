@@ -107,7 +107,11 @@ def corpus_columns(
     names: Sequence[str] | None = None,
     n_values: int = DEFAULT_VALUES,
 ) -> CorpusColumns:
-    """Compute statistics of the columns of a tokenized corpus.
+    """Compute statistics of the columns of a tokenized corpus, for `nanoset columns`.
+
+    A corpus is a collection of texts. Its documents have columns, which users need to select or to
+    mix documents by. They see here, for example, that the column `lang` is "en" in 80 % of the
+    documents, or that the median of the column `score` is 0.7.
 
     Args:
         project: Its output root has the tables of the documents.
@@ -121,10 +125,10 @@ def corpus_columns(
         FormatError: A table is damaged.
     """
     _check_corpus(project, corpus)
-    tokenized = require(project, TOKENIZED, Key(corpus))
+    tokenized = require(project, TOKENIZED, Key(corpus))  # the present build of the tokens
 
-    # Some columns exist for every document, such as `file`. Others exist if nanoset.yaml requests
-    # them and they were built since.
+    # Every document has some columns, such as `file`. Other columns are requested by nanoset.yaml.
+    # Some of these may not exist yet, because they were requested after the last build.
     built = built_columns(project, corpus)
     unbuilt = _unbuilt_columns(project, corpus, built)
     if names is None:
@@ -142,65 +146,84 @@ def corpus_columns(
 def _read_columns(
     project: Project, corpus: str, tokenized: Manifest, names: Sequence[str], n_values: int
 ) -> list[ColumnStatistics]:
-    """Read the tables of all documents of a corpus once, and return the statistics of columns.
+    """Read some columns of all documents of a corpus once, and return their statistics.
+
+    A corpus is a collection of texts, which is tokenized in pieces, the shards. Each shard has a
+    table with a row for each document. Further columns, such as a score of the text, are in tables
+    next to it, which are joined to it:
+
+        file      id   tokens    score
+        a.jsonl   7    31        0.7
+        a.jsonl   8    12        0.2
 
     Args:
-        project: Its output root has the tables.
+        project: Its output folder has the tables.
         corpus: Name of the corpus.
-        tokenized: Manifest of the corpus's set of shards; each shard has a table.
-        names: The columns.
+        tokenized: Describes the present build of the corpus's tokens, which lists the shards.
+        names: The columns to read.
         n_values: How many of the most frequent values to report.
     """
     n_documents = int(tokenized.facts["documents"])
     work = project.progress.work(ACTIVITY, corpus, n_documents)
-    # Every shard has a table with some columns, such as `file`. Others are in tables of their own,
-    # which are joined to it by naming them.
-    joined_columns = [name for name in names if name not in DOCUMENT_COLUMNS]
+    further_columns = [name for name in names if name not in DOCUMENT_COLUMNS]  # such as score
+    # The number of tokens of each document is always read: tokens of each value are counted, too.
     scan = DocumentScan({TOKENS_COLUMN, *names})
     with tempfile.TemporaryDirectory(prefix="nanoset-columns-") as scratch:
         reading = ColumnReading(names, Path(scratch), n_values)
-        for tables in tokenized_shards(project, corpus, tokenized, joined_columns):
-            for batch in scan.batches(tables.relation):
+        for shard in tokenized_shards(project, corpus, tokenized, further_columns):
+            for batch in scan.batches(shard.relation):  # the joined table, some rows at a time
                 reading.add(batch.columns)  # name of each column → Arrow array
                 work.advance(len(batch.rows))
         return reading.statistics()
 
 
 def _unbuilt_columns(project: Project, corpus: str, built: Collection[str]) -> list[str]:
-    """Return the columns that nanoset.yaml requests and that have not been built.
+    """Return the columns that the settings request, but that no build has made yet.
 
-    Columns come from two places: `documents.columns` names keys of the corpus's own lines, and
-    `attributes` names tables that another team made, whose columns are built together.
+    Documents can get columns from two places:
+
+        documents.columns: [lang]    keys of the corpus's own JSON lines, such as {"lang": "en"}
+        attributes: ...              tables of another team, such as with a score of each document
+
+    The names of the columns in such tables are only known after they were built.
 
     Args:
-        project: Its nanoset.yaml requests columns.
-        corpus: Name of the corpus.
-        built: Columns that exist.
+        project: Its nanoset.yaml has these settings.
+        corpus: Name of the corpus, which is a collection of texts.
+        built: Names of the columns that exist.
 
     Returns:
-        Names of columns; "attributes of <corpus>" in place of the columns of such tables.
+        Names of columns, such as ["lang"]; and "attributes of web" if the tables for the corpus
+        `web` have not been read yet.
     """
     requested = project.config.documents_of(corpus).columns
     unbuilt = [name for name in requested if name not in built]
 
-    requests_attributes = corpus in project.config.attributes
-    if requests_attributes:
-        attributes = current_version(project, ATTRIBUTES, Key(corpus)).manifest
-        if attributes is None:
+    has_tables = corpus in project.config.attributes
+    if has_tables:
+        # All columns of these tables are built together, so either all exist or none.
+        version = current_version(project, ATTRIBUTES, Key(corpus))
+        if version.manifest is None:
             unbuilt.append(f"attributes of {corpus}")
     return unbuilt
 
 
 def _check_corpus(project: Project, name: str) -> None:
-    """Check that a corpus exists and is tokenized.
+    """Check the name of a corpus (collection of texts) that the user gave: is it tokenized?
+
+    The error suggests what to do. A frequent mistake is to name a view, which is a selection of a
+    corpus's documents. Views have no columns of their own:
+
+        webb      "did you mean web?"
+        english   (a view of web) "its documents have the columns of its corpus: run `nanoset
+                  columns web`"
 
     Args:
-        project: Its output root has a folder for each tokenized corpus.
-        name: The name that the user gave.
+        project: Its output folder has a folder for each tokenized corpus.
+        name: The name.
 
     Raises:
-        ConfigError: There is no such corpus; or it is the name of a view or packs, whose documents
-            have the columns of their corpus.
+        ConfigError: There is no such corpus.
     """
     outputs = project.outputs
     folder = outputs.folder / TOKENIZED.layout.folder
@@ -226,13 +249,17 @@ def _check_names(
     built: Collection[str],
     unbuilt: Collection[str],
 ) -> None:
-    """Check that columns exist.
+    """Check the names of columns that the user gave. There are three cases:
+
+        file      every document has this column, so it exists
+        score     it is in the settings and was built, or was not built yet: "run `nanoset build`"
+        scoer     no such column: "did you mean score?"
 
     Args:
         project: The project, whose nanoset.yaml the error names.
-        names: The columns that the user requests.
+        names: The names to check.
         built: Columns that were built, in addition to those that every document has.
-        unbuilt: Columns that nanoset.yaml requests, but that have not been built.
+        unbuilt: Columns that are in the settings, but were not built yet.
 
     Raises:
         ConfigError: A column does not exist, or has not been built.
@@ -297,20 +324,25 @@ class ColumnReading:
         self._readers: dict[str, _ColumnReader] = {}  # filled when the types are known
 
     def add(self, arrays: Mapping[str, Any]) -> None:
-        """Add some documents.
+        """Add the next documents of a text collection to the statistics of its columns.
+
+        For example, for two documents and the columns `lang` and `score`:
+
+            {"lang": ["en", "de"], "score": [0.7, 0.2], "tokens": [31, 12]}
 
         Args:
-            arrays: Name of each column, and of that with the numbers of tokens → Arrow array with
-                the values of these documents.
+            arrays: Name of each column → Arrow array with the values of these documents. The number
+                of tokens of each document is always among the columns.
         """
-        tokens = arrays[TOKENS_COLUMN].to_numpy()
+        tokens = arrays[TOKENS_COLUMN].to_numpy()  # (n_documents,)
         self._tokens.append(tokens)
         for number, name in enumerate(self._names):
             values = arrays[name]
-            # The first documents show the type of a column, and so which reader it needs.
             if name not in self._readers:
+                # These are the first documents. They show the type of the column, on which depends
+                # how its statistics are computed.
                 scratch_file = self._scratch / str(number)  # a name may not be a valid file name
-                self._readers[name] = _reader_of(values.type, scratch_file, self._n_values)
+                self._readers[name] = _reader_for_type(values.type, scratch_file, self._n_values)
             self._readers[name].add(values, tokens)
 
     def statistics(self) -> list[ColumnStatistics]:
@@ -319,20 +351,27 @@ class ColumnReading:
         return [reader.statistics(name, tokens) for name, reader in self._readers.items()]
 
 
-def _reader_of(arrow_type: Any, path: Path, n_values: int) -> _ColumnReader:
-    """Return what collects the statistics of a column: one for numbers, one for all other types.
+def _reader_for_type(arrow_type: Any, scratch_file: Path, n_values: int) -> _ColumnReader:
+    """Return an object that collects the statistics of a column while its values are read.
+
+    Which statistics make sense depends on the type of the column:
+
+        numbers              minimum, maximum, quantiles and a histogram. These need all values in
+                             order, so the values are written to a scratch file, since a column may
+                             not fit into memory.
+        texts and booleans   the most frequent values, which are counted while they are read.
 
     Args:
-        arrow_type: The Arrow type, such as int64, bool or large_string.
-        path: A scratch file, for the values of a column of numbers.
-        n_values: How many of the most frequent values to report, of other columns.
+        arrow_type: The type of the column, an Arrow type such as int64, bool or large_string.
+        scratch_file: Where the values of a column of numbers can be written.
+        n_values: How many of the most frequent texts to report.
     """
     from pyarrow import types
 
     type_name = str(arrow_type).removeprefix("large_")  # DuckDB returns texts as large_string
     is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
     if is_number:
-        return _NumberReader(type_name, RankedColumn(path))
+        return _NumberReader(type_name, RankedColumn(scratch_file))
     return _TextReader(type_name, FrequentValues(n_values))
 
 
@@ -348,10 +387,16 @@ class _TextCounts(NamedTuple):
 
 
 def _count_texts(array: Any, tokens: NDArray[np.int32]) -> _TextCounts:
-    """Count the documents and tokens of each distinct value.
+    """Count the documents, and their tokens, of each distinct value of a column. For example:
 
-    For example, documents with 9, 5, 7 and 3 tokens have the values "en", null, "de" and "en": the
-    texts ["en", "de"] have [2, 1] documents and [12, 7] tokens, and null has 1 and 5.
+        value               "en"   null   "de"   "en"
+        tokens              9      5      7      3
+
+    gives
+
+        texts               "en"   "de"   (null)
+        documents           2      1      1
+        tokens              12     7      5
 
     Args:
         array: The values, an Arrow array of texts or booleans, of n_documents.
@@ -359,16 +404,18 @@ def _count_texts(array: Any, tokens: NDArray[np.int32]) -> _TextCounts:
     """
     import pyarrow as pa
 
+    # Arrow numbers the distinct texts: "en" is 0 and "de" is 1. Give null the next number.
     encoded = array.cast(pa.large_string()).dictionary_encode()
-    texts = encoded.dictionary
-    # (n_documents,) index of each document's text; null has the next index: [0, 2, 1, 0]
-    null_index = len(texts)
-    indices = encoded.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
-    return _TextCounts(
-        texts,
-        documents=np.bincount(indices, minlength=null_index + 1),
-        tokens=np.bincount(indices, tokens, null_index + 1).astype(np.int64),
-    )
+    texts = encoded.dictionary  # ["en", "de"]
+    null_number = len(texts)  # 2
+    # (n_documents,) number of each document's text: [0, 2, 1, 0]
+    numbers = encoded.indices.fill_null(null_number).to_numpy(zero_copy_only=False)
+
+    # Count how often each number occurs: once for each document, and once for each token.
+    n_counts = null_number + 1
+    documents = np.bincount(numbers, minlength=n_counts)  # [2, 1, 1]
+    token_counts = np.bincount(numbers, weights=tokens, minlength=n_counts)  # [12.0, 7.0, 5.0]
+    return _TextCounts(texts, documents, token_counts.astype(np.int64))
 
 
 @dataclass(slots=True)
@@ -383,48 +430,57 @@ class _TextReader:
     n_documents: int = 0
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Count the documents and tokens of each value, for some documents.
+        """Add the next documents to the statistics of a column of texts, such as `lang`.
+
+        The statistics are the most frequent texts, each with its documents and tokens; the number
+        of distinct texts; and how many documents have no text, which is null.
 
         Args:
-            array: The values, an Arrow array of n_documents.
+            array: The texts of the documents, an Arrow array such as ["en", null, "de", "en"]. Of
+                booleans, it has the texts "true" and "false".
             tokens: How many tokens each document has, shape (n_documents,).
         """
-        counts = _count_texts(array, tokens)
+        counts = _count_texts(array, tokens)  # null is last: documents are [2, 1, 1]
         self.n_documents += len(array)
         self.nulls += int(counts.documents[-1])
         self.null_tokens += int(counts.tokens[-1])
 
-        # Two sketches remember texts by their hashes, so that memory is bounded: one estimates how
-        # many distinct texts there are, the other finds the most frequent ones.
+        def text_of(index: int) -> str:
+            """Return a distinct text, such as "en" for 0."""
+            return str(counts.texts[index].as_py())
+
+        # A column may have more distinct texts than memory can hold. So `distinct` and `frequent`
+        # work with hashes, and count only frequent texts. `frequent` calls `text_of` for these.
         hashes = hash_texts(counts.texts)
         self.distinct.add(hashes)
-        self.frequent.add(
-            hashes,
-            counts.documents[:-1],
-            counts.tokens[:-1],
-            text_of=lambda index: str(counts.texts[index].as_py()),
-        )
+        self.frequent.add(hashes, counts.documents[:-1], counts.tokens[:-1], text_of)
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics of all values that were added.
+        """Return the statistics of a column of texts, after all of its values were read.
+
+        For example, the column `lang` of 1,000 documents: 12 distinct values, of which "en" is the
+        most frequent one, with 800 documents; 5 documents have none (null).
 
         Args:
             name: Name of the column.
-            tokens: Not used here, since `add` has counted the tokens. Readers of numbers need it.
+            tokens: Not used: `add` has counted the tokens. Columns of numbers have the same method,
+                and need them there.
         """
-        # The number of distinct values is an estimate if there are many, and may be too high.
-        n_values = self.n_documents - self.nulls
-        n_distinct = min(self.distinct.count, n_values)
+        # Many distinct values are not counted exactly, but estimated by their hashes. The estimate
+        # may be too high, but there are at most as many as documents with a value.
+        n_documents_with_value = self.n_documents - self.nulls
+        n_distinct = min(self.distinct.count, n_documents_with_value)
         return ColumnStatistics(
             name,
             self.type,
             nulls=self.nulls,
             null_tokens=self.null_tokens,
-            nans=0,
+            nans=0,  # only numbers can be NaN
             distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
             values=self.frequent.most_frequent(),
-            # To save memory, rare values are not counted: none has more documents than this.
+            # To save memory, rare values are not counted. None of these has more documents than
+            # this.
             uncounted=self.frequent.error,
         )
 
@@ -438,67 +494,89 @@ class _NumberReader:
     distinct: DistinctCounter = field(default_factory=DistinctCounter)
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of some documents.
+        """Add the values of the next documents to the statistics of a column of numbers.
+
+        All values are appended to a scratch file, since quantiles need them in order, and they may
+        not fit into memory. The number of distinct values is counted here.
 
         Args:
-            array: The numbers, an Arrow array. Some may be null or NaN.
-            tokens: Not used yet: `statistics` gets those of all documents.
+            array: The numbers, an Arrow array such as [0.7, null, NaN, -0.0, 0.0]. This has two
+                distinct values, since -0.0 and 0.0 are equal, and null and NaN are no values.
+            tokens: Not used here: `statistics` gets the tokens of all documents at once.
         """
         import pyarrow as pa
 
-        self.column.append(array)
+        self.column.append(array)  # this also finds out whether the numbers are int64 or float64
 
-        # Count distinct numbers, by hashes. Equal numbers, such as 0.0 and -0.0, have equal keys,
-        # and so equal hashes. Null and NaN are no values; only floats can be NaN.
-        numbers = array.drop_null().cast(pa.from_numpy_dtype(self.column.dtype)).to_numpy()
+        arrow_type = pa.from_numpy_dtype(self.column.dtype)
+        numbers = array.drop_null().cast(arrow_type).to_numpy()
         if self.column.dtype is np.float64:
             numbers = numbers[~np.isnan(numbers)]
+
+        # Distinct numbers are counted by hashes. To hash a number, turn it into an unsigned integer
+        # first, which is the same for equal numbers (`order_keys`), and mix the bits of that.
         hashes = mix(order_keys(numbers))
         self.distinct.add(hashes)
 
     def statistics(self, name: str, tokens: NDArray[np.int32]) -> ColumnStatistics:
-        """Return the statistics of all values that were added.
+        """Return the statistics of a column of numbers, after all of its values were read.
+
+        For example, of four documents in which the column `score` is [0.7, null, NaN, 0.2]: one
+        null, one NaN, two distinct values, the minimum 0.2 and so on.
 
         Args:
             name: Name of the column.
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        faults = self.column.faults()  # (n_documents,) 0 for a number, or NULL, or NAN
-        n_values = int(np.count_nonzero(faults == 0))
+        # (n_documents,) why a document has no number: NULL or NAN; or 0 if it has one
+        faults = self.column.faults()
         is_null = faults == NULL
+        n_nulls = int(np.count_nonzero(is_null))
         null_tokens = int(tokens[is_null].sum(dtype=np.int64))
-        # Minimum, quantiles and so on, if there is a number.
-        numbers = self._numbers(tokens) if n_values else None
-        # The number of distinct values is an estimate if there are many, and may be too high.
+        n_nans = int(np.count_nonzero(faults == NAN))
+
+        n_values = len(faults) - n_nulls - n_nans
+        numbers = None
+        if n_values > 0:
+            numbers = self._distribution(n_values, tokens)  # minimum, quantiles and so on
+
+        # Many distinct values are not counted exactly, but estimated by their hashes. The estimate
+        # may be too high, but there are at most as many as values.
         n_distinct = min(self.distinct.count, n_values)
         return ColumnStatistics(
             name,
             self.type,
-            nulls=int(np.count_nonzero(is_null)),
+            nulls=n_nulls,
             null_tokens=null_tokens,
-            nans=int(np.count_nonzero(faults == NAN)),
+            nans=n_nans,
             distinct=n_distinct,
             is_distinct_exact=self.distinct.is_exact,
             numbers=numbers,
         )
 
-    def _numbers(self, tokens: NDArray[np.int32]) -> NumberStatistics:
-        """Return minimum, maximum, quantiles and histogram of the values.
+    def _distribution(self, n_values: int, tokens: NDArray[np.int32]) -> NumberStatistics:
+        """Return minimum, maximum, quantiles and histogram of the numbers in a column.
 
-        There must be at least one value.
+        A quantile is found by its rank, which is its place in ascending order. For 101 values:
+
+            minimum         rank 0
+            quantile 0.25   rank 25
+            median (0.5)    rank 50
+            maximum         rank 100
 
         Args:
+            n_values: How many documents have a number, at least one.
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        # A quantile is the value at a rank, its place in ascending order: of 101 values, the
-        # minimum has rank 0, the median rank 50, and the maximum rank 100.
-        n_values = int(np.count_nonzero(self.column.faults() == 0))
         last_rank = n_values - 1
+        # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
+        ranks = [0, *ranks_of_quantiles, last_rank]
 
-        # The column stores values as unsigned integers that sort in the same way. Find those at the
-        # ranks, and turn them back into values.
-        keys = keys_at_ranks(self._key_chunks, [0, *ranks_of_quantiles, last_rank])
+        # The numbers may not fit into memory, so they are not sorted. They are stored as unsigned
+        # integers, the keys, of which a smaller number has a smaller one. `keys_at_ranks` reads
+        # them several times, and finds those at the ranks. Turn these back into numbers.
+        keys = keys_at_ranks(self._key_chunks, ranks)
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
         return NumberStatistics(
             minimum,
@@ -508,28 +586,41 @@ class _NumberReader:
         )
 
     def _key_chunks(self) -> Iterator[NDArray[np.uint64]]:
-        """Yield the keys of all values in chunks."""
-        keys = self.column.keys()
-        faults = self.column.faults()
+        """Yield the numbers of a column in chunks, each number as an unsigned integer, its key.
+
+        A smaller number has a smaller key. Documents without a number are left out. In chunks,
+        columns can be read that do not fit into memory.
+        """
+        keys = self.column.keys()  # (n_documents,)
+        faults = self.column.faults()  # (n_documents,) 0 for a document with a number
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
             chunk = slice(start, start + CHUNK_DOCUMENTS)
-            yield keys[chunk][faults[chunk] == 0]
+            has_number = faults[chunk] == 0
+            yield keys[chunk][has_number]
 
     def _weighed_chunks(self, tokens: NDArray[np.int32]) -> Iterator[WeighedValues]:
-        """Yield all values in chunks, with the documents and tokens of each, for a histogram.
+        """Yield the numbers of a column in chunks, with what each counts for in a histogram.
 
-        For example, documents with 9, 20 and 7 tokens have the values 0.5, null and 2.0: a chunk
-        has the values [0.5, 2.0], which count for [1, 1] documents and [9, 7] tokens.
+        The histogram shows how many documents have a number in a range, and how many tokens these
+        have. So each number counts for one document, and for the tokens of the document:
+
+            score        0.5    null   2.0
+            tokens       9      20     7
+
+            numbers      0.5           2.0      (documents without a number are left out)
+            documents    1             1
+            tokens       9             7
 
         Args:
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
-        keys = self.column.keys()  # (n_documents,) values as unsigned integers in the same order
-        faults = self.column.faults()  # (n_documents,) 0, or why there is no value
+        # Numbers are stored as unsigned integers, the keys, and turned back here.
+        keys = self.column.keys()  # (n_documents,)
+        faults = self.column.faults()  # (n_documents,) 0 for a document with a number
         for start in range(0, len(keys), CHUNK_DOCUMENTS):
             chunk = slice(start, start + CHUNK_DOCUMENTS)
-            has_value = faults[chunk] == 0
-            values = values_of_keys(keys[chunk][has_value], self.column.dtype)
-            documents = np.ones(len(values), np.int64)
-            tokens_of_values = tokens[chunk][has_value].astype(np.int64)
-            yield WeighedValues(values, [documents, tokens_of_values])
+            has_number = faults[chunk] == 0
+            numbers = values_of_keys(keys[chunk][has_number], self.column.dtype)
+            documents = np.ones(len(numbers), np.int64)
+            tokens_of_documents = tokens[chunk][has_number].astype(np.int64)
+            yield WeighedValues(numbers, [documents, tokens_of_documents])

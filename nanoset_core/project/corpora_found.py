@@ -45,71 +45,90 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return the settings in which this corpus differs from the other corpora.
+        """Return the settings that only this collection of texts (corpus) needs.
+
+        `nanoset init` writes a first nanoset.yaml. Settings that most corpora share are in a common
+        section, such as `text_key: text`, the key of the JSON lines that has the text. For example,
+        if a corpus has its text under another key, and has only some files of the folder `web`:
+
+            web_valid:
+              folder: web
+              text_key: body     # Its first lines have body and url.
+              files: [valid.*]    # By their names valid data: 1 file, 10 kB.
 
         Args:
             text_key: The key of the text in most corpora, such as "text".
-            id_key: The key of the id in most corpora.
+            id_key: The key of the document's id in most corpora.
 
         Returns:
-            The keys and values of its section in nanoset.yaml, such as {"text_key": "body"}; empty
-            if it needs none.
+            Keys and values of this section. There is none if the corpus needs none.
         """
         values: dict[str, Any] = {}
         if self.name != self.folder:
             values["folder"] = self.folder
-        # None: its files have no such key.
-        if self.text_key is not None and self.text_key != text_key:
-            reason = f"Its first lines have {self.keys}."  # becomes a comment in nanoset.yaml
-            values["text_key"] = ExplainedValue(self.text_key, reason)
+
+        has_keys = self.text_key is not None  # plain text files have none
+        if has_keys and self.text_key != text_key:
+            comment = f"Its first lines have {self.keys}."
+            values["text_key"] = ExplainedValue(self.text_key, comment)
         if self.keys.id is not None and self.keys.id != id_key:
             values["id_key"] = self.keys.id
-        # If it has only some files of its folder: which ones.
-        return {**values, **self._file_settings()}
+        values.update(self._file_settings())
+        return values
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that say which files of its folder the corpus has, if not all.
+        """Return the settings that say which files of a folder this corpus has, if not all.
 
-        For example, the files `valid*` of a folder are a corpus for validation. The corpus of all
-        others has the setting `exclude: [valid*]`.
+        A corpus is a collection of texts. If some files of a folder are for validation, by their
+        names, these are a corpus of their own. Suppose that a folder has 9 files and valid.jsonl:
+
+            validation data    files: [valid.*]      # By their names valid data: 1 file, …
+            all other files    exclude: [valid.*]    # Held out of train data, which is 9 files, …
 
         Returns:
-            "files" or "exclude" → a list of name patterns, with a comment for nanoset.yaml.
+            "files" or "exclude" → a list of patterns, with the comment.
         """
         n_files = format_count(len(self.contents.texts), "file")
-        corpus_size = f"{n_files}, {format_bytes(self.contents.size)}"
+        size = f"{n_files}, {format_bytes(self.contents.size)}"  # of the files of this corpus
         values: dict[str, ExplainedValue] = {}
         if self.choice.files is not None:
-            comment = f"By their names {self.split} data: {corpus_size}."
+            comment = f"By their names {self.split} data: {size}."
             values["files"] = ExplainedValue(list(self.choice.files), comment)
         if self.choice.exclude:
-            # The excluded files are not part of this size.
-            comment = f"Held out of {self.split} data, which is {corpus_size}."
+            comment = f"Held out of {self.split} data, which is {size}."
             values["exclude"] = ExplainedValue(list(self.choice.exclude), comment)
         return values
 
 
 def divided(text: RawText) -> list[FoundCorpus]:
-    """Return the corpora of the raw folder, with files for validation and test as separate corpora.
+    """Divide folders of text into collections for training, validation and test, by file names.
 
-    Such files are recognised by their names, such as `valid.jsonl`.
+    `nanoset init` does this for its first suggestion. For example, of these files
+
+        web/a.jsonl   web/b.jsonl   web/valid.jsonl   code/c.jsonl
+
+    the first two become the corpus `web` for training, the third becomes the corpus `web_valid` for
+    validation, and the last one becomes the corpus `code` for training.
 
     Args:
-        text: The folders of the raw folder, with their files.
+        text: The folders, with their files.
 
     Returns:
-        The corpora, each for one split. If no file in the whole raw folder is for training, all
-        folders are: then a corpus is a folder.
+        The corpora. If the names leave no file for training, they seem to mean something else. Then
+        nothing is divided, and each folder is a corpus for training.
     """
-    folders = text.corpora  # name → files
+    contents_by_folder = text.corpora
+    folder_names = list(contents_by_folder)
     corpora: list[FoundCorpus] = []
-    for folder, contents in folders.items():
-        # A corpus of some files gets a name of its own, which no folder may have.
-        corpora += _divide_folder(folder, contents, folder_names=list(folders))
+    for folder, contents in contents_by_folder.items():
+        corpora += _divide_folder(folder, contents, folder_names)
+
     has_training_text = any(corpus.split == "train" for corpus in corpora)
     if has_training_text:
         return corpora
-    return [_whole_folder(folder, contents, "train") for folder, contents in folders.items()]
+    return [
+        _whole_folder(folder, contents, "train") for folder, contents in contents_by_folder.items()
+    ]
 
 
 def _whole_folder(folder: str, contents: Contents, split: SplitName) -> FoundCorpus:
@@ -120,33 +139,40 @@ def _whole_folder(folder: str, contents: Contents, split: SplitName) -> FoundCor
 def _divide_folder(
     folder: str, contents: Contents, folder_names: Sequence[str]
 ) -> list[FoundCorpus]:
-    """Return the corpora of one folder: one for each split that its files are for, by their names.
+    """Divide a folder of text into training, validation and test data, by the names of its files.
 
-    For example, a folder `web` with the files a.jsonl and valid.jsonl gives the corpora `web`,
-    without the files `valid*`, and `web_valid`, with only these files.
+    Each of these becomes a corpus (a collection of texts). For example, the folder `web`:
+
+        files           corpus       setting
+        a.jsonl         web          exclude: [valid.*]
+        b.jsonl         web
+        valid.jsonl     web_valid    files: [valid.*]
 
     Args:
-        folder: Name of the folder.
+        folder: Name of the folder, such as web.
         contents: Its files.
-        folder_names: Names of all folders, which no other corpus may have.
+        folder_names: Names of all folders. A folder is a corpus of its name, so no other corpus may
+            have the name. If there is a folder `web_valid`, the corpus is named `web_valid_files`.
     """
-    # A folder such as `web_valid` is for one split as a whole.
+    # The name of a folder such as `web_valid` says that all of it is for validation.
     folder_split = _held_out_split_of_folder(folder)
     if folder_split is not None:
         return [_whole_folder(folder, contents, folder_split)]
 
-    # Otherwise, find the splits that have files.
-    patterns = _held_out_patterns_by_split(contents)  # such as valid → valid*
-    choices = _choices_of_splits(patterns)
-    splits = [split for split, choice in choices.items() if contents.chosen(choice).texts]
+    patterns_by_split = _held_out_patterns_by_split(contents)  # {"valid": ["valid.*"], "test": []}
+    choices = _choices_of_splits(patterns_by_split)
+    splits = []  # those with any file
+    for split, choice in choices.items():
+        if contents.chosen(choice).texts:
+            splits.append(split)
 
-    # The first split has the name of the folder. It is train, or valid if no file is for train.
-    # It gets all files that are not for another split.
+    # The first split, which usually is train, keeps the name of the folder. It gets all files that
+    # are not for another split.
     corpora = []
     for split in splits:
         if split == splits[0]:
             name = folder
-            choice = FileChoice(exclude=_patterns_of_others(patterns, split))
+            choice = FileChoice(exclude=_patterns_of_others(patterns_by_split, split))
         else:
             name = _free_name(f"{folder}_{split}", folder_names)
             choice = choices[split]
@@ -155,53 +181,71 @@ def _divide_folder(
 
 
 def _held_out_split_of_folder(folder: str) -> SplitName | None:
-    """Return the split that a whole folder is for: "valid" for `web_valid`.
+    """Return whether a whole folder is for validation or test, by its name. For example:
+
+        web_valid          "valid"
+        test               "test"
+        web                None: its files may be for several purposes
+        valid_sentences    None: `valid` is not the last word, so it may mean something else
 
     Args:
         folder: Name of the folder.
-
-    Returns:
-        "valid" or "test"; None for a folder such as `web`, whose files may be for several splits.
     """
-    # `held_out` returns the split that a name mentions, and a pattern: the name up to that word,
-    # and `*`. For `web_valid` this is `web_valid*`: the name ends with the word.
-    for split in SPLITS[1:]:
-        if held_out(folder) == (split, f"{folder}*"):
+    # `held_out` looks for a word such as "valid" in a name. It returns what the word means, and a
+    # pattern for similar names: the name up to the word, and then anything. So if the pattern has
+    # the complete name, the word is the last one:
+    #     web_valid          ("valid", "web_valid*")
+    #     valid_sentences    ("valid", "valid_*")
+    pattern_for_last_word = f"{folder}*"
+    for split in SPLITS[1:]:  # valid and test
+        if held_out(folder) == (split, pattern_for_last_word):
             return split
     return None
 
 
 def _held_out_patterns_by_split(contents: Contents) -> dict[SplitName, list[str]]:
-    """Return the name patterns of the files of a folder that are for validation or tests.
+    """Return which files of a folder are for validation or test, as patterns of their names.
+
+    For example, the files a.jsonl, valid_1.jsonl and valid_2.jsonl give
+
+        {"valid": ["valid_*"], "test": []}
 
     Args:
         contents: The files of the folder.
-
-    Returns:
-        For example {"valid": ["valid*"], "test": []}.
     """
-    all_patterns = _held_out_patterns(contents)  # such as [("valid", "valid*")]
     patterns_by_split: dict[SplitName, list[str]] = {}
     for split in SPLITS[1:]:  # valid and test
-        patterns_by_split[split] = [pattern for name, pattern in all_patterns if name == split]
+        patterns_by_split[split] = []
+    for split_name, pattern in _held_out_patterns(contents):  # such as ("valid", "valid.*")
+        for split in patterns_by_split:
+            if split == split_name:
+                patterns_by_split[split].append(pattern)
     return patterns_by_split
 
 
-def _choices_of_splits(patterns: Mapping[SplitName, Sequence[str]]) -> dict[SplitName, FileChoice]:
-    """Return which files each split has: valid and test by patterns, and train all others.
+def _choices_of_splits(
+    patterns_by_split: Mapping[SplitName, Sequence[str]],
+) -> dict[SplitName, FileChoice]:
+    """Return which files are for training, validation and test. For example, with the patterns
+
+        {"valid": ["valid.*"], "test": []}
+
+    the files `valid.*` are for validation, none is for test, and all others are for training:
+
+        {"train": exclude valid.*, "valid": files valid.*}
 
     Args:
-        patterns: valid and test → the name patterns of their files, such as `valid*`.
+        patterns_by_split: "valid" and "test" → patterns of the names of their files.
 
     Returns:
-        train, and each split with patterns → the choice of its files.
+        Split → its files. Splits without patterns are left out, except train.
     """
-    all_patterns = itertools.chain.from_iterable(patterns.values())
+    held_out_patterns = itertools.chain.from_iterable(patterns_by_split.values())
     choices: dict[SplitName, FileChoice] = {}
-    choices["train"] = FileChoice(exclude=tuple(all_patterns))
-    for split, split_patterns in patterns.items():
-        if split_patterns:
-            choices[split] = FileChoice(files=tuple(split_patterns))
+    choices["train"] = FileChoice(exclude=tuple(held_out_patterns))
+    for split, patterns in patterns_by_split.items():
+        if patterns:
+            choices[split] = FileChoice(files=tuple(patterns))
     return choices
 
 
@@ -212,28 +256,29 @@ def _held_out_patterns(contents: Contents) -> list[tuple[str, str]]:
         contents: The files of a folder.
 
     Returns:
-        Pairs such as ("valid", "valid*"), each once, in the order of the files.
+        Pairs such as ("valid", "valid.*"), each once, in the order of the files.
     """
     patterns = [_held_out_pattern(file.path) for file in contents.ordered]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
 
 
 def _held_out_pattern(path: str) -> tuple[str, str] | None:
-    """Return the split that a file is for, and the pattern of such names; None if it is for train.
+    """Return whether a file is for validation or test, by its name or that of its folder.
 
-    A file is for validation or test if its name, or that of a folder, has a word such as `valid`.
+    The result also has a pattern, by which similar files are found. For example:
+
+        valid_1.jsonl       ("valid", "valid_*")
+        test/a.jsonl        ("test", "test/")
+        a.jsonl             None: it is for training
+        test.txt            None: the name of a .txt file is often the title of its only document
+        test/a.txt          ("test", "test/"): the names of its folders count
 
     Args:
-        path: Path of the file below the folder of its corpus, such as "valid.jsonl".
-
-    Returns:
-        For example ("valid", "valid*").
+        path: Path of the file below the folder of a collection of texts.
     """
     if format_of(path) == "txt":
-        # The name of a .txt file is often the title of its only document: `test.txt` need not be
-        # for evaluation. So only its folders count: leave out the name.
         folder, _, _ = path.rpartition("/")
-        return held_out(f"{folder}/")
+        return held_out(f"{folder}/")  # with the slash, it is taken for a folder
     return held_out(path)
 
 
@@ -242,7 +287,7 @@ def _patterns_of_others(
 ) -> tuple[str, ...]:
     """Return the name patterns of all splits but one.
 
-    For example, {"valid": ["valid*"], "test": ["test*"]} and "test" give ("valid*",).
+    For example, {"valid": ["valid.*"], "test": ["test.*"]} and "test" give ("valid.*",).
 
     Args:
         patterns: Split → patterns of the names of its files.
@@ -291,29 +336,37 @@ def _with_text_key(
     text_key: str | None,
     ask: Callable[[str, Sequence[str]], str | None],
 ) -> FoundCorpus:
-    """Find out which key of a corpus's JSON lines, or which column of its tables, holds the text.
+    """Find out which key of JSON lines has the text of the documents, such as "text".
+
+    For example, these are cases of the first lines of a collection of texts (corpus):
+
+        {"text": "It rains.", "url": "…"}       "text": the usual name
+        {"body": "It rains.", "n": 7}           "body": the only key with a string
+        {"body": "It rains.", "url": "…"}       not certain: ask the user for one of the two
+        (plain text files)                      None: they have no keys
 
     Args:
-        raw: The raw folder.
-        corpus: The corpus.
+        raw: The folder that has the folders of all corpora.
+        corpus: The corpus. If its files are tables, their columns count as keys.
         text_key: The key, if the user named it; None to look for it.
         ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Returns:
-        The corpus with its keys. The key of the text is None if its files have no keys, as plain
-        text files.
+        The same corpus, with its keys.
 
     Raises:
-        ConfigError: No key is certainly that of the text, and there is no answer.
+        ConfigError: It is not certain which key has the text, and there is no answer.
     """
-    keys = keys_of(raw / corpus.folder, corpus.contents)
-    certain_key = keys.text  # a key such as "text", or the only one with strings; or None
-    chosen_key = text_key or certain_key
-    if chosen_key is None and keys.texts:
-        # Several keys have strings. Offer those whose strings are not all empty.
+    keys = keys_of(raw / corpus.folder, corpus.contents)  # reads the first lines
+    keys_with_strings = keys.texts
+    keys_with_other_values = keys.others
+
+    chosen_key = text_key or keys.text  # what the user named, or what is certain; or None
+    if chosen_key is None and keys_with_strings:
+        # `filled` leaves out keys whose strings are all empty.
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
 
-    has_keys = bool(keys.texts) or bool(keys.others)  # keys with strings, and with other values
+    has_keys = bool(keys_with_strings or keys_with_other_values)
     if chosen_key is None and has_keys:
         first_file = raw / corpus.folder / corpus.contents.ordered[0].path
         raise _unclear_text_key_error(first_file, keys)
@@ -321,10 +374,13 @@ def _with_text_key(
 
 
 def _unclear_text_key_error(file: Path, keys: LineKeys) -> ConfigError:
-    """Return the error that no key of a file is certainly that of the text.
+    """Return the error that it is not certain which key of JSON lines has the text.
+
+    For example, in {"question": "…", "answer": "…"} two keys have strings, and neither is named
+    text or content.
 
     Args:
-        file: The first file of a corpus.
+        file: The file with these lines.
         keys: The keys of its first lines, which the error lists.
     """
     return ConfigError(

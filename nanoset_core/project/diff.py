@@ -132,18 +132,26 @@ class DatasetDiff:
 
 
 def diff_datasets(project: Project, first: str, second: str | None = None) -> DatasetDiff:
-    """Compare two versions of a corpus's dataset, and say what each output becomes with the newer.
+    """Compare two builds of the dataset of a text collection: the command `nanoset diff`.
+
+    Every build is kept as a version, which is named by a digest. There are two ways to say which
+    versions to compare:
+
+        nanoset diff web             the current version of the collection `web`, and the one before
+        nanoset diff 3f9c 81aa       the versions whose digests begin with these digits
 
     Args:
-        project: Its output root has the versions.
-        first: Without `second`, the name of a corpus, whose last two versions are compared. With
-            `second`, the first digits of the old version's digest.
-        second: The first digits of the new version's digest, such as "3f9c", or None.
+        project: The project, whose output folder has the versions.
+        first: The name of the collection, or the first digits of the old version's digest.
+        second: None after a name, or the first digits of the new version's digest.
+
+    Returns:
+        Which files and settings differ, and what the new version means for other outputs.
 
     Raises:
         MissingError: There is no previous version, or what a version was made from was deleted.
         ConfigError: There is no such version, there are several, or the two are of different
-            corpora.
+            collections.
         FormatError: The manifest of a version cannot be read.
     """
     versions = find_versions(project, first, second)
@@ -159,20 +167,25 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
 
 
 def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
-    """Return a version of a dataset with the files and shards that it was made from.
+    """Find out which files of raw text an old build of a dataset was made from.
 
-    A dataset is made in three steps: the inventory lists the files of raw text, with a digest of
-    each piece; the text is tokenized into shards; and the shards are joined to the dataset.
+    A dataset is made in three steps, each of which leaves an output:
+
+        1. inventory    a list of the files, with a digest of each piece of a file
+        2. shards       tokens of ranges of the text, such as of files 1 to 3
+        3. dataset      all shards joined
+
+    So the inventory says which files there were, and the shards have the documents of each.
 
     Args:
-        outputs: The output root.
-        dataset: Manifest of the version.
+        outputs: The outputs of the project, with all builds that were not deleted.
+        dataset: Describes the dataset, and names its inventory by a digest.
 
     Raises:
-        MissingError: The inventory or the set of shards was deleted.
+        MissingError: The inventory or the list of shards was deleted.
         FormatError: The shards were not made from the files of the inventory.
     """
-    shard_set = shards_of(outputs, dataset)
+    list_of_shards = shards_of(outputs, dataset)
     inventory = outputs.version(
         INVENTORY.layout.folder,
         dataset.name,
@@ -180,60 +193,66 @@ def _open_version(outputs: OutputRoot, dataset: Manifest) -> DatasetVersion:
         what_if_missing="the inventory of this version was deleted",
         remedy="compare versions of which `nanoset gc` has not removed the inputs",
     )
-    pieces_of_file = pieces_by_file(inventory)
-    files_of_shard = _files_by_shard(shard_set, pieces_of_file)
-    return DatasetVersion(dataset, shard_set, pieces_of_file, files_of_shard)
+    pieces_by_path = pieces_by_file(inventory)
+    paths_by_shard = _files_by_shard(list_of_shards, pieces_by_path)
+    return DatasetVersion(dataset, list_of_shards, pieces_by_path, paths_by_shard)
 
 
 def _files_by_shard(
-    tokenized: Manifest, pieces_of_file: Mapping[str, Sequence[Piece]]
+    list_of_shards: Manifest, pieces_of_file: Mapping[str, Sequence[Piece]]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the files of raw text that each shard of a corpus was made from.
+    """Return which files of raw text each shard has tokens of.
 
-    For example, the text of the files a, b and c was cut into the ranges (a, half of b) and (half
-    of b, c); the tokens of the first range are the first shard.
+    The text of all files is cut into ranges of about equal size, and each range is tokenized to a
+    shard. For example, of the files a, b and c:
+
+        range 1    a, and the first half of b     shard 3f9c…    ("a", "b")
+        range 2    the second half of b, and c    shard 81aa…    ("b", "c")
+
+    It is not stored which files are in a range. But the same files are always cut in the same way.
+    So they are cut again here, by their sizes, as the build did.
 
     Args:
-        tokenized: Manifest of the set of shards.
-        pieces_of_file: Path of each file of raw text → its pieces: stretches of the file, each with
-            a digest.
+        list_of_shards: Lists the digests of the shards, and the size of the ranges.
+        pieces_of_file: Path of each file → its pieces, which say how long the file is.
 
     Returns:
-        Digest of the shard → paths of its files, in document order.
+        Digest of the shard → paths of its files, in the order of the text.
 
     Raises:
         FormatError: The shards were not made from these files.
     """
-    # No manifest says which files are in a range. But the same text is always cut in the same way,
-    # so cut it again, as the build did.
     all_pieces = tuple(chain.from_iterable(pieces_of_file.values()))
-    inventory = Inventory(tokenized.name, all_pieces)
-    text_ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
-    shard_digests = tokenized.facts["shards"]
-    if len(text_ranges) != len(shard_digests):
+    inventory = Inventory(list_of_shards.name, all_pieces)  # the form that `cut_ranges` needs
+    range_bytes = list_of_shards.recipe["options"]["range_bytes"]
+    ranges = cut_ranges(inventory, range_bytes)
+
+    shard_digests = list_of_shards.facts["shards"]
+    if len(ranges) != len(shard_digests):
         raise FormatError(
             "the shards of this version are not those of its inventory",
-            where=tokenized.url(),
-            found=f"{len(shard_digests):,} shards instead of {len(text_ranges):,}",
+            where=list_of_shards.url(),
+            found=f"{len(shard_digests):,} shards instead of {len(ranges):,}",
             remedy="delete the folder, and build again",
         )
 
-    files_by_shard: dict[str, tuple[str, ...]] = {}
-    for digest, text_range in zip(shard_digests, text_ranges, strict=True):
-        files_by_shard[digest] = text_range.files
-    return files_by_shard
+    paths_by_shard: dict[str, tuple[str, ...]] = {}
+    for digest, text_range in zip(shard_digests, ranges, strict=True):
+        paths_by_shard[digest] = text_range.files
+    return paths_by_shard
 
 
 def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
-    """Return the files of raw text that differ between two versions of a dataset.
+    """Return which files of raw text differ between two builds of a dataset. For example:
+
+        a.jsonl    changed           400 documents before, 410 after
+        b.jsonl    added             none before, 300 after
+        c.jsonl    other settings    200 before, 198 after: the same bytes, but another limit on
+                                     the length of documents
 
     Args:
-        old: The old version of the dataset.
-        new: The new version of the same dataset.
-
-    Returns:
-        The files, each with its numbers of documents and tokens before and after. Files with the
-        same bytes are included if other settings changed these numbers.
+        old: The old build, with the files that it was made from.
+        new: The new build.
     """
     paths = _files_to_compare(old, new)
     counts_before = _count_documents(old, paths)
@@ -292,15 +311,22 @@ def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Chan
 def _count_documents(
     version: DatasetVersion, paths: Collection[str]
 ) -> Mapping[str, DocumentCounts]:
-    """Count the documents and tokens that some files of raw text gave.
+    """Count the documents, and their tokens, that a dataset has of some files of raw text.
+
+    The text of all files was tokenized in ranges, the shards. Each has a table of its documents, by
+    which they are counted. A large file may be in several shards:
+
+        shard 3f9c…    a.jsonl 400, b.jsonl 100
+        shard 81aa…    b.jsonl 200, c.jsonl 300
+        b.jsonl        300 documents
 
     Args:
-        version: The version of the dataset.
-        paths: The files.
+        version: The dataset, with the files of each shard.
+        paths: The files, such as ["b.jsonl"].
 
     Returns:
-        File → its counts. Ignore other files in it: they were in the same shards, and their counts
-        may be incomplete.
+        File → its counts. Ignore the counts of other files: only the tables of shards with files of
+        `paths` are read, so these may be incomplete, as that of c.jsonl.
     """
     access = version.dataset.access
     shards_folder = access.folder / SHARDS / version.dataset.name
@@ -310,9 +336,10 @@ def _count_documents(
         table = access.fetch(shards_folder / digest / DOCUMENTS)  # downloaded from a bucket
         return counts_by_file(table)
 
-    # Count in several shards in parallel. A large file may be in several shards: add up its counts.
+    # Call `count_in_shard` for several shards in parallel.
+    shard_digests = _shards_with(version, paths)
     totals: dict[str, DocumentCounts] = {}
-    for counts_in_shard in access.each_copy(count_in_shard, _shards_with(version, paths)):
+    for counts_in_shard in access.each_copy(count_in_shard, shard_digests):
         for path, counts in counts_in_shard.items():
             totals[path] = totals.get(path, DocumentCounts()) + counts
     return totals

@@ -104,57 +104,69 @@ class _ShardFile:
 
 
 def find_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Yield every shard that may drop its tokens, because a dataset contains them as well.
+    """Find tokens that are stored twice, so that one copy can be deleted.
 
-    The dataset of a corpus is all of its shards, concatenated. So all tokens are stored twice, and
-    the setting `storage.shards: drop` allows to keep only those of the dataset.
+    A text collection is tokenized in pieces, the shards. Then all shards are joined to a dataset:
+
+        shards/web/02bd…/tokens.bin     300 bytes
+        shards/web/9e41…/tokens.bin     200 bytes
+        datasets/web/3f9c…/web.bin      500 bytes: those of the first and of the second shard
+
+    If the user sets `storage.shards: drop`, the files of the shards are deleted, and the shards
+    refer to bytes of the dataset. This function finds such shards. Without the setting, it yields
+    nothing.
 
     Args:
-        project: Its output root is searched. Without this setting, nothing is yielded.
+        project: The project, whose output folder is searched.
     """
     if project.config.storage.shards != "drop":
         return
-    # Each corpus with a dataset has a folder. Folders with a dot in front are for internal use.
+    # Each text collection (corpus) has a folder. Folders with a dot in front are internal.
     outputs = project.outputs
     names = outputs.access.names(outputs.folder / DATASET.layout.folder)
     corpora = sorted(name for name in names if not name.startswith("."))
     for corpus in corpora:
-        # Skip a damaged corpus: a build will repair it.
+        # Skip a corpus with damaged files: a build will repair it.
         with contextlib.suppress(FormatError, MissingError):
             yield from _duplicates_of(project, corpus)
 
 
 def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
-    """Return the shards of a corpus that store tokens which its current dataset has, too.
+    """Find the tokens of a text collection (corpus) that are stored twice.
+
+    A corpus is tokenized in pieces, the shards, which are then joined to a dataset. So the file of
+    each shard is equal to a range of bytes of the dataset:
+
+        shard 0      300 bytes      bytes   0 to 300 of the dataset
+        shard 1      200 bytes      bytes 300 to 500 of the dataset
 
     Args:
-        project: Its output root is searched.
+        project: The project, whose output folder has both.
         corpus: Name of the corpus.
 
     Returns:
-        The shards, each with its range of the dataset; none if the dataset was not made from the
-        current shards, or has not their size.
+        The shards whose own file can be deleted, each with its range; none if the dataset was made
+        from other shards than the present ones.
 
     Raises:
-        FormatError: A manifest cannot be read.
+        FormatError: A manifest, a file that describes an output, cannot be read.
         MissingError: A shard was deleted.
     """
     outputs = project.outputs
     dataset = outputs.current(DATASET.layout.folder, corpus)
-    shard_set = outputs.current(TOKENIZED.layout.folder, corpus)
-    if dataset is None or shard_set is None or not has_same_origin(shard_set, dataset):
+    shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
+    if dataset is None or shard_list is None or not has_same_origin(shard_list, dataset):
         return []
 
-    # The dataset's file is the tokens of all shards, concatenated: shards of 300 and 200 bytes
-    # are the ranges 0 to 300 and 300 to 500.
-    shard_files = list(each_shard(project, corpus, shard_set.facts[SHARDS], _ShardFile.of))
-    ranges = list(_ranges_of_shards(outputs.access, dataset, shard_files))
-    size_by_shards = sum(dataset_range.size for dataset_range in ranges)
-    size = dataset.files[_bin_name(dataset)].size
-    if size != size_by_shards:
+    # Read where each shard has its tokens now, and add up their sizes.
+    shard_files = list(each_shard(project, corpus, shard_list.facts[SHARDS], _ShardFile.of))
+    ranges = _ranges_of_shards(outputs.access, dataset, shard_files)
+    size_of_shards = sum(dataset_range.size for dataset_range in ranges)
+    size_of_dataset = dataset.files[_bin_name(dataset)].size
+    if size_of_dataset != size_of_shards:
         return []
 
-    # Leave out shards that have dropped their tokens in favour of this dataset already.
+    # Leave out shards whose file was deleted earlier, and that refer to this dataset already.
     duplicates = []
     for shard_file, dataset_range in zip(shard_files, ranges, strict=True):
         if _can_drop_tokens(shard_file, dataset_range):
@@ -169,35 +181,45 @@ def _bin_name(dataset: Manifest) -> str:
 
 def _ranges_of_shards(
     access: FileAccess, dataset: Manifest, shard_files: Iterable[_ShardFile]
-) -> Iterator[FileFact]:
-    """Yield the range of a dataset's .bin that should be equal to the tokens of each shard.
+) -> list[FileFact]:
+    """Return where a dataset has the tokens of each shard that it was joined from.
 
-    The .bin consists of the tokens of all shards, concatenated: shards of 300 and 200 bytes give
-    the ranges 0 to 300 and 300 to 500.
+    A text collection is tokenized in pieces, the shards. The file of the dataset is the tokens of
+    all shards, one after another:
+
+        shard 0      300 bytes      within datasets/web/3f9c…/web.bin from byte 0
+        shard 1      200 bytes      within datasets/web/3f9c…/web.bin from byte 300
 
     Args:
-        access: Access to the output root.
-        dataset: Manifest of the dataset.
-        shard_files: The files with the tokens of its shards, in order.
+        access: Access to the output folder.
+        dataset: Manifest of the dataset, which describes its files.
+        shard_files: The tokens of each shard, in the order of the dataset.
 
-    Yields:
-        Size and sha256 of the shard's tokens, with the file and the position at which the dataset
-        should have them.
+    Returns:
+        For each shard, the same size and sha256 as its tokens have, but as a range of the dataset.
     """
-    dataset_bin = access.name(dataset.folder / _bin_name(dataset))
+    dataset_file = access.name(dataset.folder / _bin_name(dataset))  # its path
+    ranges = []
     position = 0
     for file in shard_files:
-        yield replace(file.recorded, within=dataset_bin, begin=position)
+        ranges.append(replace(file.recorded, within=dataset_file, begin=position))
         position += file.recorded.size
+    return ranges
 
 
 def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
-    """Return whether a shard has tokens to drop, or refers to an older dataset than the current.
+    """Return whether the tokens of a shard can be deleted, because a dataset has the same.
+
+    A shard is a tokenized piece of a text collection. The dataset is all shards joined. Cases:
+
+        the shard has its own file                            yes: delete it
+        the shard refers to an older dataset                  yes: let it refer to this one
+        the shard refers to this dataset already              no: nothing is left to do
+        the shard has no tokens, or no checksum to compare    no
 
     Args:
-        file: The file with the tokens of the shard.
-        dataset_range: The range of the current dataset that should be equal to them. It can only be
-            compared if the sha256 of the shard's tokens is known.
+        file: Where the shard has its tokens now, according to its manifest.
+        dataset_range: The bytes of the dataset that should be equal to them.
     """
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)
     has_own_tokens = file.size > 0
@@ -206,19 +228,18 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
 
 
 def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
-    """Delete the tokens of shards that the dataset of their corpus contains, too.
+    """Delete tokens that are stored twice, to save half of the disk space.
 
-    A build stores the tokens of a corpus twice: first in shards (small files), and then in the
-    dataset that it joins from them. The tokens of a shard are deleted only if the sha256 of the
-    same range of the dataset is equal. To compare them, each range is read once; builds may start
-    meanwhile. Shards of a corpus that is being built keep their tokens.
+    A text collection is tokenized in pieces, the shards, which are then joined to a dataset. The
+    file of a shard is deleted if the same bytes of the dataset have the same sha256. They are read
+    for that, which takes long, so builds may begin meanwhile. Shards that a build uses stay.
 
     Args:
-        project: Its output root is searched. Nothing is removed unless its nanoset.yaml sets
-            `storage.shards: drop`.
+        project: The project, whose output folder has both. Nothing is deleted unless its settings
+            have `storage.shards: drop`.
 
     Yields:
-        Each shard whose tokens are in a dataset, too. If it keeps its own, its `why_not` says why.
+        Each shard whose tokens are also in a dataset. If its file stays, `why_not` says why.
     """
     for batch in _batches(find_duplicate_tokens(project)):
         yield from _drop_batch(project, batch)
@@ -244,75 +265,93 @@ def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTo
 
 
 def _drop_batch(project: Project, batch: Iterable[DuplicateTokens]) -> Iterator[DuplicateTokens]:
-    """Remove the tokens of some shards, each if the dataset really contains the same tokens.
+    """Delete the files of some shards, if a dataset really has the same tokens.
+
+    A shard is a tokenized piece of a text collection. The dataset is all shards joined, so it
+    should have the same bytes. If it does not, it is damaged, and the shard keeps its file, with
+    the reason
+
+        datasets/web/3f9c…/web.bin has other bytes for it: run `nanoset verify --deep`
 
     Args:
-        project: Its output root has the shards.
-        batch: The shards, each with the range of the dataset that should be equal to its tokens.
+        project: The project, whose output folder has both.
+        batch: The shards, each with the bytes of the dataset that should be the same.
 
     Yields:
-        Each shard. Those that keep their tokens have the reason in `why_not`. A shard that was
-        replaced in the meantime is left out.
+        Each shard. If its file stays, `why_not` says why. A shard that a build replaced in the
+        meantime is left out.
     """
-    # Compare the tokens first. It takes long, so builds may begin meanwhile.
+    # First compare the tokens. This takes long, so builds may begin meanwhile.
     equal_shards: list[_ComparedShard] = []
     for duplicate in batch:
         compared = _compare_tokens(project.outputs.access, duplicate)
         if compared.is_equal:
             equal_shards.append(compared)
         else:
-            dataset_file = duplicate.in_dataset.within  # such as datasets/web/3f9c…/web.bin
+            dataset_file = duplicate.in_dataset.within
             why_not = f"{dataset_file} has other bytes for it: run `nanoset verify --deep`"
             yield replace(duplicate, why_not=why_not)
+
+    # Then delete, which is quick, while no build can begin.
     yield from _drop_if_idle(project.outputs, equal_shards)
 
 
 def _drop_if_idle(
     outputs: OutputRoot, equal_shards: Iterable[_ComparedShard]
 ) -> Iterator[DuplicateTokens]:
-    """Remove the tokens of shards, except of those in corpora that a running build works on.
+    """Delete the files of shards, except of text collections that a build is working on.
+
+    A shard is a tokenized piece of a text collection, and these shards have the same tokens as a
+    dataset. A running build may be reading them. For example, if a build works on `web`:
+
+        shard of code    its file is deleted
+        shard of web     its file stays: "a build works on it (process 123)"
 
     Args:
-        outputs: The output root.
-        equal_shards: The shards, whose tokens are equal to their ranges of the dataset.
+        outputs: The outputs of the project.
+        equal_shards: The shards.
 
     Yields:
-        First the shards that were removed or could not be, and then those that are in use.
+        First the shards without a running build, and then the others. If the file of a shard stays,
+        `why_not` says why. A shard that a build replaced since it was compared is left out.
     """
     idle_shards: list[_ComparedShard] = []
     busy_shards: list[DuplicateTokens] = []
-    # `collecting` locks the output root against new builds, and returns the running ones.
+    # No new build can begin within this block. It gets the running ones: {"web": "process 123"}.
     with collecting(outputs.access) as build_by_corpus:
         for shard in equal_shards:
             corpus = shard.duplicate.corpus
-            if corpus not in build_by_corpus:
-                idle_shards.append(shard)
-            else:
+            if corpus in build_by_corpus:
                 why_not = f"a build works on it ({build_by_corpus[corpus]})"
                 busy_shards.append(replace(shard.duplicate, why_not=why_not))
+            else:
+                idle_shards.append(shard)
+        # Delete the files in parallel.
         results = outputs.access.each(lambda shard: _drop_tokens(outputs, shard), idle_shards)
 
     for result in results:
-        if result is not None:  # None: the shard was replaced since it was compared
+        if result is not None:  # None: it was replaced
             yield result
     yield from busy_shards
 
 
 def _compare_tokens(access: FileAccess, duplicate: DuplicateTokens) -> _ComparedShard:
-    """Compare the tokens of a shard with their range of the dataset, by the sha256 of both.
+    """Compare the tokens of a shard with the bytes of a dataset that should be the same.
 
-    Only the range is read: the manifest of the shard says which sha256 the shard's tokens have.
+    A shard is a tokenized piece of a text collection, and the dataset is all shards joined. For
+    example, the tokens of a shard should be the bytes 300 to 500 of the dataset. The sha256 of the
+    shard's tokens was written down when it was made, so only these bytes of the dataset are read.
 
     Args:
-        access: Access to the output root.
-        duplicate: The shard, with the range.
+        access: Access to the output folder.
+        duplicate: The shard, with the range of bytes, and the sha256 that they should have.
     """
     dataset_range = duplicate.in_dataset
-    expected_sha256 = dataset_range.sha256  # that of the shard's tokens
     dataset_path = access.folder / str(dataset_range.within)
-    dataset_file = access.stored(dataset_path, dataset_range.begin, dataset_range.size)
-    is_equal = access.store.sha256_of(dataset_file) == expected_sha256
-    return _ComparedShard(duplicate, dataset_file, is_equal)
+    bytes_of_dataset = access.stored(dataset_path, dataset_range.begin, dataset_range.size)
+    sha256 = access.store.sha256_of(bytes_of_dataset)  # reads them
+    is_equal = sha256 == dataset_range.sha256
+    return _ComparedShard(duplicate, bytes_of_dataset, is_equal)
 
 
 class _ComparedShard(NamedTuple):
@@ -327,30 +366,36 @@ class _ComparedShard(NamedTuple):
 
 
 def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateTokens | None:
-    """Remove a shard's file of tokens, and let its manifest refer to the dataset instead.
+    """Delete the file of a shard, and write down which bytes of a dataset are the same tokens.
+
+    A shard is a tokenized piece of a text collection. Its manifest is a JSON file that says where
+    its tokens are:
+
+        before    tokens.bin
+        after     bytes 300 to 500 of datasets/web/3f9c…/web.bin
 
     Args:
-        outputs: The output root.
-        compared: The shard, whose tokens are equal to a range of the dataset.
+        outputs: The outputs of the project.
+        compared: The shard. Its tokens were compared with these bytes, and are equal.
 
     Returns:
-        The shard; with `why_not` if it keeps its tokens. None, without any change, if the shard or
-        the dataset was replaced since their tokens were compared.
+        The shard; with `why_not` if its file stays. None, without any change, if a build has
+        replaced the shard or the dataset since they were compared.
     """
     duplicate = compared.duplicate
-    shard = outputs.manifest_at(duplicate.folder)
-    if shard is None:
-        return None
-    # Its manifest says where the shard's tokens are, and which size and sha256 they have.
-    has_same_tokens = shard.files[BIN] == duplicate.recorded
-    if not has_same_tokens or _was_replaced(outputs.access, compared.dataset_file):
+    manifest = outputs.manifest_at(duplicate.folder)
+    if manifest is None:
+        return None  # the shard was deleted
+    is_same_shard = manifest.files[BIN] == duplicate.recorded  # same place, size and sha256
+    if not is_same_shard or _was_replaced(outputs.access, compared.dataset_file):
         return None
 
-    # `point_into` first writes the range of the dataset to the manifest, and then deletes the file.
     try:
-        point_into(shard, duplicate.in_dataset)
+        # Writes the manifest first, and then deletes the file. So the tokens are never lost.
+        point_into(manifest, duplicate.in_dataset)
     except OSError as error:
-        # The disk may be full. Removing other garbage makes room for the manifest.
+        # The disk may be full. `nanoset gc` then deletes other files, which makes room for next
+        # time.
         why_not = f"its manifest cannot be written: {error.strerror}; run `nanoset gc` again"
         return replace(duplicate, why_not=why_not)
     return duplicate

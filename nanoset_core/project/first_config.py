@@ -229,89 +229,121 @@ def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _choose_values(
     raw: Path, text: RawText, tokenizer: FirstTokenizer, text_key: str | None, ask: Ask
 ) -> dict[str, Any]:
-    """Return the sections of a first nanoset.yaml, in the order in which they are written.
+    """Choose the settings of a new project, by its folders of text: for `nanoset init`.
+
+    For example, with a folder `raw/web` of JSON lines {"body": "It rains."}, parts of the result
+    are
+
+        raw: raw
+        documents:
+          text_key: body       # The first lines of web have body.
+        nanosets:
+          pretrain:            (what a training reads)
+            blend: web
+            sequence_length: 2048
 
     Args:
-        raw: The raw folder.
-        text: The corpora in it.
+        raw: The folder with the folders of text.
+        text: What is in it.
         tokenizer: The tokenizer, which also estimates how many tokens the text has.
-        text_key: Key of the text in all corpora; None for what their first lines suggest.
+        text_key: The key of the JSON lines that has the text, if the user named it.
         ask: Asks the user if something cannot be decided.
 
     Returns:
-        Name of each section, such as "tokenizer" → its value, or the mapping of its keys.
+        Name of each section of nanoset.yaml → its value, in the order in which they are written.
 
     Raises:
-        ConfigError: It is not clear which key of a line has the text.
+        ConfigError: It is not clear which key of the JSON lines has the text.
     """
-    # Look at the text: which corpora are for which split, the keys of their lines, their tokens.
+    # Look at the text: what is for training or validation, which keys the lines have, how many
+    # tokens there are. A corpus is a collection of texts.
     corpora = with_keys(raw, divided(text), text_key, ask)
     amounts = {corpus.name: estimate_amount(raw, corpus, tokenizer) for corpus in corpora}
-
-    # Choose what a nanoset, the samples for a training, is made from, and how long a sample is.
-    data = _choose_data(corpora, amounts)
     training_corpora = [corpus.name for corpus in corpora if corpus.split == "train"]
 
-    # `append_eod` is always written: with its default, unless the tokenizer needs another value.
-    default_tokenization = _default_values(TokenizationSpec, "append_eod")
+    # Choose what a training reads, and how long its samples are.
+    data = _choose_data(corpora, amounts)
+    output_sections = _output_sections(_nanoset_values(data), training_corpora, data.length)
+
+    # Some tokenizers need a certain value of `append_eod`. Others get the default.
+    tokenization = _default_values(TokenizationSpec, "append_eod")
+    tokenization.update(tokenizer.tokenization)
     return {
         "raw": "raw",
         "root": "data",
         "tokenizer": tokenizer.tokenizer,
         **_document_sections(corpora),
-        "tokenization": {**default_tokenization, **tokenizer.tokenization},
-        **_output_sections(_nanoset_values(data), training_corpora, data.length),
+        "tokenization": tokenization,
+        **output_sections,
     }
 
 
 def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount]) -> _NanosetData:
-    """Choose what each split of a nanoset reads, and the length of its samples.
+    """Choose what a training reads for train, valid and test, and how long its samples are.
+
+    `nanoset init` suggests this. A corpus is a collection of texts. There are two cases:
+
+        all corpora are for training           divide each into three splits, such as by "98,1,1"
+        some are for validation, as their      each split reads its own corpora
+        names say (web_valid)
 
     Args:
-        corpora: The corpora, each for one split by the names of its files.
+        corpora: The corpora. Their names, or those of their files, say which split each is for.
         amounts: Name of each corpus → how much text it has.
     """
-    training = {corpus.name: amounts[corpus.name] for corpus in corpora if corpus.split == "train"}
-
-    # Samples must not be longer than a corpus. But a tiny corpus for validation or tests must not
-    # make all samples short: it is left out of the nanoset instead.
-    relevant_amounts: list[TextAmount] = []
-    for name, amount in amounts.items():
+    training_amounts: dict[str, TextAmount] = {}
+    amounts_that_matter: list[TextAmount] = []
+    for corpus in corpora:
+        amount = amounts[corpus.name]
+        is_for_training = corpus.split == "train"
+        if is_for_training:
+            training_amounts[corpus.name] = amount
+        # Samples must not be longer than any corpus. But if one for validation is tiny, it is left
+        # out later, instead of making all samples short.
         is_tiny = amount.least_tokens <= MIN_LENGTH
-        if name in training or not is_tiny:
-            relevant_amounts.append(amount)
-    longest = longest_length(relevant_amounts)
+        if is_for_training or not is_tiny:
+            amounts_that_matter.append(amount)
+    max_length = longest_length(amounts_that_matter)
 
-    # If some files are named after splits, each split reads its own. Otherwise all text is divided.
-    has_files_of_splits = len(training) < len(corpora)
-    if has_files_of_splits:
-        return _data_per_split(corpora, amounts, longest)
-    length, split = choose_length_and_split(list(training.values()), longest)
-    return _shared_data(training, split, length)
+    has_corpora_for_evaluation = len(training_amounts) < len(corpora)
+    if has_corpora_for_evaluation:
+        return _data_per_split(corpora, amounts, max_length)
+    length, shares = choose_length_and_split(list(training_amounts.values()), max_length)
+    return _shared_data(training_amounts, shares, length)
 
 
 def _nanoset_values(data: _NanosetData) -> dict[str, Any]:
-    """Return the settings of the nanoset, the set of samples for a training.
+    """Return the settings of a nanoset, which is what a training reads: for `nanoset init`.
+
+    For example, with little text:
+
+        blend: web
+        split: 98,1,1
+        sequence_length: 512       # There is little text; with more, use 2,048.
+        seed: 1234
+        schedule: …                (how many iterations, and so on)
+        # trainer_path: /data      (commented out, for the user to uncomment)
+        # trainer: …
 
     Args:
         data: What it reads, and how long its samples are.
 
     Returns:
-        Key → value, in the order in which they are written. Two suggestions are commented out.
+        Key → value, in the order in which they are written.
     """
     sequence_length: int | ExplainedValue = data.length
     if data.length != USUAL_LENGTH:
-        reason = f"There is little text; with more, use {USUAL_LENGTH:,}."
-        sequence_length = ExplainedValue(data.length, reason)
-    return {
-        **data.keys,  # the keys that say which corpora each split reads
-        "sequence_length": sequence_length,
-        **_default_values(NanosetSpec, "seed"),
-        "schedule": choose_schedule(data.tokens, data.length),
-        # For the user to uncomment: where the trainer sees the outputs, and arguments for it.
-        "trainer_path": CommentedOut("/data"),
-        "trainer": CommentedOut(EXAMPLE_VALUES),
-    }
+        comment = f"There is little text; with more, use {USUAL_LENGTH:,}."
+        sequence_length = ExplainedValue(data.length, comment)
+
+    values: dict[str, Any] = {}
+    values.update(data.keys)  # `blend` and `split`
+    values["sequence_length"] = sequence_length
+    values.update(_default_values(NanosetSpec, "seed"))
+    values["schedule"] = choose_schedule(data.tokens, data.length)
+    values["trainer_path"] = CommentedOut("/data")  # where the trainer would find the outputs
+    values["trainer"] = CommentedOut(EXAMPLE_VALUES)  # arguments for the trainer
+    return values
 
 
 class _NanosetData(NamedTuple):
@@ -365,42 +397,46 @@ def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
 def _data_per_split(
     corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> _NanosetData:
-    """Return what a nanoset reads if each split has its own corpora, such as a file `valid.jsonl`.
+    """Return what a training reads if validation or test have their own texts, as `nanoset init`.
 
-    Corpora for validation and tests that might not have a single sample are left out.
+    A corpus is a collection of texts. For example, with the corpora web, code and web_valid:
+
+        blend_per_split:
+          train: {web: 0.8, code: 0.2}      # By the names of files and folders: 3 files of web
+          valid: web_valid                  # for train, … There is nothing for test.
 
     Args:
-        corpora: The corpora, each for one split.
-        amounts: Name of each corpus → how much text it has.
+        corpora: The corpora, each for one split (train, valid or test).
+        amounts: Name of each corpus → how much text it has. Corpora for valid and test that might
+            not have a single sample are left out.
         length: Tokens of a sample.
 
     Returns:
-        The setting `blend_per_split`, with a comment for nanoset.yaml; and the number of tokens of
-        each split, by which the length of the training is chosen.
+        This setting; and the number of tokens of each split, by which the length of the training is
+        chosen.
     """
     too_small = _too_small_for_evaluation(corpora, amounts, length)
     amounts_by_split = _amounts_by_split(corpora, amounts, too_small)
 
-    # Evaluations during training read valid, and matter more than a test at the end. If there is
-    # only data for test, both read it.
+    # Evaluations during the training read valid. They matter more than the test at the end, so if
+    # there is only text for test, use it for both.
     is_test_shared = bool(amounts_by_split["test"]) and not amounts_by_split["valid"]
     if is_test_shared:
         amounts_by_split["valid"] = amounts_by_split["test"]
 
-    # A blend says which corpora a split reads, and in which shares.
-    blends: dict[SplitName, Any] = {}
+    blend_by_split: dict[SplitName, Any] = {}
     empty_splits: list[SplitName] = []
-    tokens: dict[SplitName, float] = {}
+    tokens_by_split: dict[SplitName, float] = {}
     for split, amount_by_corpus in amounts_by_split.items():
-        tokens[split] = sum(amount.tokens for amount in amount_by_corpus.values())
+        tokens_by_split[split] = sum(amount.tokens for amount in amount_by_corpus.values())
         if amount_by_corpus:
-            blends[split] = _blend_value(amount_by_corpus)
+            blend_by_split[split] = _blend_value(amount_by_corpus)
         else:
             empty_splits.append(split)
 
     reasons = _reasons_for_splits(corpora, too_small, is_test_shared, empty_splits)
-    explained_blends = ExplainedValue(blends, " ".join(reasons))
-    return _NanosetData({"blend_per_split": explained_blends}, tokens, length)
+    explained_blends = ExplainedValue(blend_by_split, " ".join(reasons))
+    return _NanosetData({"blend_per_split": explained_blends}, tokens_by_split, length)
 
 
 def _too_small_for_evaluation(
@@ -500,32 +536,38 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
 
 
 def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
-    """Return the sections that say which keys of a line have a document's text and id.
+    """Return the settings that say which keys of JSON lines have the text and id of a document.
 
-    For example, most corpora have the key `text`, and `chat` has the key `body`:
-    {"documents": {"text_key": "text", …}, "corpora": {"chat": {"text_key": "body"}}}.
+    `nanoset init` writes those of most collections of texts (corpora) once. For example, `web` and
+    `code` have lines such as {"text": "It rains."}, and `chat` has {"body": "Hi!"}:
+
+        documents:
+          text_key: text
+        corpora:
+          chat:
+            text_key: body
 
     Args:
         corpora: The corpora, with the keys that their first lines have.
 
     Returns:
-        "documents" → the settings of most corpora; "corpora" → name → other settings of a corpus,
-        left out if there are none.
+        The sections "documents" and, if a corpus differs, "corpora".
     """
-    text_key = _usual_text_key(corpora)
-    id_key = _usual_id_key(corpora)
-    documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, text_key)}
-    if id_key != "id":
-        documents["id_key"] = ExplainedValue(id_key, "No key is named id.")
-    # These are written with their default values, so that the user sees them.
-    documents |= _default_values(DocumentsSpec, "on_reject", "max_rejected_fraction")
-    sections: dict[str, Any] = {"documents": documents}
+    usual_text_key = _usual_text_key(corpora)
+    usual_id_key = _usual_id_key(corpora)
+    documents: dict[str, Any] = {"text_key": _explained_text_key(corpora, usual_text_key)}
+    if usual_id_key != "id":
+        documents["id_key"] = ExplainedValue(usual_id_key, "No key is named id.")
+    # Write these with their default values, so that the user sees them.
+    documents.update(_default_values(DocumentsSpec, "on_reject", "max_rejected_fraction"))
 
     settings_by_corpus: dict[str, Any] = {}
     for corpus in corpora:
-        settings = corpus.settings(text_key, id_key)  # in which it differs from most corpora
-        if settings:
-            settings_by_corpus[corpus.name] = settings
+        different_settings = corpus.settings(usual_text_key, usual_id_key)
+        if different_settings:
+            settings_by_corpus[corpus.name] = different_settings
+
+    sections: dict[str, Any] = {"documents": documents}
     if settings_by_corpus:
         sections["corpora"] = settings_by_corpus
     return sections
@@ -576,32 +618,45 @@ def _most_common(texts: Sequence[str]) -> str:
 def _output_sections(
     nanoset: Mapping[str, Any], corpora: Sequence[str], length: int
 ) -> dict[str, Any]:
-    """Return the sections of nanoset.yaml that request outputs: nanosets, webdatasets and pbin.
+    """Return the settings that say what is to be made for trainers, as `nanoset init` writes them.
 
-    The latter two are written as comments, which the user may uncomment: they contain all tokens
-    once more, and few trainers read them.
+    A nanoset is made, which most trainers read. Webdatasets and pbin files are for few trainers,
+    and contain all tokens once more. So their settings are only comments, which the user may
+    uncomment:
+
+        nanosets:
+          pretrain: …
+        # webdatasets:
+        #   shuffled: …
+        # pbin: [web]
 
     Args:
         nanoset: The settings of the nanoset.
-        corpora: The corpora for training; if there are none, the nanoset is a comment, too.
+        corpora: Names of the text collections for training. If there are none yet, the nanoset is a
+            comment, too.
         length: Tokens of a sample of the nanoset.
 
     Returns:
         Name of the section → its value.
     """
-    webdataset: dict[str, Any] = {
-        "corpora": list(corpora) or [_NO_CORPUS],
-        **_default_values(WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"),
-    }
-    # A sample of a webdataset has `length` tokens of input and one more, since the labels are the
-    # input shifted by one token.
-    webdataset["sequence_length"] = min(webdataset["sequence_length"], length + 1)
+    corpora_or_example = list(corpora) or [_NO_CORPUS]  # a name for the user to replace
 
-    nanosets = {"pretrain": nanoset}
+    webdataset: dict[str, Any] = {"corpora": corpora_or_example}
+    webdataset |= _default_values(
+        WebdatasetSpec, "sequence_length", "samples_per_shard", "seed", "member"
+    )
+    # With little text, use short samples here, too. The trainer needs one token more than `length`:
+    # a sample of 4 tokens is [a, b, c] as input, and [b, c, d] as what to predict.
+    max_length = length + 1
+    webdataset["sequence_length"] = min(webdataset["sequence_length"], max_length)
+
+    nanosets: Any = {"pretrain": nanoset}
+    if not corpora:
+        nanosets = CommentedOut(nanosets)
     return {
-        "nanosets": nanosets if corpora else CommentedOut(nanosets),
+        "nanosets": nanosets,
         "webdatasets": CommentedOut({"shuffled": webdataset}),
-        "pbin": CommentedOut(webdataset["corpora"]),
+        "pbin": CommentedOut(corpora_or_example),
     }
 
 

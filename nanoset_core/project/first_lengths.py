@@ -81,16 +81,21 @@ class LengthAndSplit(NamedTuple):
 
 
 def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -> TextAmount:
-    """Estimate how many documents and tokens a corpus has, from its first MiB.
+    """Estimate how many documents and tokens a text collection (corpus) has, from its first MiB.
+
+    `nanoset init` needs the numbers to suggest settings, before anything is tokenized. Suppose that
+    the first MiB has 200 documents, that a token has 4 bytes on average, and that all files are 10
+    times larger:
+
+        documents      2,000
+        tokens         about 2,600,000
+        least_tokens   about 130,000, which the first MiB alone certainly has
 
     Args:
-        raw: The raw folder, which has a folder for each corpus.
+        raw: The folder that has a folder for each corpus.
         corpus: The corpus.
-        tokenizer: Tokenizes some of the text; without one, the usual bytes of a token are assumed.
-
-    Returns:
-        Documents, likely tokens of the whole corpus, and the tokens that it certainly has: those of
-        the text that was read.
+        tokenizer: Tokenizes some of the text, to find how many bytes a token has. If there is no
+            tokenizer yet, the usual number is assumed.
 
     Raises:
         EncodingError: The tokenizer fails on a text.
@@ -101,7 +106,7 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
     if sample.text_bytes == 0:
         return TextAmount(n_documents, tokens=0, least_tokens=0)
 
-    token_bytes = _measured_token_bytes(sample, tokenizer, folder)  # such as 4.2 bytes a token
+    token_bytes = _measured_token_bytes(sample, tokenizer, folder)  # such as 4.2
     return TextAmount(
         n_documents,
         tokens=_likely_tokens(sample, token_bytes),
@@ -187,12 +192,19 @@ def longest_length(amounts: Sequence[TextAmount]) -> int:
 
 
 def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> LengthAndSplit:
-    """Choose how long samples are, and which shares of them train, valid and test get.
+    """Choose how long samples are, and which share of them is for training, validation and test.
 
-    With little text, samples are shorter than `longest` if that makes room for a split.
+    `nanoset init` suggests this. Every split should have some samples. So with little text, the
+    splits for evaluation get a larger share, or none:
+
+        "98,1,1"     98 % for training, and 1 % each for validation and test
+        "90,10,0"    no test
+        "1,0,0"      training alone
+
+    Samples are made shorter than `longest` if that makes room for one more split.
 
     Args:
-        amounts: How much text each corpus has.
+        amounts: How much text each collection of texts has.
         longest: The longest length that is possible, a power of two.
 
     Returns:
@@ -200,51 +212,67 @@ def choose_length_and_split(amounts: Sequence[TextAmount], longest: int) -> Leng
     """
     length = _length_with_room(amounts, longest)
 
-    # The shares "98,1,1" are 100 parts, each of which needs some samples; "90,10,0" are only 10.
-    # Take the first split for which there are enough. The last one, "1,0,0", needs no part.
+    # If the smallest split has 1 of 100 samples, the text must have room for 100 parts with enough
+    # samples each.
     n_possible_parts = _n_parts(amounts, length)
-    possible_splits = [split for n_parts, split in _SPLITS if n_parts <= n_possible_parts]
-    return LengthAndSplit(length, possible_splits[0])
+    possible_splits = []
+    for n_needed_parts, split in _SPLITS:
+        if n_needed_parts <= n_possible_parts:
+            possible_splits.append(split)
+    return LengthAndSplit(length, possible_splits[0])  # "1,0,0" is the last, and always possible
 
 
 def _length_with_room(amounts: Sequence[TextAmount], longest: int) -> int:
-    """Return the greatest length of samples with which every corpus can be cut into enough parts.
+    """Choose how many tokens a sample has, so that there are enough samples for evaluation.
 
-    For example, 100,000 tokens are 49 samples of 2,048 tokens, 98 of 1,024, or 195 of 512. The
-    smallest split has 5 parts of 20 samples: so the length is 512.
+    The smaller the samples are, the more there are. Training data are divided into parts for
+    training and validation, and the smallest division needs 5 parts of at least 20 samples, so 100
+    samples. For example, 100,000 tokens are
+
+        samples of 2,048 tokens     49
+        samples of 1,024 tokens     98
+        samples of 512 tokens       195     enough, so the length is 512
 
     Args:
-        amounts: How much text each corpus has.
+        amounts: How much text each collection of texts has. Each of them needs that many samples.
         longest: The longest length that is possible, a power of two.
 
     Returns:
-        `longest` or a fraction of it, at least MIN_LENGTH. If even that is too long, no split is
-        possible, and so no length is better than `longest`.
+        The length. If samples of MIN_LENGTH tokens are still too long, there is no validation data,
+        for which samples could be short: then the result is `longest`.
     """
     length = longest
     while length >= MIN_LENGTH:
-        if _n_parts(amounts, length) >= _MIN_PARTS:
+        has_room = _n_parts(amounts, length) >= _MIN_PARTS
+        if has_room:
             return length
         length //= 2
     return longest
 
 
 def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
-    """Return into how many parts each corpus can be cut so that every part has enough text.
+    """Return into how many parts of useful size each collection of texts can be divided.
 
-    A part needs 20 samples and 20 documents. For example, 100,000 tokens in 400 documents are 195
-    samples of 512 tokens: enough for 9.75 parts by the samples, and for 20 by the documents.
+    The parts are for training, validation and test. A part is useful if it has at least 20 samples
+    and 20 documents. For example, of two collections, with samples of 512 tokens:
+
+        tokens     documents    samples    parts by samples    parts by documents
+        100,000    400          195        9.8                 20
+        300,000    100          586        29                  5
+
+    The smallest number counts, here 5.
 
     Args:
-        amounts: How much text each corpus has.
+        amounts: How much text each collection has.
         length: Tokens of a sample.
 
     Returns:
-        The number for the smallest corpus, which need not be an integer; infinite without corpora.
+        The number, which need not be an integer; infinite if there is no collection.
     """
     n_parts = math.inf
     for amount in amounts:
-        parts_by_samples = amount.tokens / length / _MIN_EXPECTED
+        n_samples = amount.tokens / length
+        parts_by_samples = n_samples / _MIN_EXPECTED
         parts_by_documents = amount.documents / _MIN_EXPECTED
         n_parts = min(n_parts, parts_by_samples, parts_by_documents)
     return n_parts
@@ -294,30 +322,35 @@ def _batch_size(train_samples: int) -> int:
 
 
 def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: int) -> int:
-    """Return how many batches each evaluation of a run reads, so that samples are hardly repeated.
+    """Return how many batches an evaluation reads, so that no sample is read twice if possible.
 
-    For example, 10 evaluations with 1,000 samples of valid, of which 950 are used, have 95 samples
-    each: 11 batches of 8 samples.
+    During a training, the samples for validation are read in several evaluations, each of which
+    reads other samples. For example, for 10 evaluations and batches of 8 samples:
+
+        samples for validation            1,000
+        of which are used (95 %)          950     (the number is an estimate, and may be too high)
+        samples for each evaluation       95
+        batches                           11
+
+    The test at the end of the training reads the same number of batches, so it may be lower.
 
     Args:
-        samples: About how many samples each split has.
-        evaluations: How many evaluations of valid the run has. Each reads new samples. Test is
-            evaluated once, at the end of the run, with the same number of batches.
+        samples: About how many samples train, valid and test have.
+        evaluations: Number of evaluations during the training.
         batch: Samples of a batch.
 
     Returns:
-        From 1 to 100; 0 if there are no samples for valid.
+        From 1 to 100; 0 if there are no samples for validation. It is 1 even if samples have to be
+        read twice for that.
     """
     if not samples.get("valid"):
         return 0
-
-    # The numbers of samples are estimates: use 95 % of them, in case there are fewer.
     samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations
+
     if samples.get("test"):
         samples_of_test = samples["test"] * _EPOCH_SHARE
         samples_per_evaluation = min(samples_per_evaluation, samples_of_test)
 
-    # With very few samples, evaluations have to repeat them: an evaluation needs a batch.
     n_batches = int(samples_per_evaluation / batch)
     return min(max(n_batches, 1), 100)
 

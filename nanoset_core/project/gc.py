@@ -55,24 +55,34 @@ UNSEEN = (
 
 
 def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
-    """Return what `collect` would remove, without removing anything.
+    """Return which old files `nanoset gc` would delete, without deleting anything.
+
+    Every build of an output, such as a dataset, is kept as a version in a folder of its own. Old
+    versions that nothing needs any more are garbage. So are tokens that are stored twice: a dataset
+    is all shards (tokenized pieces) of a text collection, concatenated, so the files of the shards
+    can be deleted. Then they read their tokens from the dataset.
 
     Args:
-        project: Its output root is searched.
-        policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
+        project: The project, whose output folder is searched.
+        policy: Fields of a `Policy`, which says what to keep, such as `keep=2`: two old versions of
+            each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
     access = project.outputs.access
-    builds_by_name = leased_names(access)  # what running builds work on, which stays as it is
+    # Outputs that running builds work on stay as they are, such as {"web": "process 123"}.
+    builds_by_name = leased_names(access)
     with access.named():  # errors name addresses in a bucket, instead of paths of local copies
-        # Shards whose tokens are also in the current dataset of their corpus: `collect` removes
-        # the token file of each, unless there is a reason against it.
+        # 1. Find the shards whose tokens are also in the current dataset.
         duplicates = list(_planned_duplicates(project, builds_by_name))
-        shards_to_shorten = {shard.folder.name for shard in duplicates if shard.why_not is None}
+        shards_to_shorten = set()
+        for shard in duplicates:
+            if shard.why_not is None:
+                shards_to_shorten.add(shard.folder.name)
 
-        # Such a shard then needs no older dataset for its tokens, so that this may be garbage.
+        # 2. Find old versions that nothing needs. These shards will read from the current dataset,
+        #    so an older one which they read from now counts as unneeded.
         collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
     return _with_dropped_tokens(collection, duplicates)
 
@@ -94,14 +104,17 @@ def _planned_duplicates(
 
 
 def collect(project: Project, **policy: Any) -> GarbageCollection:
-    """Remove what nothing needs and no running build works on, and return what was removed.
+    """Delete old files that nothing needs any more, and return what was deleted: `nanoset gc`.
 
-    A build is not noticed if its machine cannot reach the store for ten minutes. It may then find
-    that a version which it was about to reuse has been removed, and rebuilds it.
+    Every build of an output, such as a dataset, is kept as a version in a folder of its own, so old
+    versions accumulate. Those that a running build may use are left alone. If the machine of a
+    build has had no connection to the bucket for ten minutes, the build is not noticed. It may miss
+    a deleted version that it was about to use, and then makes it again.
 
     Args:
-        project: Its output root is searched.
-        policy: Fields of a `Policy`: which old versions are kept, such as `keep=2` of each output.
+        project: The project, whose output folder is searched.
+        policy: Fields of a `Policy`, which says what to keep, such as `keep=2`: two old versions of
+            each output.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
@@ -109,15 +122,16 @@ def collect(project: Project, **policy: Any) -> GarbageCollection:
     if _has_no_outputs(project.outputs):
         return GarbageCollection()
 
-    # 1. Remove the tokens of shards that the current dataset contains, too. Shards may then need no
-    #    older dataset, so that the next step finds it to be garbage.
+    # 1. Some tokens are stored twice: in the pieces (shards) of a text collection, and in the
+    #    dataset that these were joined to. Delete those of the shards.
     dropped = list(drop_duplicate_tokens(project))
 
-    # 2. Hide all garbage from readers, which is quick, while no build can begin.
+    # 2. Rename old versions, so that nobody finds them any more. This is quick, and new builds wait
+    #    until it is done.
     hidden = _hide_garbage(project, Policy(**policy))
 
-    # 3. Delete the hidden files, and those that killed builds left on this machine. This takes
-    #    longer, so builds may begin.
+    # 3. Delete their files, and temporary files that killed builds left on this machine. This takes
+    #    long, but no build can use these files any more, so none has to wait.
     removed = _remove_hidden(hidden.folders_by_garbage)
     sweep(project)
 
@@ -164,31 +178,37 @@ class _HiddenGarbage:
 
 
 def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
-    """Hide what nothing needs from readers, without removing files yet, which takes longer.
+    """Hide old versions that nothing needs from all programs, so that they can be deleted later.
 
-    No build can begin meanwhile, so none can start to use a version that is about to be hidden. In
-    a bucket, what killed builds left behind is removed at once.
+    Deleting many files takes long. If a program read a version meanwhile, it would find half of it.
+    So first, the folder of each version is renamed to a name that no program looks for (in a
+    bucket, the file that shows that the version is complete is deleted). That is quick.
+
+    No new build can begin meanwhile, since it might start to use a version that is being hidden.
 
     Args:
-        project: Its output root is searched.
-        policy: Which versions are kept although nothing needs them.
+        project: The project, whose output folder is searched.
+        policy: Which old versions the user wants to keep.
+
+    Returns:
+        What was hidden, which the caller deletes, and what stays for some reason.
     """
     access = project.outputs.access
-    # `collecting` holds back new builds, and returns the running ones. `named` lets errors name
-    # addresses in a bucket, instead of paths of local copies.
+    # `collecting` makes new builds wait, and says which outputs the running builds use. With
+    # `named`, errors name addresses in a bucket, instead of paths of local copies.
     with collecting(access) as builds_by_name, access.named():
-        planned = _find_garbage(project, policy, builds_by_name)
-        attempt = _hide_all(access, planned.garbage)
-        leftovers = _sweep_store(project.outputs, planned.unfinished, builds_by_name)
+        found = _find_garbage(project, policy, builds_by_name)
+        attempt = _hide_all(access, found.garbage)
+        # Delete parts of objects whose builds were killed before they had uploaded the rest.
+        leftovers = _sweep_store(project.outputs, found.unfinished, builds_by_name)
 
-    # Reported as left alone: what may not be removed, and what could not be.
-    left_alone = [*planned.left_alone, *attempt.refused, *leftovers.left_alone]
     return _HiddenGarbage(
         folders_by_garbage=attempt.folders_by_garbage,
-        left_alone=left_alone,
-        unfinished=planned.unfinished,
+        # What must not be deleted, what the file system refused to rename, and what failed.
+        left_alone=[*found.left_alone, *attempt.refused, *leftovers.left_alone],
+        unfinished=found.unfinished,
         swept=leftovers.unfinished,
-        unseen=planned.unseen,
+        unseen=found.unseen,
     )
 
 
@@ -249,49 +269,62 @@ def _find_garbage(
     project: Project,
     policy: Policy,
     builds_by_name: Mapping[str, str],
-    dropping: Collection[str] = (),
+    ignored_shards: Collection[str] = (),
 ) -> GarbageCollection:
-    """Return what nothing needs and no running build works on, without removing it.
+    """Find the stored files that nothing needs any more, without deleting them.
+
+    Every build of an output, such as a dataset, is kept as a version. Suppose that a dataset was
+    built three times, and that a running build uses another output:
+
+        version 3f9c…   current                                 needed
+        version 81aa…   a view (selection of documents) of it   needed by the view
+        version c04d…   nothing was made from it                garbage
 
     Args:
-        project: Its output root is searched.
-        policy: Which versions are kept although nothing needs them.
-        builds_by_name: Corpus, nanoset and so on that a running build works on → the build.
-        dropping: Digests of shards that are about to use the tokens of the current dataset instead
-            of an older one.
+        project: The project, whose output folder is searched.
+        policy: Which old versions the user wants to keep.
+        builds_by_name: What running builds use, such as {"web": "process 123"}. It stays.
+        ignored_shards: Digests of shards (tokenized pieces of a text collection) that do not count
+            as users of an old dataset, because they are about to use the current one.
 
     Raises:
         StorageError: A folder of outputs, or a version that has to stay, cannot be read.
     """
-    listing = project.outputs.access.listing()  # one listing of all files serves all steps
+    listing = project.outputs.access.listing()  # lists all files once, for all steps
     outputs = all_outputs(listing)
-    needed = find_needed(listing, outputs, policy, dropping)
+    needed = find_needed(listing, outputs, policy, ignored_shards)
     not_needed = judge_all(listing, outputs, needed, policy)
-    judged = _leave_busy_alone(not_needed, builds_by_name)
+    judged = _leave_busy_alone(not_needed, builds_by_name)  # garbage, or left alone
 
-    # Also report outputs that were requested once, such as a nanoset that nanoset.yaml lost; and
-    # what killed builds left behind on this machine and in the bucket.
+    # Report outputs that nanoset.yaml does not request any more. They are not deleted.
     unrequested = _unrequested(project, outputs)
+
+    # Find what builds had begun to write when they were killed: files on this machine, and objects
+    # in the bucket.
     unfinished_files = _unfinished_files(project.outputs)
     unfinished_objects = _unfinished_objects(listing, judged.garbage, builds_by_name)
+
+    # Builds on other machines make themselves known through the bucket. UNSEEN says which may be
+    # missed. On a disk, there are none.
+    unseen = UNSEEN if listing.takes_requests else None
     return GarbageCollection(
         garbage=judged.garbage,
         left_alone=(*judged.left_alone, *unrequested),
         unfinished=(*unfinished_files, *unfinished_objects),
-        # Other machines report their builds by requests, which may have failed.
-        unseen=UNSEEN if listing.takes_requests else None,
+        unseen=unseen,
     )
 
 
 def _leave_busy_alone(
     not_needed: Iterable[Garbage | LeftAlone], builds_by_name: Mapping[str, str]
 ) -> GarbageCollection:
-    """Divide what is not needed into what can be removed and what is left alone.
+    """Divide what nothing needs into what can be deleted and what is left alone.
 
     Args:
-        not_needed: Garbage, and what is left alone since nanoset did not write it.
-        builds_by_name: Name of each output that a running build works on → the build. Garbage of
-            these outputs is left alone, too, and listed last.
+        not_needed: Either garbage, or something that is left alone anyway, because somebody else
+            seems to have written it.
+        builds_by_name: Outputs that running builds work on, such as {"web": "process 123"}. Their
+            garbage is left alone, too, and listed after everything else that is.
     """
     garbage: list[Garbage] = []
     foreign: list[LeftAlone] = []
@@ -308,41 +341,50 @@ def _leave_busy_alone(
     return GarbageCollection(garbage=tuple(garbage), left_alone=(*foreign, *busy))
 
 
-def _unfinished_files(outputs: OutputRoot) -> Iterator[Path]:
-    """Yield the unfinished files on this machine, most of which killed builds left behind.
+def _unfinished_files(outputs: OutputRoot) -> list[Path]:
+    """Return the unfinished files on this machine: what builds are writing, or were when killed.
+
+    A file that is being written has a temporary name, and gets its name when it is complete. So a
+    build that was killed leaves files with temporary names. `nanoset gc` reports them.
 
     Args:
-        outputs: The output root.
+        outputs: The output folder of the project, which is searched.
 
-    Yields:
-        The files. Some may belong to a running process: `sweep`, which removes such files, knows
-        which, and leaves those alone.
+    Returns:
+        The files. Some may belong to a build that is still running. The function that deletes them
+        later, `sweep`, finds out which, and leaves these alone.
     """
+    paths = []
     for folder, names in outputs.unfinished():
-        for name in names:
-            yield folder / name
+        paths += [folder / name for name in names]
+    return paths
 
 
 def _unfinished_objects(
     listing: FileAccess, garbage: Iterable[Garbage], busy_names: Collection[str]
-) -> Iterator[Path]:
-    """Yield the unfinished objects that killed builds left in a bucket.
+) -> list[Path]:
+    """Return the unfinished objects that killed builds left in a bucket.
 
-    They are parts that were to be joined to a large object when a build was killed.
+    A large object is uploaded as several smaller ones, which are joined at the end. If a build is
+    killed before that, the smaller ones stay, and `nanoset gc` deletes them.
 
     Args:
-        listing: Access to the output root, with a listing of all files.
-        garbage: Versions that are removed as a whole, with the unfinished objects in them.
-        busy_names: Names of corpora, nanosets and so on that running builds work on. Their objects
-            are left out.
+        listing: A listing of all files below the output folder, also of those in the bucket.
+        garbage: Old versions of outputs, which are deleted with all their objects. So unfinished
+            ones in their folders are not returned.
+        busy_names: What running builds work on, such as {"web"}. Unfinished objects of these
+            outputs are not returned, since they may be completed.
 
-    Yields:
-        The objects, as paths below the root.
+    Returns:
+        The objects, as paths below the output folder.
     """
     garbage_folders = {item.path for item in garbage}
+    paths = []
     for path in listing.unfinished():
-        if path.parent not in garbage_folders and _is_idle(listing.name(path), busy_names):
-            yield path
+        is_in_garbage = path.parent in garbage_folders
+        if not is_in_garbage and _is_idle(listing.name(path), busy_names):
+            paths.append(path)
+    return paths
 
 
 def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | None:
@@ -360,70 +402,69 @@ def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | No
 
 
 def _with_dropped_tokens(
-    collection: GarbageCollection, dropped: Iterable[DuplicateTokens]
+    collection: GarbageCollection, shards: Iterable[DuplicateTokens]
 ) -> GarbageCollection:
-    """Add to the report of a collection the shards whose tokens are also in a dataset.
+    """Add the token files of shards to the report of what `nanoset gc` deletes.
+
+    A text collection is tokenized in pieces, its shards, which are then joined to a dataset. So all
+    tokens are stored twice. There are three cases of a shard:
+
+        its own file can be deleted                    reported as garbage
+        its own file stays for a reason                reported as left alone, with the reason
+        its own file was deleted by an earlier call    not reported, since it frees no space
 
     Args:
-        collection: What else is removed and left alone.
-        dropped: The shards. Each loses its file of tokens, unless `why_not` has a reason against
-            it.
+        collection: The report so far.
+        shards: The shards whose tokens are also in a dataset.
     """
     token_files: list[Garbage] = []
-    kept_files: list[LeftAlone] = []
-    for shard in dropped:
-        if shard.why_not is not None:
-            kept_files.append(LeftAlone(shard.tokens_path, shard.why_not))
-            continue
-        # A shard whose file was removed earlier now uses another dataset. That frees no space.
+    files_to_keep: list[LeftAlone] = []
+    for shard in shards:
         has_token_file = shard.size > 0
-        if has_token_file:
-            token_files.append(_token_file_of(shard))
+        if shard.why_not is not None:
+            files_to_keep.append(LeftAlone(shard.tokens_path, shard.why_not))
+        elif has_token_file:
+            token_file = Garbage(
+                path=shard.tokens_path,
+                output=shard.output,
+                subject=shard.corpus,
+                kind="tokens",
+                size=shard.size,
+            )
+            token_files.append(token_file)
     return replace(
         collection,
         garbage=(*token_files, *collection.garbage),
-        left_alone=(*collection.left_alone, *kept_files),
-    )
-
-
-def _token_file_of(shard: DuplicateTokens) -> Garbage:
-    """Describe a shard's own file of tokens as garbage, since a dataset contains the same tokens.
-
-    Args:
-        shard: The shard, such as one of the corpus `web`.
-    """
-    return Garbage(
-        path=shard.tokens_path,
-        output=shard.output,
-        subject=shard.corpus,
-        kind="tokens",
-        size=shard.size,
+        left_alone=(*collection.left_alone, *files_to_keep),
     )
 
 
 def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
-    """Hide one version from readers, or remove one index file.
+    """Hide one old version of an output from all programs, so that it can be deleted later.
+
+    Its folder is renamed, such as from 3f9c… to a temporary name. An index file that several
+    versions share has no such folder. It is deleted at once.
 
     Args:
-        access: Access to the output root.
+        access: Access to the output folder.
         item: The version or the index file.
 
     Returns:
-        Folders with its files, which are to be removed; None if the version became current in the
-        meantime, so that it is kept.
+        The renamed folders, which the caller deletes; none for an index file. The result is None if
+        the version is needed after all, because a build has just made it current.
 
     Raises:
-        FileNotFoundError: It was removed in the meantime.
+        FileNotFoundError: Another process has just deleted it.
         OSError: The file system refuses.
     """
-    # An index file is read by its name alone: remove it at once.
     if item.kind == "cache file":
         remove_file(access, item.path)
         return ()
 
     def is_current() -> bool:
         """Return whether the version is current now."""
-        return read_current(item.path.parent, access) == item.path.name
+        current_digest = read_current(item.path.parent, access)
+        return current_digest == item.path.name
 
     return withdraw_output(access, item.path, MANIFEST, is_current)
 
@@ -445,35 +486,46 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], busy_names: Collection[str]
 ) -> GarbageCollection:
-    """Remove unfinished objects and uploads of killed builds from a bucket.
+    """Delete from a bucket what killed builds did not finish to upload.
+
+    There are two kinds of leftovers, both of which cost money:
+
+        unfinished objects   parts of a large object that were never joined
+        unfinished uploads   objects of which the bucket has received a part, and shows nothing
 
     Args:
-        outputs: The output root. On a disk, there are neither.
-        unfinished: Unfinished files on this machine, which are left alone, and unfinished objects
-            in the bucket, as paths below the root.
-        busy_names: Names of corpora, nanosets and so on that running builds work on.
+        outputs: The outputs of the project. If they are on a disk, there are no such leftovers.
+        unfinished: Paths of unfinished files on this machine, which are left alone here, and of
+            unfinished objects in the bucket. Both begin with the output folder on this machine.
+        busy_names: What running builds work on, such as {"web"}, whose uploads are left alone.
 
     Returns:
-        As `unfinished`, what was removed; as `left_alone`, what could not be done.
+        As `unfinished`, what was deleted; as `left_alone`, what could not be.
     """
-    # A path that exists on this machine is that of a file; also a link, which may lead nowhere.
-    objects = [path for path in unfinished if not os.path.lexists(path)]
+    # A path that does not exist on this machine is that of an object. `lexists` is also true for a
+    # link to a missing file, since the link itself is on this machine.
+    object_paths = [path for path in unfinished if not os.path.lexists(path)]
     access = outputs.access
-    in_parallel(access.store.delete, [access.name(path) for path in objects])
+    object_names = [access.name(path) for path in object_paths]
+    in_parallel(access.store.delete, object_names)
+
     uploads = _abort_uploads(outputs, busy_names)
-    return replace(uploads, unfinished=(*objects, *uploads.unfinished))
+    return replace(uploads, unfinished=(*object_paths, *uploads.unfinished))
 
 
 def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageCollection:
-    """Abort uploads to a bucket that were cut short, since their parts take up space invisibly.
+    """Tell a bucket to discard uploads that killed builds did not complete.
+
+    A bucket keeps the received part of an object until the upload is completed or aborted. Nobody
+    sees it, but it takes up space that has to be paid for.
 
     Args:
-        outputs: The output root.
-        busy_names: Names of corpora, nanosets and so on whose uploads may still be running.
+        outputs: The outputs of the project.
+        busy_names: What running builds work on, such as {"web"}. Their uploads continue.
 
     Returns:
-        As `unfinished`, the paths that the objects would have had; as `left_alone`, the root if the
-        store does not list its uploads.
+        As `unfinished`, the paths of the objects that were being uploaded. If the bucket does not
+        list its uploads, a message about that, as `left_alone`.
     """
 
     def may_be_aborted(name: str) -> bool:
@@ -481,6 +533,7 @@ def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageC
         return _is_idle(name, busy_names)
 
     try:
+        # The store calls `may_be_aborted` for each upload, and returns the names of the aborted.
         aborted_names = list(outputs.access.store.abort_uploads(may_be_aborted))
     except StorageError as error:
         why = f"uploads that were cut short cannot be looked for: {error.found}"
@@ -489,15 +542,17 @@ def _abort_uploads(outputs: OutputRoot, busy_names: Collection[str]) -> GarbageC
 
 
 def _is_idle(name: str, busy_names: Collection[str]) -> bool:
-    """Return whether an object belongs to an output that no build works on.
+    """Return whether an object in a bucket belongs to an output that no build works on.
 
-    For example, "datasets/web/<digest>/web.bin" belongs to the corpus `web`, while "notes.txt"
-    belongs to no output.
+    If a build works on the corpus `web` (a collection of texts), these are the results:
+
+        datasets/code/3f9c…/code.bin   True
+        datasets/web/81aa…/web.bin     False: the build may be writing it
+        notes.txt                      False: it belongs to no output
 
     Args:
-        name: Path of the object below the root: the folder of a stage, the name of a corpus,
-            nanoset or webdataset, and so on.
-        busy_names: Names of corpora, nanosets and so on that running builds work on.
+        name: Path of the object: the folder of a kind of output, the name of an output, and so on.
+        busy_names: What running builds work on, such as {"web"}.
     """
     folder, *rest = name.split("/")
     is_in_output = folder in stage_folders() and len(rest) > 1
@@ -505,26 +560,30 @@ def _is_idle(name: str, busy_names: Collection[str]) -> bool:
 
 
 def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[LeftAlone]:
-    """Yield outputs that neither nanoset.yaml nor the raw folder requests any more.
+    """Yield outputs that exist, but that nothing requests any more.
 
-    For example, a nanoset was deleted from nanoset.yaml, or the folder of a corpus from the raw
-    folder. They are only reported, because they may be the only copies of the data.
+    For example, the user has deleted a nanoset (a mixture of texts) from nanoset.yaml, or a corpus
+    (a collection of texts) from the folder of raw text. The outputs may be the only copies of the
+    data, so they are only reported:
+
+        nanosets/pretrain    nanoset.yaml no longer asks for it; delete it if you do not need it
+        datasets/web         the raw folder no longer asks for it; delete it if …
 
     Args:
-        project: The project, whose nanoset.yaml and raw folder request outputs.
-        outputs: All outputs below its root.
+        project: The project, with its nanoset.yaml and its raw folder.
+        outputs: All outputs that exist.
     """
-    # Each is a set of (folder of a stage, name), such as ("datasets", "web") for a corpus, and
-    # ("nanosets", "pretrain") for a nanoset.
+    # Sets of pairs, such as ("nanosets", "pretrain") and ("datasets", "web").
     stored = _stored_subjects(outputs)
-    names_of_stored = {name for _, name in stored}  # the corpora to look for in the raw folder
-    requested = _requested_subjects(project.config, names_of_stored)
+    stored_names = {name for _, name in stored}
+    # A corpus is requested if the raw folder has a folder of its name, so pass the names to try.
+    requested = _requested_subjects(project.config, stored_names)
 
-    requester_by_folder = _requester_by_folder()  # datasets → "the raw folder"
+    requester_by_folder = _requester_by_folder()
     for folder, name in sorted(stored - requested):
         if folder not in requester_by_folder:
-            continue  # users do not see this output, such as the shards of a corpus
-        requester = requester_by_folder[folder]
+            continue  # users do not know of this output, such as a list of the raw files
+        requester = requester_by_folder[folder]  # "nanoset.yaml" or "the raw folder"
         why = f"{requester} no longer asks for it; delete it if you do not need it"
         yield LeftAlone(project.outputs.folder / folder / name, why)
 
@@ -544,43 +603,50 @@ def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
 
 
 def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tuple[str, str]]:
-    """Return which corpora, nanosets and so on the settings and the raw folder request.
+    """Return which outputs the settings and the folder of raw text request.
+
+    The settings request nanosets (mixtures of texts), for example. A corpus (collection of texts)
+    is requested if it has a folder of raw text.
 
     Args:
         config: The settings of the project.
-        names: Names of outputs, some of which may be corpora.
+        names: Names that may be those of corpora. Only corpora among these are looked for.
 
     Returns:
-        (folder of a stage, subject), such as ("nanosets", "pretrain") or ("datasets", "web").
+        Pairs of a folder and a name, such as ("nanosets", "pretrain") and ("datasets", "web").
     """
-    # A folder in the raw folder requests a corpus. The settings request all other outputs.
     corpora = {name for name in names if config.corpus_folder(name).is_dir()}
     requested: set[tuple[str, str]] = set()
-    for node in requested_nodes(config, corpora):
-        # The name of an output begins with its subject, as in pretrain/train/blend.
+    for node in requested_nodes(config, corpora):  # a node is one output
+        # An output may have several names in its path, such as pretrain/train/blend. The first one
+        # is that of the nanoset or corpus.
         subject, _, _ = node.name.partition("/")
         requested.add((node.stage.layout.folder, subject))
     return requested
 
 
 def _requester_by_folder() -> dict[str, str]:
-    """Return where users request the outputs of each stage: in nanoset.yaml or the raw folder.
-
-    Internal stages are left out, since users do not see their outputs.
+    """Return where users request each kind of output, for messages about unrequested ones.
 
     Returns:
-        Folder of a stage → where its outputs are requested, such as {"nanosets": "nanoset.yaml",
-        "datasets": "the raw folder"}.
+        Folder of the outputs → where they are requested, such as:
+
+            nanosets      nanoset.yaml      (mixtures of texts)
+            exports       nanoset.yaml
+            datasets      the raw folder    (each corpus, a collection of texts, has a dataset)
+
+        Outputs that users do not know of are left out. A corpus also has a list of its files and a
+        list of tokenized pieces, but if it is deleted, one message about its dataset is enough.
     """
     requester_by_folder: dict[str, str] = {}
-    for stage in stages():
-        if not isinstance(stage, (CorpusStage, InternalStage)):
-            requester_by_folder[stage.layout.folder] = "nanoset.yaml"
-
-    # A corpus passes through several stages. Only the last of them represents it, that of datasets,
-    # so that a corpus is reported once.
-    corpus_stages = [stage for stage in stages() if isinstance(stage, CorpusStage)]
-    requester_by_folder[corpus_stages[-1].layout.folder] = "the raw folder"
+    folder_of_datasets = ""
+    for stage in stages():  # in the order of the pipeline; a stage makes one kind of output
+        folder = stage.layout.folder
+        if isinstance(stage, CorpusStage):
+            folder_of_datasets = folder  # that of the last such stage, which makes the datasets
+        elif not isinstance(stage, InternalStage):
+            requester_by_folder[folder] = "nanoset.yaml"
+    requester_by_folder[folder_of_datasets] = "the raw folder"
     return requester_by_folder
 
 
@@ -594,64 +660,67 @@ class OldVersions(NamedTuple):
 
 
 def old_versions(project: Project) -> OldVersions:
-    """Estimate what `nanoset gc` would remove, fast enough for every `nanoset status`.
+    """Estimate how many old files `nanoset gc` would delete, and their size.
+
+    Every build of an output, such as a dataset, is kept as a version, so old versions accumulate.
+    `nanoset status` mentions them, so this has to be fast, and is not exact: the numbers may be too
+    high, since `nanoset gc` leaves some files alone.
 
     Args:
-        project: Its output root is searched, unless that is a bucket: to list the files of a
-            version would take a request for each thousand objects.
+        project: The project, whose output folder is searched.
 
     Returns:
-        Number and size of the versions and index files. They may be too high, since `nanoset gc`
-        leaves some alone; and they are 0 for outputs in a bucket.
+        The estimate. It is 0 for outputs in a bucket, where listing all files takes too long.
 
     Raises:
         StorageError: An output that other outputs may depend on is damaged.
     """
     access = project.outputs.access
-    if access.takes_requests:
+    is_in_bucket = access.takes_requests
+    if is_in_bucket:
         return OldVersions(0, 0)
 
-    # Old versions of outputs.
+    # Versions that nothing needs.
     outputs = all_outputs(access)
     needed = _needed_without_reading_shards(access, outputs)
     sizes = list(_unneeded_version_sizes(outputs, needed))
 
-    # Index files, which are not part of a version, since several versions may share one. `gc`
-    # removes those that count as garbage without further wishes of the user: the default policy.
-    default_policy = Policy()
-    for item in judge_all_shared_files(access, outputs, needed, default_policy):
+    # Index files for trainers. They belong to no version, since several versions may share one.
+    # Each is either garbage or left alone, by the rules that apply if the user gives no options.
+    for item in judge_all_shared_files(access, outputs, needed, Policy()):
         if isinstance(item, Garbage):
             sizes.append(item.size)
     return OldVersions(n_items=len(sizes), size=sum(sizes))
 
 
 def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredOutput]) -> Needed:
-    """Return which versions are needed, quickly, without those that only shards need.
+    """Find out which versions of outputs are needed, quickly, for an estimate.
 
-    A shard may need an old dataset that contains its tokens. To find out, its manifest would have
-    to be read, and there may be thousands of shards.
+    A version is one build of an output. Text is tokenized in pieces, the shards, and there may be
+    thousands. Some of them need an old dataset, because their tokens are stored in it. To find out
+    which do, all shards would have to be read. This leaves them out, so the result may lack some
+    datasets.
 
     Args:
-        access: Access to the output root.
-        outputs: All outputs below it, with the digests of their versions.
+        access: Access to the output folder.
+        outputs: All outputs in it, with the digests that name their versions.
     """
-    # `find_needed` does not read the shards that are `dropping` their tokens, since these will need
-    # no old dataset. Name all versions there, so that it reads no shard.
-    all_digests: set[str] = set()
+    all_digests: set[str] = set()  # of shards, and of all other outputs, which does no harm
     for output in outputs:
         all_digests |= output.versions
-    return find_needed(access, outputs, Policy(), dropping=all_digests)
+    return find_needed(access, outputs, Policy(), ignored_shards=all_digests)
 
 
 def _unneeded_version_sizes(outputs: Iterable[StoredOutput], needed: Needed) -> Iterator[int]:
-    """Yield the size in bytes of each version that is not needed.
+    """Yield the size in bytes of each version of an output that is not needed any more.
 
     Args:
-        outputs: All outputs below the root.
+        outputs: All outputs, with the digests that name their versions (builds).
         needed: The versions that have to stay.
     """
     for output in outputs:
-        for digest in output.versions - needed.digests:
+        unneeded_digests = output.versions - needed.digests
+        for digest in unneeded_digests:
             yield folder_size(output.folder / digest)
 
 

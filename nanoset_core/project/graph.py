@@ -19,7 +19,7 @@ folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -46,8 +46,8 @@ ANOTHER_IS_CURRENT = (
     "the requested version exists, but another one was made current: "
     "by another nanoset.yaml with this root, or by this one with other settings"
 )
-_TEXT_OF_CHANGED_INPUT = {"inventory": "files changed since it was built"}
-"""Name of an input → the reason that is shown if it changed, in place of `<name> changed`."""
+_INVENTORY_INPUT = "inventory"
+"""Name of the input that lists the files of a corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,23 @@ class Graph:
         return node.inputs(self.project.config)
 
     def recipe(self, node: Node) -> Recipe | None:
-        """Return the recipe by which an output would be made now: settings and digests of inputs.
+        """Return what an output would be made from if it were built now: its recipe.
+
+        A recipe has the settings that decide the bytes of an output, and a digest of each input.
+        For example, the dataset of `web` (a collection of texts) is made from tokenized pieces, its
+        shards:
+
+            settings    dtype: uint16
+            inputs      shards: 3f9c…
+
+        If this differs from the recipe that the existing dataset was made by, it has to be rebuilt.
 
         Args:
             node: The output.
 
         Returns:
-            The recipe; None if it depends on an inventory, a list of raw files, that was not given
-            to the graph.
+            The recipe. None if it is not known yet, because it depends on raw files that the caller
+            has not listed.
         """
         if node in self._recipes:
             return self._recipes[node]
@@ -187,35 +196,40 @@ class Graph:
         input_digests = self._input_digests(node)
         if input_digests is None:
             return None  # the recipe of an input is not known
-        if not input_digests:
-            return (
-                None  # an inventory: its recipe lists raw files, and has to be given to the graph
-            )
+        if len(input_digests) == 0:
+            # This is a list of raw files, from which all other outputs are made. Its recipe does
+            # not follow from other outputs, but has to be given to the graph.
+            return None
 
         recipe = node.stage.recipe(self.project, node.key, input_digests)
         self._recipes[node] = recipe
         return recipe
 
     def _input_digests(self, node: Node) -> dict[str, str] | None:
-        """Return what the recipe of an output says about its inputs: name → digest, such as 3f9c….
+        """Return the digests of an output's inputs, which are a part of its recipe.
+
+        The recipe of an output is everything that decides its bytes. If the digest of an input
+        changes, so does the recipe, and the output has to be rebuilt. For example, for a dataset
+        whose input is named "shards", this returns {"shards": "3f9c…"}.
 
         Args:
             node: The output.
 
         Returns:
-            The digests that the inputs would have if they were made now; empty for an output that
-            is made from raw text. None if the recipe of an input is not known.
+            The digest that each input would have if it were built now. There is none if the output
+            is made from raw text. The result is None if one of the digests is not known yet.
         """
         digests: dict[str, str] = {}
         for name, input_node in self.inputs(node).items():
-            recipe = self.recipe(input_node)
-            if recipe is None:
-                return None  # a build cannot make the output, since it makes all inputs first
-            # If the name begins with AFTER, the input only has to be made before the output, which
-            # does not read it. Then it decides no byte of the output, and is not in the recipe.
+            input_recipe = self.recipe(input_node)
+            if input_recipe is None:
+                return None
+
+            # Some inputs only have to be built earlier, and are not read: their names begin with
+            # AFTER ("after "). They have no influence on the bytes, so the recipe leaves them out.
             is_read = not name.startswith(AFTER)
             if is_read:
-                digests[name] = digest_of_node(input_node, recipe)
+                digests[name] = digest_of_node(input_node, input_recipe)
         return digests
 
     def project_of(self, node: Node) -> Project:
@@ -236,60 +250,77 @@ class Graph:
         return self._project_by_folder[folder]
 
     def current(self, node: Node) -> CurrentVersion:
-        """Return the current version of an output, from memory if it was requested before.
+        """Return the current version of an output: the build that other programs read now.
+
+        An output, such as the dataset of the corpus (collection of texts) `web`, may have been
+        built several times. A small file says which of its versions is current. It is read once,
+        and then remembered.
 
         Args:
             node: The output.
 
         Returns:
-            The version that other stages read, or the reason why there is no usable one.
+            The version, or the reason why there is no usable one.
         """
         if node in self._current:
             return self._current[node]
 
         project = self.project_of(node)
-        if node.is_of_corpus and project.outputs.access.takes_requests:
-            # The outputs are in a bucket. Callers usually ask about all corpora in turn, so request
-            # and remember this output of each corpus at once, in parallel.
-            self._current |= self._current_of_all_corpora(node.stage, project)
-        if node not in self._current:  # such as that of a corpus which the graph does not list
+        is_in_bucket = project.outputs.access.takes_requests
+        if node.is_of_corpus and is_in_bucket:
+            # A request takes long. Callers usually ask about all corpora in turn, so request the
+            # same output of all of them now, in parallel.
+            current_by_node = self._current_of_all_corpora(node.stage, project)
+            self._current.update(current_by_node)
+
+        if node not in self._current:  # not of a corpus, or of one that the graph does not list
             self._current[node] = current_version(project, node.stage, node.key)
         return self._current[node]
 
     def _current_of_all_corpora(self, stage: Stage, project: Project) -> dict[Node, CurrentVersion]:
-        """Return the current versions of a stage's outputs for all corpora, by parallel requests.
+        """Return the current version of the same output of all corpora, by requests in parallel.
+
+        For example, if the corpora (collections of texts) are web and code, this returns the
+        current datasets of both. One request after another to a bucket would take much longer.
 
         Args:
-            stage: A stage that makes an output of each corpus, such as its dataset.
-            project: The project, with a listing of the stage's folder.
+            stage: What makes the outputs, such as the stage that makes datasets.
+            project: The project, with a listing of the folder with these outputs.
 
         Returns:
-            Output → its current version. Those that are remembered already are left out.
+            Output → its current version, without those that are known from earlier calls.
         """
         nodes = [Node(stage, key) for key in stage.keys(project.config, self.corpora)]
         unknown_nodes = [node for node in nodes if node not in self._current]
-        names = [node.name for node in unknown_nodes]
+        names = [node.name for node in unknown_nodes]  # such as ["web", "code"]
         versions = project.outputs.current_versions(stage.layout.folder, names)
         return dict(zip(unknown_nodes, versions, strict=True))
 
     def stale_reasons(self, node: Node) -> Sequence[Reason]:
-        """Return why an output has to be rebuilt: what changed, is missing, or is damaged.
+        """Return why an output has to be rebuilt, if it has to be.
+
+        `nanoset status` shows these reasons, and a build makes the outputs that have any. Examples:
+
+            not built yet
+            files changed since it was built
+            seed: 7 → 8                          (a setting was changed)
+            a shard is missing or damaged
 
         Args:
             node: The output.
 
         Returns:
-            The reasons, such as "dataset changed"; empty if the current version is up to
-            date and intact.
+            The reasons. There is none if the existing output is up to date and not damaged.
         """
         if node in self._reasons:
-            return self._reasons[node]
+            return self._reasons[node]  # from an earlier call
 
-        recipe = self.recipe(node)
+        recipe = self.recipe(node)  # what the output should be made from
         if recipe is None:
-            # It is not known from which files the output should be made. These reasons are not
-            # remembered, since `set_recipe` may say so later.
+            # Raw files that the output depends on were not listed yet. Do not remember the result,
+            # since it changes when `set_recipe` adds the list.
             return self._reasons_of_unknown_inputs(node)
+
         reasons = reasons_to_build(self.project_of(node), node, recipe, self.current(node))
         self._reasons[node] = reasons
         return reasons
@@ -316,59 +347,81 @@ class Graph:
         return _with_clear_texts(recipe_changes)
 
     def _reasons_of_unknown_inputs(self, node: Node) -> list[Reason]:
-        """Return a reason for each input whose recipe is not known, such as "web is not up to
-        date".
+        """Explain why an output cannot be compared with what a build would make now.
+
+        It depends on collections of texts (corpora) whose files have changed, or were not listed
+        yet. For each of them, the reason is such as "web is not up to date".
 
         Args:
-            node: An output that such inputs are needed for.
+            node: The output.
         """
         reasons = []
-        for name, parent in self.inputs(node).items():
-            for unknown in self._unknown_inputs(parent):
-                reasons.append(Reason(f"{unknown.key.subject} is not up to date", name))
+        for name, input_node in self.inputs(node).items():
+            for corpus in self._corpora_with_unknown_files(input_node):
+                reasons.append(Reason(f"{corpus} is not up to date", name))
         return reasons
 
-    def _unknown_inputs(self, node: Node) -> Iterator[Node]:
-        """Yield the outputs of corpora because of which the recipe of an output is not known.
+    def _corpora_with_unknown_files(self, node: Node) -> list[str]:
+        """Return which corpora an output is made from whose raw files are not known.
 
-        For example, the blend of a nanoset leads to its index mappings, and these lead to the
-        dataset of the corpus `web`. Users know corpora by name, so the search ends there.
+        A corpus is a collection of texts. As long as its raw files are not known, nobody can say
+        what an output should be made from that depends on them. For example, suppose that the files
+        of `news` are not known, and that an index for a trainer is made like this:
+
+            files of web   →  dataset of web   →  index
+            files of news  →  dataset of news  →  index
+
+        The search goes from the index to its inputs, the two datasets. That of `news` belongs to a
+        corpus, which is what users know, so the search ends there, with the result ["news"].
 
         Args:
-            node: The output. If it belongs to a corpus, or has no inputs, it is yielded itself.
+            node: The output, such as the index.
+
+        Returns:
+            Names of corpora. One that the search reaches on two ways is listed twice.
         """
         is_known = self.recipe(node) is not None
         if is_known:
-            return
-        inputs = self.inputs(node)
-        if node.is_of_corpus or not inputs:
-            yield node
-            return
-        # A recipe is unknown if that of an input is: continue with the inputs.
-        for input_node in inputs.values():
-            yield from self._unknown_inputs(input_node)
+            return []
+
+        inputs = list(self.inputs(node).values())
+        if node.is_of_corpus or len(inputs) == 0:
+            return [node.key.subject]
+
+        # It is not known what this output should be made from, because it is not known of an input.
+        corpora = []
+        for input_node in inputs:
+            corpora += self._corpora_with_unknown_files(input_node)
+        return corpora
 
     def forget(self, built_nodes: Iterable[Node]) -> None:
-        """Forget what was read about outputs that were built since, and what is made from them.
+        """Forget the state of outputs that were just built, and of all that is made from them.
 
-        Their current versions, and the reasons why they are stale, are read again when they are
-        needed. What they should be made from is remembered, since a build does not change it.
+        The graph remembers which version of each output exists, and why the output has to be
+        rebuilt. A build makes that wrong. For example, with inputs to the left of what is made from
+        them:
+
+            shards  →  dataset  →  view
+
+        If the dataset was built, the states of the dataset and of the view are forgotten, and read
+        again when somebody asks for them.
 
         Args:
             built_nodes: The outputs that were built.
         """
-        changed = set(built_nodes)
-        if not changed:
+        changed_nodes = set(built_nodes)
+        if not changed_nodes:
             return
         self._project_by_folder.clear()  # these have listings of folders from before the build
 
-        # `nodes` has inputs before what is made from them, so one pass finds what is made from
-        # changed outputs directly or indirectly.
+        # `nodes` returns inputs before what is made from them. So when a node comes, it is known
+        # whether any of its inputs has changed, directly or through other outputs.
         for node in self.nodes():
-            inputs = self.inputs(node).values()
-            if node in changed or not changed.isdisjoint(inputs):
-                changed.add(node)
-                self._current.pop(node, None)
+            input_nodes = set(self.inputs(node).values())
+            has_changed_input = not changed_nodes.isdisjoint(input_nodes)
+            if node in changed_nodes or has_changed_input:
+                changed_nodes.add(node)
+                self._current.pop(node, None)  # nothing happens if it was never read
                 self._reasons.pop(node, None)
 
 
@@ -399,17 +452,21 @@ def graph_over(
 
 
 def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> list[Node]:
-    """Return every output that nanoset.yaml requests, and those of every corpus in `corpora`.
+    """Return every output that a project should have, built or not.
+
+    Some outputs exist for each corpus (collection of texts) in the raw folder, such as its dataset.
+    Others are requested by the settings, such as a nanoset, which is a mixture of corpora.
 
     Args:
         config: The settings of nanoset.yaml.
-        corpora: Names of corpora. All of them have an inventory, shards and a dataset.
+        corpora: Names of the corpora in the raw folder.
 
     Returns:
-        The outputs, in the order of the stages.
+        The outputs, in the order in which the pipeline makes them: first the lists of raw files of
+        all corpora, then their tokenized shards, and so on.
     """
     nodes = []
-    for stage in stages():
+    for stage in stages():  # a stage makes outputs of one kind, such as datasets
         nodes += [Node(stage, key) for key in stage.keys(config, corpora)]
     return nodes
 
@@ -430,220 +487,269 @@ def digest_of_node(node: Node, recipe: Recipe) -> str:
 def reasons_to_build(
     project: Project, node: Node, recipe: Recipe, current: CurrentVersion
 ) -> Sequence[Reason]:
-    """Return why an output has to be built.
+    """Return why an output has to be built, if it has to be.
+
+    A recipe is everything that decides the bytes of an output: its settings and inputs. Cases:
+
+        the recipe has changed          "seed: 7 → 8"
+        the output was never built      "not built yet"
+        a file of it is damaged         "web.bin is missing"
+        a file elsewhere that it needs  "a shard is missing or damaged"
 
     Args:
-        project: The project, whose root has the versions of the output.
+        project: The project, whose root folder has the outputs.
         node: The output.
         recipe: The recipe by which it should be made now.
-        current: Its current version, if it has one.
+        current: Its current version, which names the recipe that it was made by.
 
     Returns:
-        The reasons; empty if the current version was made by this recipe and is intact.
+        The reasons; none if the current version was made by this recipe and is intact.
     """
     stage = node.stage
     if isinstance(stage, InParts):
-        # A part of an output, such as one group of tars, is no version: it has no manifest that
-        # could be compared with the recipe. Its stage looks at the files instead.
+        # The output is one of the parts in which a large output is written, such as a group of tar
+        # files. A part does not store its recipe, so its stage has to look at the files.
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
-        # The version is the right one. But files in other folders that it needs may be missing.
         return _faults_in_other_folders(project, node, current)
 
-    # If a version by the right recipe exists, but is not current, add a hint to the reasons.
+    # The output has to be built. Add a hint if this was done before, but another version was made
+    # current later: the user may have changed a setting and changed it back.
     if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
 
 
 def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
-    """Return what is wrong with files that an output needs, but that are not in its own folder.
+    """Check the files that an output needs, but that are stored in folders of other outputs.
 
-    For example, the set of shards of a corpus is a list, and needs the files of the shards.
+    For example, a corpus is tokenized in pieces, which are stored in a folder each, its shards.
+    The output `tokenized` of the corpus is only a list of them:
+
+        tokenized/web/<digest>/       the list of shards: itself intact
+        shards/web/<digest>/web.bin   tokens of one shard: this file may be missing
 
     Args:
-        project: Its output root has the files.
-        node: The output.
+        project: The project, whose root folder has all these files.
+        node: The output, such as the list.
         current: Its current version.
 
     Returns:
-        One reason, or none. None also if the output needs no such files.
+        One reason to rebuild the output, if a file is missing or damaged; otherwise none.
     """
     stage = node.stage
-    if current.manifest is None or not isinstance(stage, OutsideFiles):
-        return []
+    if not isinstance(stage, OutsideFiles):
+        return []  # it needs no such files
+    if current.manifest is None:
+        return []  # it does not exist
     fault = stage.fault(project, node.key, current.manifest)
-    return [] if fault is None else [Reason(fault)]
+    if fault is None:
+        return []
+    return [Reason(fault)]
 
 
 def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
-    """Return why an output is stale, taking its inputs of other corpora and nanosets as they are.
+    """Return why an output is out of date, compared with its inputs as they were built last.
 
-    For example, a nanoset is not stale because the text of a corpus changed since the dataset of
-    the corpus was built. Damaged files are not reported.
+    A check of existing outputs asks this. It does not look at raw files, and takes the inputs as
+    they are. For example, a nanoset is a mixture of datasets:
+
+        raw files of web  →  dataset of web  →  nanoset
+
+    If raw files have changed since the dataset was built, the nanoset is still up to date with the
+    dataset. If the dataset was rebuilt since, the nanoset is out of date. Damaged files are not
+    reported.
 
     Args:
-        project: The project, whose root has the versions of the output.
-        stage: The stage of the output.
-        key: Which of the stage's outputs it is, such as the split `train` of `pretrain`.
+        project: The project, whose root folder has the outputs.
+        stage: What makes the output, such as the stage that makes nanosets.
+        key: Which output of the stage it is, such as the nanoset `pretrain`.
 
     Returns:
-        The reasons, each once; empty if the output is up to date with its inputs as they are.
+        The reasons, each once, such as "dataset changed"; none if the output is up to date.
     """
     graph = Graph(project, known={})
     node = Node(stage, key)
-    # A recipe is what decides the bytes of an output. Normally, the graph derives that of an input
-    # from the raw files of today. Set the recipe by which the input was made, so that it counts as
-    # up to date.
+
+    # A recipe is what an output should be made from. Normally, it follows from the raw files. Here
+    # say of each input that it should be what it is: made by the recipe that made it. Then it
+    # counts as up to date.
     for input_node in _inputs_of_other_subjects(graph, node):
-        manifest = graph.current(input_node).manifest
+        manifest = graph.current(input_node).manifest  # stores the recipe that made the input
         if manifest is not None:
-            recipe_of_current = from_plain(Recipe, manifest.recipe)
-            graph.set_recipe(input_node, recipe_of_current)
-    return list(dict.fromkeys(_root_causes(graph, node)))
+            stored_recipe = from_plain(Recipe, manifest.recipe)
+            graph.set_recipe(input_node, stored_recipe)
+
+    reasons = _root_causes(graph, node)
+    return list(dict.fromkeys(reasons))  # each once, in their order
 
 
 def _inputs_of_other_subjects(graph: Graph, node: Node) -> list[Node]:
-    """Return the nearest inputs of an output that belong to another corpus, nanoset and so on.
+    """Go back from an output to the nearest inputs that belong to something else.
 
-    From the blend of a nanoset, for example, this leads through the nanoset's index mappings to the
-    datasets of its corpora.
+    Every output belongs to a subject, such as a corpus (collection of texts), or a nanoset, which
+    is a mixture of corpora. For example, with inputs to the left of what is made from them:
+
+        files of web (corpus)  →  dataset of web (corpus)  →  index (nanoset)  →  blend (nanoset)
+
+    From the blend, the search passes the index, which belongs to the same nanoset. It stops at the
+    dataset, which belongs to a corpus.
 
     Args:
         graph: The project's outputs, with what each is made from.
-        node: The output.
+        node: The output, such as the blend.
 
     Returns:
-        The inputs, each once. For an output of a corpus, this is the corpus's inventory, which has
-        no inputs, so that the search ends there.
+        The inputs at which the search stops, each once. It also stops at an output without inputs:
+        from the dataset, it finds the list of the corpus's files.
     """
     nearest_inputs = []
     visited_nodes = {node}
     nodes_to_visit = [node]
     while nodes_to_visit:
-        for input_node in graph.inputs(nodes_to_visit.pop()).values():
+        visited_node = nodes_to_visit.pop()
+        for input_node in graph.inputs(visited_node).values():
             if input_node in visited_nodes:
                 continue
             visited_nodes.add(input_node)
-            leads_further = bool(graph.inputs(input_node))
-            if leads_further and _have_same_subject(input_node, node):
-                nodes_to_visit.append(input_node)
+
+            has_inputs = len(graph.inputs(input_node)) > 0
+            if has_inputs and _have_same_subject(input_node, node):
+                nodes_to_visit.append(input_node)  # continue the search from there
             else:
                 nearest_inputs.append(input_node)
     return nearest_inputs
 
 
-def _root_causes(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield why an output is stale; if an input of the same subject changed, why that is stale.
+def _root_causes(graph: Graph, node: Node) -> list[str]:
+    """Return why an output is out of date, with causes instead of what merely follows from them.
 
-    For example, the blend of a nanoset is stale because its index mappings changed, and these
-    because of a setting. Then only the setting is reported.
+    For example, a nanoset is a mixture of texts for training, and has several outputs:
+
+        blend              out of date since its index changed
+        index              out of date since a setting changed, "seed: 7 → 8"
+
+    Of the blend, only "seed: 7 → 8" is reported, because that is what the user did.
 
     Args:
         graph: The project's outputs, with what each is made from.
-        node: The output. Its subject is its corpus, nanoset, webdataset or export.
+        node: The output, such as the blend.
     """
-    inputs = graph.inputs(node)
+    causes: list[str] = []
+    inputs = graph.inputs(node)  # name → output, such as "index" → the index
     for reason in graph.changes(node):
-        # If the reason is that an input changed, find out why that one is stale.
-        causes: list[str] = []
-        changed_input = None if reason.input is None else inputs.get(reason.input)
-        if changed_input is not None and _have_same_subject(changed_input, node):
-            causes = list(_root_causes(graph, changed_input))
+        # If an input changed, ask why that one did. But not if it belongs to something else, such
+        # as to another nanoset: then it is enough to name it.
+        causes_of_input: list[str] = []
+        if reason.input is not None and reason.input in inputs:
+            changed_input = inputs[reason.input]
+            if _have_same_subject(changed_input, node):
+                causes_of_input = _root_causes(graph, changed_input)
 
-        if causes:
-            yield from causes
+        if causes_of_input:
+            causes += causes_of_input
         else:
-            yield reason.text
+            causes.append(reason.text)
+    return causes
 
 
 def _with_clear_texts(reasons: Iterable[Reason]) -> list[Reason]:
-    """Replace the texts of reasons that mention an input which users may not know.
+    """Replace messages about an internal input by messages that users understand.
 
-    Users do not see inventories, the lists of raw files: "inventory changed" becomes "files changed
-    since it was built".
+    The first output of each corpus (collection of texts) is its inventory, a list of its files.
+    Users never see inventories:
+
+        before   "inventory changed"
+        after    "files changed since it was built"
 
     Args:
-        reasons: Why an output is stale.
+        reasons: Why an output has to be rebuilt.
+
+    Returns:
+        The same reasons, in the same order. Only the texts of some are replaced.
     """
     clear_reasons: list[Reason] = []
     for reason in reasons:
         text = reason.text
-        if reason.input in _TEXT_OF_CHANGED_INPUT:
-            text = _TEXT_OF_CHANGED_INPUT[reason.input]
+        if reason.input == _INVENTORY_INPUT:  # None if the reason is not a changed input
+            text = "files changed since it was built"
         clear_reasons.append(Reason(text, reason.input))
     return clear_reasons
 
 
 def _have_same_subject(node: Node, other: Node) -> bool:
     """Return whether two outputs are of the same corpus, nanoset, webdataset or export."""
-    return (node.stage.kind, node.key.subject) == (other.stage.kind, other.key.subject)
+    is_same_kind = node.stage.kind == other.stage.kind
+    return is_same_kind and node.key.subject == other.key.subject
 
 
 def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
-    """Return outputs in the order in which `nanoset status` shows them.
+    """Return outputs in the order in which `nanoset status` lists them.
 
-    They are ordered by kind (corpus, nanoset …), and then by name. Of the same corpus or nanoset,
-    each output follows its inputs.
+    They are grouped by what they belong to: first those of each corpus (collection of texts), then
+    those of each nanoset (mixture of corpora), and so on. Within a group, inputs come before what
+    is made from them:
+
+        corpus web         files, shards, dataset
+        corpus code        files, shards, dataset
+        nanoset pretrain   index, blend
 
     Args:
         config: The settings of the project, which say what each output is made from.
-        nodes: The outputs, in the order of the stages.
+        nodes: The outputs, in the order of the pipeline: the files of all corpora come first.
     """
-    ordered: dict[Node, None] = {}  # an ordered set of nodes: only the keys count
+    ordered: dict[Node, None] = {}  # a dict without values, as a set that remembers the order
     for node in _by_kind_and_subject(nodes):
-        _add_after_inputs(config, node, ordered)
+        _add_after_inputs(config, node, ordered)  # does nothing if it was added as an input
     return list(ordered)
 
 
 def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
-    """Return outputs by kind, then by subject, and then by part.
+    """Group outputs by kind (corpus, nanoset …), then by the name of the corpus or nanoset.
 
-    For example: all outputs of corpora before those of nanosets, of these the nanoset `pretrain`
-    before `finetune`, and of `pretrain` the split `train` before `valid`.
+    Those of one name are also grouped by part, such as the split of the data. For example:
 
-    Args:
-        nodes: The outputs. Subjects, and the parts of one, keep the order in which they are first
-            mentioned; kinds get the order of the stages.
-    """
-    # Group from the inside out, since each step keeps the order within its groups. For example,
-    # with p for the nanoset `pretrain` and f for `finetune`:
-    #   nodes        p/train  f/train  p/valid  p/train
-    #   by part      p/train  p/train  f/train  p/valid
-    #   by subject   p/train  p/train  p/valid  f/train
-    by_part = _grouped(nodes, lambda node: (node.stage.kind, node.key.subject, node.key.part))
-    by_subject = _grouped(by_part, lambda node: (node.stage.kind, node.key.subject))
-    kinds = list(dict.fromkeys(stage.kind for stage in stages()))
-    return sorted(by_subject, key=lambda node: kinds.index(node.stage.kind))
+        before                        after
+        nanoset pretrain, train       corpus  web
+        nanoset finetune, train       nanoset pretrain, train
+        nanoset pretrain, valid       nanoset pretrain, train
+        nanoset pretrain, train       nanoset pretrain, valid
+        corpus  web                   nanoset finetune, train
 
-
-def _grouped(nodes: Iterable[Node], group_of: Callable[[Node], Hashable]) -> list[Node]:
-    """Return the same nodes, with those of one group next to each other.
-
-    For example, nodes of the groups A, B, A become A, A, B: groups are in the order of their first
-    nodes, and the nodes of a group keep their order.
+    Kinds are in the order of the pipeline. Names, and the parts of one name, are in the order in
+    which they first occur: the result is not alphabetical.
 
     Args:
-        nodes: The nodes.
-        group_of: Returns the group that a node belongs to.
+        nodes: The outputs.
     """
-    groups: dict[Hashable, list[Node]] = {}
+    kinds = list(dict.fromkeys(stage.kind for stage in stages()))  # each once: corpus, nanoset …
+    nodes_by_name: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
     for node in nodes:
-        groups.setdefault(group_of(node), []).append(node)
-    return list(chain.from_iterable(groups.values()))
+        name = (node.stage.kind, node.key.subject)  # such as ("nanoset", "pretrain")
+        nodes_by_part = nodes_by_name.setdefault(name, {})
+        nodes_by_part.setdefault(node.key.part, []).append(node)
+
+    grouped_nodes: list[Node] = []
+    for nodes_by_part in nodes_by_name.values():
+        grouped_nodes += chain.from_iterable(nodes_by_part.values())
+    # `sorted` keeps the order of nodes of the same kind.
+    return sorted(grouped_nodes, key=lambda node: kinds.index(node.stage.kind))
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Add a node to `ordered`, after its inputs of the same corpus, nanoset or webdataset.
+    """Add an output to an ordered collection, after its inputs, which are added first.
+
+    For example, the output `blend` of a nanoset is made from its `index`, so both are added, the
+    index first. Inputs that belong to another nanoset or corpus are not added.
 
     Args:
-        config: The settings of the project.
-        node: The node.
-        ordered: A dict whose keys are the nodes so far, since a dict keeps their order. The inputs
-            and the node become its next keys; those that are in it already keep their place.
+        config: The settings of the project, which say what each output is made from.
+        node: The output.
+        ordered: The outputs so far, as the keys of a dict, which keeps their order. Those that are
+            in it already keep their place.
     """
     if node in ordered:
         return

@@ -51,15 +51,23 @@ def judge_all(
 
 
 def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Garbage | LeftAlone:
-    """Decide whether a version that nothing needs is garbage: if nanoset wrote every file in it.
+    """Decide whether an old version of an output may be deleted: if nanoset wrote all of it.
+
+    A version is one build of an output, in a folder such as datasets/web/3f9c…. `nanoset gc` calls
+    this for versions that nothing needs. But somebody may have put other files there, of which
+    there is no other copy:
+
+        web.bin, manifest.json               garbage: the manifest lists web.bin
+        web.bin, manifest.json, notes.txt    left alone: notes.txt is not of nanoset
+        results.csv                          left alone: there is no manifest
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         output: The output that the version belongs to.
-        digest: Digest of the version.
+        digest: Name of the version's folder, such as 3f9c….
 
     Returns:
-        The version as garbage, or as left alone with the reason.
+        Garbage, or left alone with the reason.
     """
     folder = output.folder / digest
     try:
@@ -67,7 +75,7 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     except (FormatError, OSError) as error:
         return LeftAlone(folder, f"its manifest cannot be read: {getattr(error, 'what', error)}")
 
-    # Does anything show that nanoset wrote it, and at this place?
+    # Did nanoset write it, and at this place?
     our_files = _our_files(listing, output, folder, manifest)
     if our_files is None:
         return LeftAlone(folder, "it has no manifest, and no markers of nanoset")
@@ -75,13 +83,13 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
     if reason is not None:
         return LeftAlone(folder, reason)
 
-    # Does it contain any other file? That may be somebody's only copy.
-    entries = dict(files_below(listing, folder))
+    # Is there any other file?
+    entries = dict(files_below(listing, folder))  # path → size and so on
     reason = _reason_to_leave_alone(entries, our_files)
     if reason is not None:
         return LeftAlone(folder, reason)
 
-    name = f"{output.stage_folder}/{output.name}"
+    name = f"{output.stage_folder}/{output.name}"  # datasets/web
     kind: GarbageKind = "unfinished" if manifest is None else "version"
     size = sum(entry.size for entry in entries.values())
     return Garbage(folder, name, output.subject, kind, size)
@@ -90,15 +98,22 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 def _reason_of_other_place(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> str | None:
-    """Return why a version may have been written at another place and copied here, or None.
+    """Return why an old version of an output may be somebody's copy, so that it stays.
 
-    For example, somebody copied it from the folder of another output.
+    A version is one build of an output. There are two such reasons:
+
+        somebody copied it here      "its manifest is that of datasets/web/3f9c…"
+        a symbolic link leads here   "a symbolic link leads to it"
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         output: The output in whose folder the version is.
         folder: Folder of the version.
-        manifest: Its manifest, which says where it was written; None for an unfinished version.
+        manifest: Its manifest, a file that describes it, and says where it was written. None if the
+            build was killed before it wrote one.
+
+    Returns:
+        The reason, or None.
     """
     if manifest is not None:
         path = f"{output.stage_folder}/{output.name}/{folder.name}"
@@ -113,14 +128,19 @@ def _reason_of_other_place(
 def _our_files(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> set[str] | None:
-    """Return the files of a version that nanoset certainly wrote.
+    """Return the files of an old version of an output that nanoset certainly wrote.
+
+    A version is one build of an output. When it is complete, the build writes a manifest, which
+    lists its files:
+
+        complete       {"web.bin", "web.idx", "manifest.json"}
+        incomplete     files whose names nanoset uses for such an output
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         output: The output that the version belongs to.
         folder: Folder of the version.
-        manifest: Its manifest, which lists the files; None for an unfinished version, whose files
-            are recognised by its stage.
+        manifest: Its manifest; None if it is incomplete.
 
     Returns:
         Paths below the folder; None if nothing shows that nanoset wrote any.
@@ -131,23 +151,27 @@ def _our_files(
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files of an unfinished version, if nanoset certainly wrote them.
+    """Return the files of an incomplete version of an output, if nanoset certainly wrote them.
 
-    Its stage recognises them, by the names that it gives to its files.
+    A version is one build of an output. Normally, its folder gets its name when it is complete.
+    There are two exceptions, which killed builds may leave behind:
+
+        the version is written file by file      such as 1,000 tar files, over several builds
+        the version is uploaded file by file     to a bucket, where folders cannot be renamed
+
+    Such files are recognised by their names.
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         output: The output that the version belongs to.
-        folder: Folder of the version, which has no manifest.
+        folder: Folder of the version.
 
     Returns:
         Paths below the folder; None if the files may be somebody else's.
     """
-    stage = stage_of(output.stage_folder, output.name)
+    stage = stage_of(output.stage_folder, output.name)  # the code that makes outputs of its kind
     if stage is None:
         return None
-    # Only two kinds of versions are ever unfinished under their final name: those that a build
-    # writes file by file, such as tars, and those of which a build uploaded only some files.
     if isinstance(stage, Resumable):
         return stage.unfinished_files(listing, folder)
     return uploaded_files(stage.layout, listing, folder)
@@ -182,33 +206,38 @@ def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[s
 def judge_all_shared_files(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Yield the unneeded files in folders that the versions of an output share.
+    """Find the index files that no training data needs any more, and decide which to delete.
 
-    For example, all versions of a nanoset's splits share the folder `cache` with index files.
+    A nanoset is a mixture of texts for training. Trainers read it by index files, which hold the
+    order of the samples. They are in a folder of their own, since all builds of the nanoset share
+    them:
+
+        nanosets/pretrain/train/3f9c…    the current build, which needs the index files A and B
+        nanosets/pretrain/cache/         A, B and C: nothing needs C
 
     Args:
-        listing: Access to the output root.
-        outputs: All outputs below it.
-        needed: The versions and files that have to stay.
+        listing: Access to the output folder.
+        outputs: All outputs in it.
+        needed: What has to stay, with the names of the index files among it.
         policy: Which files are kept because of their age.
 
     Yields:
-        Each file as garbage; or as left alone, if nanoset may not have written it.
+        Each unneeded file, as garbage; or as left alone, if nanoset may not have written it.
     """
     for stage_folder, shared_folder in shared_folders().items():  # "nanosets", "cache"
         for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
-            needed_names = needed.shared_files.get((stage_folder, subject), set())
             place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
             files = _shared_files(listing, listing.folder / place)
+            needed_names = needed.shared_files.get((stage_folder, subject), set())
 
-            # The policy keeps young files. One that is newer than the current versions may belong
-            # to a running build.
+            # A file that is newer than the current builds may belong to a build that is running.
+            # The policy keeps it.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
-            unneeded_names = [
-                name
-                for name, entry in files.items()
-                if name not in needed_names and not policy.keeps(entry.written_ns, current_since_ns)
-            ]
+            unneeded_names = []
+            for name, entry in files.items():
+                is_kept_by_age = policy.keeps(entry.written_ns, current_since_ns)
+                if name not in needed_names and not is_kept_by_age:
+                    unneeded_names.append(name)
             yield from _judge_shared_files(listing, place, subject, files, unneeded_names)
 
 
@@ -261,63 +290,76 @@ def _judge_shared_files(
     files: Mapping[str, Entry],
     unneeded_names: Iterable[str],
 ) -> Iterator[Garbage | LeftAlone]:
-    """Decide which unneeded files of a shared folder are garbage: those that nanoset wrote.
+    """Decide which unneeded index files for trainers to delete: those that nanoset wrote.
+
+    Trainers write index files of the same names, and may have written some into this folder. What
+    nanoset wrote is listed in notes, small files next to the index files:
+
+        a1b2-document_index.npy     listed in the note a1b2-nanoset.json: garbage
+        a1b2-nanoset.json           the note: garbage
+        c3d4-document_index.npy     listed nowhere: left alone
 
     Args:
-        listing: Access to the output root.
-        place: Path of the shared folder below the root, such as nanosets/pretrain/cache.
-        subject: The nanoset that the folder belongs to.
-        files: All files in it, by name.
+        listing: Access to the output folder.
+        place: The folder of the index files, such as nanosets/pretrain/cache.
+        subject: The nanoset (mixture of texts) that they belong to, such as pretrain.
+        files: All files in the folder, by name.
         unneeded_names: Names of the files that nothing needs.
 
     Yields:
-        First, in one report, the files that nanoset may not have written, as left alone; then each
-        of its own as garbage.
+        First, in one report, all files that are left alone; then each garbage file.
     """
-    # Next to its index files, nanoset writes notes, which list them. If the folder is a link, it
-    # may be somebody else's: then no file counts as written by nanoset.
     folder = listing.folder / place
-    our_files: set[str] = set()
-    if not _is_linked(listing, folder):
+    if _is_linked(listing, folder):
+        our_files: set[str] = set()  # somebody else may use the folder that the link leads to
+    else:
         our_files = _files_in_notes(listing, folder, files)
 
-    removable_names: list[str] = []
+    garbage_names: list[str] = []
     foreign_files: dict[str, Entry] = {}
     for name in unneeded_names:
         if name in our_files and not files[name].is_link:
-            removable_names.append(name)
+            garbage_names.append(name)
         else:
             foreign_files[name] = files[name]
 
     if foreign_files:
         yield _foreign_files(folder, foreign_files)
-    # Notes come last: if the removal is interrupted, the next one needs them to know our files.
-    for name in _in_order_of_removal(removable_names):
+    # The files are deleted in this order, notes last. If that is interrupted, the next call needs
+    # the notes to know which of the remaining files nanoset wrote.
+    for name in _in_order_of_removal(garbage_names):
         yield Garbage(folder / name, place, subject, "cache file", files[name].size)
 
 
 def _foreign_files(folder: Path, files: Mapping[str, Entry]) -> LeftAlone:
-    """Report files in a shared folder that nanoset may not have written, so that they stay.
+    """Report the index files in a folder that nanoset may not have written, so that they stay.
+
+    For example: "2 files (4,096 bytes) that no note of ours lists, or that a symbolic link leads
+    to, such as c3d4-document_index.npy".
 
     Args:
         folder: The folder.
-        files: The files by name, at least one. The report names the first in the alphabet.
+        files: The files by name, at least one.
     """
     count = format_count(len(files), "file")
     size = sum(entry.size for entry in files.values())
+    first_name = min(files)
     why = "that no note of ours lists, or that a symbolic link leads to"
-    return LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {min(files)}")
+    return LeftAlone(folder, f"{count} ({size:,} bytes) {why}, such as {first_name}")
 
 
 def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> set[str]:
-    """Return the files in a folder of index files that nanoset certainly wrote.
+    """Return which files in a folder nanoset certainly wrote, so that it may delete them.
 
-    Next to index files, nanoset writes notes, JSON files that list them. Their names end in
-    `nanoset.json`.
+    Trainers read index files, and may write some themselves into the same folder. Whenever nanoset
+    writes some, it adds a note, a JSON file whose name ends with `nanoset.json`, and which lists
+    them:
+
+        a1b2-nanoset.json     {"files": {"a1b2-document_index.npy": …}, "made_from": …}
 
     Args:
-        listing: Access to the output root.
-        folder: The folder.
+        listing: Access to the output folder.
+        folder: The folder with the index files.
         names: Names of all files in it.
 
     Returns:
@@ -325,46 +367,65 @@ def _files_in_notes(listing: FileAccess, folder: Path, names: Iterable[str]) -> 
     """
     our_files: set[str] = set()
     for name in names:
-        if name.endswith(_NOTE):
-            our_files |= _noted_files(listing, folder, name)
+        is_note = name.endswith(_NOTE)
+        if is_note:
+            our_files.update(_noted_files(listing, folder, name))
     return our_files
 
 
 def _in_order_of_removal(names: Iterable[str]) -> list[str]:
-    """Return the names of index files with descriptions first and notes last.
+    """Sort the names of index files, as they are to be deleted: first descriptions, notes last.
 
-    If a collection is cut short, the next one needs the notes to recognise the remaining files.
+    Notes list the files that nanoset wrote. If the removal is interrupted, the next one needs them
+    to recognise the remaining files. For example:
+
+        a1b2-description.txt, a1b2-document_index.npy, a1b2-nanoset.json
 
     Args:
         names: The names, in any order.
     """
-    return sorted(names, key=lambda name: (name.endswith(_NOTE), "description" not in name, name))
+    descriptions: list[str] = []
+    notes: list[str] = []
+    other_names: list[str] = []
+    for name in sorted(names):
+        if name.endswith(_NOTE):
+            notes.append(name)
+        elif "description" in name:
+            descriptions.append(name)
+        else:
+            other_names.append(name)
+    return [*descriptions, *other_names, *notes]
 
 
 def _noted_files(listing: FileAccess, folder: Path, note: str) -> set[str]:
-    """Return the index files that a note lists: a JSON file that nanoset writes next to them.
+    """Return the files that nanoset wrote according to a note.
+
+    When nanoset writes index files for a trainer, it adds a note, a JSON file that lists them:
+
+        {"files": {"a1b2-document_index.npy": …}, "made_from": {"dataset": "3f9c…"}}
+
+    Only these files, and the note, may be deleted. If the note cannot be read, or is a JSON file of
+    another program, no file may.
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         folder: The folder of the index files.
         note: Name of the note in this folder.
 
     Returns:
-        Names of the files and of the note; empty if nanoset did not write the note.
+        Names of the files, and of the note; empty if nanoset did not write the note.
     """
     try:
         parsed_note = parse_receipt(listing.read_current(folder / note))
     except OSError:
-        return set()
+        return set()  # it cannot be read
     if parsed_note is None:
         return set()  # it is not JSON
 
-    # Another program's file may have such a name. A note of nanoset maps the files to what they
-    # are, and says what they were made from.
     files = parsed_note.content.get(FILES)
     made_from = parsed_note.content.get("made_from")
     if not isinstance(files, Mapping) or not isinstance(made_from, Mapping):
-        return set()
+        return set()  # it is a file of another program
     return {note, *files}
 
 

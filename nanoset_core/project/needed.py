@@ -54,19 +54,24 @@ def find_needed(
     listing: FileAccess,
     outputs: Sequence[StoredOutput],
     policy: Policy,
-    dropping: Collection[str] = (),
+    ignored_shards: Collection[str] = (),
 ) -> Needed:
-    """Return the versions that must stay: current ones, kept ones, and all that they need.
+    """Return which versions of outputs must not be deleted, because they are used or wanted.
+
+    Every build of an output, such as a dataset, is kept as a version, whose name is a digest. Three
+    kinds of versions are needed:
+
+        the current version of each output
+        old versions that the user wants to keep, such as the last two
+        what these were made from, or refer to: a current view (selection of documents) may still
+            refer to an old dataset
 
     Args:
-        listing: Access to the output root.
-        outputs: All outputs below the root, with the digests of their versions.
-        policy: Which versions the user keeps although they are not current.
-        dropping: Digests of shards that are about to use the tokens of the current dataset instead
-            of an older one.
-
-    Returns:
-        Digests of the versions, and names of the files that they share with other versions.
+        listing: Access to the output folder.
+        outputs: All outputs in it, with the digests of their versions.
+        policy: Which old versions the user wants to keep.
+        ignored_shards: Digests of shards, which are tokenized pieces of a text collection, whose
+            needs do not count: what only they need is not needed.
 
     Raises:
         StorageError: One of these versions cannot be read, so that it is not known what it needs.
@@ -76,10 +81,10 @@ def find_needed(
     for output in outputs:
         if output.current is not None:
             digests.append(output.current)
-        digests += _kept_versions(listing, output, policy)
+        digests += _old_versions_to_keep(listing, output, policy)
 
     # Then follow what these need.
-    search = _NeedSearch(OutputRoot(listing), outputs, dropping)
+    search = _NeedSearch(OutputRoot(listing), outputs, ignored_shards)
     return search.all_needed_by(digests)
 
 
@@ -87,70 +92,84 @@ class _NeedSearch:
     """Follows what versions need to the versions that need nothing more."""
 
     def __init__(
-        self, root: OutputRoot, outputs: Iterable[StoredOutput], dropping: Collection[str]
+        self, root: OutputRoot, outputs: Iterable[StoredOutput], ignored_shards: Collection[str]
     ) -> None:
         """Prepare a search.
 
         Args:
             root: The output root.
             outputs: All outputs below the root, with the digests of their versions.
-            dropping: Digests of shards that do not need a dataset for their tokens.
+            ignored_shards: Digests of shards whose needs do not count.
         """
         self._root = root
-        self._internal_folders = _lister_by_folder().keys()  # such as that of shards
-        self._dropping = dropping
+        self._ignored_shards = ignored_shards
+        self._internal_folders = _lister_by_folder().keys()  # such as "shards"
         self._output_by_digest: dict[str, StoredOutput] = {}
         for output in outputs:
             self._output_by_digest |= dict.fromkeys(output.versions, output)
 
     def all_needed_by(self, digests: Iterable[str]) -> Needed:
-        """Return versions and all that they need, directly or indirectly.
+        """Return some versions of outputs, and all that they need, directly or indirectly.
 
-        For example, a nanoset needs the dataset that it was made from, and this its set of shards.
+        A version is one build of an output, and is named by a digest. For example, an index for
+        training needs the dataset that it was made from, and this needs a list of raw files:
+
+            index 55d0…  →  dataset 3f9c…  →  list of files 81aa…
+
+        Starting from 55d0…, the search finds all three.
 
         Args:
-            digests: The versions to start from, such as all current ones.
+            digests: The versions to start from, such as all that are current.
+
+        Returns:
+            Digests of the versions, and names of files that they share with other versions.
         """
         needed = Needed()
-        # Versions that a build may be making from the needed ones. They are not visited, since all
-        # that they need is also needed by what they are made from.
-        unfinished: set[str] = set()
-        to_visit = list(digests)
-        while to_visit:
-            digest = to_visit.pop()
+        unfinished_digests: set[str] = set()
+        digests_to_visit = list(digests)
+        while digests_to_visit:
+            digest = digests_to_visit.pop()
             output = self._output_by_digest.get(digest)
             if output is None or digest in needed.digests:
                 continue  # it was deleted, or is in the result already
 
             needed.digests.add(digest)
             needs = self._needs_of(output, digest)
-            to_visit += needs.versions
-            unfinished.update(needs.unfinished)
+            digests_to_visit += needs.versions
             needed.add_shared_files(output, needs.shared_files)  # such as index files for trainers
+            unfinished_digests.update(needs.unfinished)
 
-        needed.digests |= unfinished
+        # Keep versions that a build may be writing now, too. Do not visit them: what they are made
+        # from was visited, since that is how they were found.
+        needed.digests |= unfinished_digests
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return what one version of an output needs, directly.
+        """Return what one version of an output needs directly: what it was made from, for example.
+
+        A special case are shards, the tokenized pieces of a text collection, of which there may be
+        thousands. They are joined to a dataset, so all tokens are stored twice. To save space, the
+        files of shards can be deleted. Such a shard needs the dataset that has its tokens:
+
+            shard 1    has its own file                                     needs nothing
+            shard 2    its tokens are bytes 4,000 to 6,000 of the dataset   needs the dataset
 
         Args:
             output: The output.
-            digest: Digest of the version.
+            digest: The digest that names the version.
 
         Raises:
             StorageError: The version cannot be read.
         """
         folder = output.folder / digest
-        if output.stage_folder not in self._internal_folders:
+        is_shard = output.stage_folder in self._internal_folders  # or a similar piece of an output
+        if not is_shard:
             return _read_needs(self._root, folder)
+        if digest in self._ignored_shards:
+            return _VersionNeeds()
 
-        # An internal version, such as a shard. The set of shards that lists it needs all that it
-        # was made from, so that need not be looked up. But if a shard has no tokens of its own, it
-        # also needs the dataset that contains them.
-        will_use_current_dataset = digest in self._dropping
-        if will_use_current_dataset:
-            return _VersionNeeds()  # the current dataset stays anyway
+        # What a shard was made from need not be looked up. It is found through the list of all
+        # shards, which was made from the same text.
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 
@@ -166,11 +185,14 @@ class _VersionNeeds(NamedTuple):
 
 
 def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
-    """Return what a version needs, by its manifest: other versions, and files that it shares.
+    """Read what a version of an output needs: the versions it was made from, and shared files.
+
+    `nanoset gc`, which deletes what nothing needs, calls this for all versions that stay. If one of
+    them cannot be read, it stops, rather than to delete what that version may need.
 
     Args:
-        root: The output root.
-        folder: Folder of the version.
+        root: The output folder of the project.
+        folder: Folder of the version. Its manifest, a JSON file, says what it was made from.
 
     Raises:
         StorageError: The manifest cannot be read, or makes no sense.
@@ -187,137 +209,184 @@ def _read_needs(root: OutputRoot, folder: Path) -> _VersionNeeds:
 
 
 def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
-    """Return what a version needs, so that `nanoset gc` keeps it.
+    """Return what a version of an output needs, so that `nanoset gc` does not delete it.
+
+    There are three kinds of needs:
+
+        versions      what it was made from:          an index was made from a dataset
+        shared files  files in a common folder:       two indexes use the same shuffled order
+        unfinished    what is being made from it:     tar files are written from a plan, perhaps by
+                                                      a build that is still running
 
     Args:
-        root: The output root.
-        manifest: Manifest of the version.
-
-    Returns:
-        The versions that it was made from, those that a build may be making from it, and files that
-        it shares with other versions.
+        root: The output folder of the project.
+        manifest: The manifest of the version, which says what it was made from.
     """
-    # Such as the index files of a nanoset, which are in a folder of their own.
     shared_files: set[str] = set()
-    stage = stage_of(manifest.stage, manifest.name)
+    stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
     if isinstance(stage, SharesFiles):
         shared_files.update(stage.shared_files(manifest))
 
-    # Such as the tars of a webdataset, of which a build has written some.
-    unfinished = list(_unfinished_versions(manifest))
-    return _VersionNeeds(_versions_needed_by(root, manifest), unfinished, shared_files)
+    return _VersionNeeds(
+        versions=_versions_needed_by(root, manifest),
+        unfinished=_unfinished_versions(manifest),
+        shared_files=shared_files,
+    )
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
     """Return the digests of the versions that a version was made from or refers to.
 
-    For example, the recipe of a set of shards names an inventory of the text as its parent. The
-    shards were made together with the set, which lists, and so refers to, their digests.
+    Usually, what it was made from is all: the manifest of a version names these as "parents". But
+    some outputs also have lists of other versions. For example, a text collection is tokenized in
+    thousands of pieces, the shards:
+
+        the list of shards   parents:    the list of raw files, 81aa…
+                             refers to:  all shards, 02bd…, 9e41…, c7f0… and so on
 
     Args:
-        root: The output root, where files of the version may list what it refers to.
+        root: The output folder of the project, where files of the version may have such lists.
         manifest: Manifest of the version.
     """
     digests = [str(digest) for digest in manifest.recipe["parents"].values()]
-    stage = stage_of(manifest.stage, manifest.name)
-    if stage is not None:  # None: a stage that this version of nanoset does not have
+    stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
+    if stage is not None:  # None: a kind that this version of nanoset does not have
         digests += stage.references(root, manifest)
     return digests
 
 
 def _lister_by_folder() -> dict[str, str]:
-    """Return which stage lists the versions of each internal stage.
+    """Return the outputs that consist of many small pieces, and where these pieces are listed.
 
-    An internal stage, such as that of shards, makes many versions that are used at the same time.
-    The manifest of another output, such as the set of shards of a corpus, lists them.
+    For example, a text collection is tokenized in thousands of pieces, the shards. They are in
+    folders of their own, and another output, `tokenized`, is the list of the shards in use:
+
+        shards/web/02bd…    a shard
+        shards/web/9e41…    another one
+        tokenized/web/…     the list: 02bd…, 9e41…
 
     Returns:
-        Folder of the internal stage → folder of the stage that lists its versions.
+        Folder of the pieces → folder of the lists, such as {"shards": "tokenized"}.
     """
     lister_by_folder: dict[str, str] = {}
-    for stage in stages():
+    for stage in stages():  # a stage is the code that makes one kind of output
         if isinstance(stage, InternalStage):
-            lister = stage.named_by  # its manifests name the versions of the internal stage
-            lister_by_folder[stage.layout.folder] = lister.layout.folder
+            listing_stage = stage.named_by
+            lister_by_folder[stage.layout.folder] = listing_stage.layout.folder
     return lister_by_folder
 
 
-def _unfinished_versions(manifest: Manifest) -> Iterator[str]:
-    """Yield versions that a build may have begun to make from a version, but has not finished.
+def _unfinished_versions(manifest: Manifest) -> list[str]:
+    """Return what a build may be making from a version right now, so that it is not deleted.
 
-    For example, the tars of a webdataset are written from its plan, perhaps over several builds.
-    From the manifest of the plan, the stage of tars knows the digest that the tars will have.
+    Some outputs are so large that several builds write them bit by bit, such as the tar files of a
+    webdataset. What they will have is written down first, in a plan:
+
+        plan 55d0…    complete
+        tars 81aa…    200 of 1,000 are written; the digest 81aa… follows from the plan
+
+    The tars do not look like an output yet, and nothing refers to them. But as long as the plan is
+    needed, they are needed, too.
 
     Args:
-        manifest: Manifest of the version, such as the plan.
+        manifest: The manifest of a complete version, such as the plan, which describes it.
 
-    Yields:
-        Digests of the unfinished versions.
+    Returns:
+        The digests of unfinished versions, such as ["81aa…"]. They need not exist.
     """
-    for stage in stages():
+    digests = []
+    for stage in stages():  # a stage is the code that makes one kind of output
         if isinstance(stage, Resumable):
             digest = stage.unfinished_version(manifest)
-            if digest is not None:  # None: this stage makes nothing from such a version
-                yield digest
+            if digest is not None:  # None: it makes nothing from such a version
+                digests.append(digest)
+    return digests
 
 
-def _kept_versions(listing: FileAccess, output: StoredOutput, policy: Policy) -> Iterator[str]:
-    """Yield the old complete versions of an output that the user's policy keeps.
+def _old_versions_to_keep(
+    listing: FileAccess, output: StoredOutput, policy: Policy
+) -> Iterator[str]:
+    """Yield the old versions of an output that stay although nothing needs them.
+
+    Every build of an output, such as a dataset, is kept as a version until `nanoset gc` deletes it.
+    The options of `nanoset gc` say which old ones to keep. For example, with "keep 1" and "keep
+    what is younger than 30 days":
+
+        version 3f9c…    40 days old    deleted
+        version 81aa…    35 days old    stays: the newest one of the old versions
+        version c04d…    today          current, so it stays anyway, and is not yielded here
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output folder.
         output: The output.
-        policy: How many old versions are kept, and of which age.
+        policy: The options.
 
     Yields:
-        Their digests. One that is kept for two reasons comes twice.
+        Digests that name the versions. One that stays for two reasons comes twice.
     """
-    # Keep versions because of their age.
+    # Keep versions because of their age. A version that is newer than the current one also stays,
+    # since a build may be about to make it current.
     current_since_ns = _current_since_ns(listing, output)
     written_ns_by_digest = _old_complete_versions(listing, output)
     for digest, written_ns in written_ns_by_digest.items():
         if policy.keeps(written_ns, current_since_ns):
             yield digest
 
-    # Keep a number of versions, the newest ones. This makes no sense for shards, of which a corpus
-    # uses many at the same time.
-    is_internal = output.stage_folder in _lister_by_folder()
-    if not is_internal:
-        yield from _newest_first(written_ns_by_digest)[: policy.keep]
+    # Keep a number of versions, the newest ones. This makes no sense for shards, the pieces in
+    # which text is tokenized: each of them is a version, and many are in use at the same time.
+    is_shard = output.stage_folder in _lister_by_folder()
+    if not is_shard:
+        newest_first = _newest_first(written_ns_by_digest)
+        yield from newest_first[: policy.keep]
 
 
 def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
-    """Return since when the current version of an output is current, in ns since 1970.
+    """Return since when the current version of an output is in use, in ns since 1970.
 
-    A small file, `current.json`, names the current version, and was written at that time.
+    When a build makes a version current, it writes the name of the version to a small file. The
+    time of this file is the result:
+
+        datasets/web/current.json     names the current dataset of the text collection `web`
+        shards/web/                   no such file: many shards (tokenized pieces) are in use
+        tokenized/web/current.json    names the current list of shards, so it counts for shards
 
     Args:
-        listing: Access to the root.
-        output: The output.
+        listing: Access to the output folder.
+        output: The output, such as the dataset of `web`, or its shards.
+
+    Returns:
+        The time; 0 if there is no current version.
     """
-    # Shards have no such file, since many are used at the same time. They are used since the set of
-    # shards that lists them is current: take the time of that set.
-    lister_folder = _lister_by_folder().get(output.stage_folder)
-    folder_with_pointer = lister_folder or output.stage_folder
+    lister_by_folder = _lister_by_folder()  # {"shards": "tokenized", …}
+    folder_with_pointer = output.stage_folder
+    if output.stage_folder in lister_by_folder:
+        folder_with_pointer = lister_by_folder[output.stage_folder]
     pointer = listing.folder.joinpath(folder_with_pointer, output.name, CURRENT)
     return listing.written_ns(pointer)
 
 
 def _old_complete_versions(listing: FileAccess, output: StoredOutput) -> dict[str, int]:
-    """Return when each version of an output was written that is complete and not current.
+    """Return the old versions of an output, and when each was written.
+
+    Every build of an output, such as a dataset, makes a version. At its end, the build writes a
+    manifest, a file that describes the version. Versions without one are incomplete, and left out
+    here, and so is the current version.
 
     Args:
-        listing: Access to the root.
+        listing: Access to the output folder.
         output: The output.
 
     Returns:
-        Digest → time of its manifest in ns. A version without a manifest is not complete.
+        Digest that names a version → time of its manifest, in nanoseconds since 1970, such as
+        {"3f9c…": 1767225600000000000}.
     """
     written_ns_by_digest: dict[str, int] = {}
     for digest in output.versions:
+        if digest == output.current:
+            continue
         written_ns = listing.written_ns(output.folder / digest / MANIFEST)
-        is_complete = written_ns > 0
-        if is_complete and digest != output.current:
+        has_manifest = written_ns > 0  # 0 means that the file does not exist
+        if has_manifest:
             written_ns_by_digest[digest] = written_ns
     return written_ns_by_digest
 
@@ -328,29 +397,32 @@ def _newest_first(written_ns_by_digest: Mapping[str, int]) -> list[str]:
 
 
 def datasets_with_tokens_of(outputs: OutputRoot, shard: Path) -> list[str]:
-    """Return the digests of the datasets that contain the tokens of a shard, if it has none itself.
+    """Return which datasets have to stay because a shard has its tokens there.
 
-    A shard is the tokens of a range of a corpus's text. To save space, `nanoset gc` may delete its
-    file, and record instead which bytes of a dataset's file are the same tokens.
+    A shard has the tokens of a piece of a text collection. All shards are joined to a dataset, so
+    the tokens are stored twice. To save space, `nanoset gc` may delete the file of a shard, and
+    write into the shard's manifest (the file that describes it) where else the tokens are:
+
+        tokens.bin    within datasets/web/3f9c…/web.bin, bytes 4,000 to 6,000
 
     Args:
-        outputs: The output root.
+        outputs: The output folder of the project.
         shard: Folder of the shard.
 
     Returns:
-        The digests; empty if the shard has its own tokens, or is damaged.
+        Digests that name the datasets, such as ["3f9c…"]. There is none if the shard has its own
+        file, or is damaged.
     """
     try:
         manifest = outputs.manifest_at(shard)
     except FormatError:
-        return []  # the shard is damaged, and will be rebuilt from the raw text
+        return []  # the shard is damaged, and will be made again from the raw text
     if manifest is None:
-        return []
+        return []  # the shard was deleted
 
     digests = []
     for file in manifest.files.values():
         if file.within is not None:
-            # This file is a range of another one, such as datasets/web/<digest>/web.bin.
-            dataset_folder = Path(file.within).parent
+            dataset_folder = Path(file.within).parent  # datasets/web/3f9c…
             digests.append(dataset_folder.name)
     return digests

@@ -47,18 +47,24 @@ class Outcome:
 
 
 def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Outcome]:
-    """Say what a new version of a corpus's dataset means for everything that is made from datasets.
+    """Say what a new version of a dataset means for everything that is made from datasets.
+
+    `nanoset diff` compares two builds (versions) of the dataset of a text collection, such as
+    before and after files were added to `web`. It also says what has to be rebuilt:
+
+        nanoset pretrain train    to be rebuilt    it is made from the old version
+        nanoset code train        survives         it does not use web
 
     Args:
-        project: Its nanoset.yaml requests the outputs.
-        old: The old version of the dataset.
-        new: The new version of it.
+        project: The project, whose nanoset.yaml requests the outputs.
+        old: Describes the old version of the dataset.
+        new: Describes the new one.
 
     Yields:
-        An outcome for each line of `nanoset status`, such as that of the split `train` of a
-        nanoset. Outputs that are not made from any dataset have none.
+        An outcome for each line of `nanoset status`. Outputs that are not made from any dataset
+        have none.
     """
-    # Only the names of outputs and inputs matter here, so nothing else needs to be known of them.
+    # The graph says what is made from what. It needs to know nothing of the raw files for that.
     graph = Graph(project, known={}, corpora=[old.name])
     dataset = Node(DATASET, Key(old.name))
     for nodes in graph.rows():
@@ -67,19 +73,21 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
         if dataset in inputs:
             yield _outcome_of_row(graph, nodes, old, new)
         elif uses_any_dataset:
-            label = nodes[0].row.label  # such as "nanoset pretrain/train"
+            label = nodes[0].row.label  # such as "nanoset pretrain train"
             yield Outcome(label, "survives", f"it does not use {old.name}")
 
 
 def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
-    """Return what the outputs of a row are made from, directly or through views and packs.
+    """Return what some outputs are made from, down to the datasets. For example, of an index:
 
-    For example, a nanoset reads a view of the corpus `web`: the result is the view and the dataset
-    of `web`.
+        dataset of web  →  view of web  →  index of a nanoset
+
+    A nanoset is a mixture of texts for training, and a view is a selection of documents. The result
+    for the index is the view and the dataset.
 
     Args:
         graph: The project's outputs, with what each is made from.
-        nodes: The outputs that `nanoset status` shows in one row.
+        nodes: The outputs.
     """
     all_inputs: set[Node] = set()
     nodes_to_visit = list(nodes)
@@ -89,6 +97,8 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
             if input_node in all_inputs:
                 continue
             all_inputs.add(input_node)
+            # Continue with what a view is made from, but not with what a dataset is made from.
+            # Packs, which are documents joined to longer samples, count as views.
             is_view_or_pack = isinstance(input_node.stage, DerivedStage)
             if is_view_or_pack:
                 nodes_to_visit.append(input_node)
@@ -96,18 +106,27 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
 
 
 def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Manifest) -> Outcome:
-    """Return what a new version of a dataset means for a row of `nanoset status`.
+    """Say what a new version of a dataset means for some outputs that are made from it.
+
+    A version is one build of the dataset, and is named by a digest. Cases, if the old version is
+    3f9c… and the new one is 81aa…:
+
+        the outputs do not exist              not built
+        both digests are equal                survives
+        the outputs were made from 81aa…      rebuilt
+        the outputs were made from 3f9c…      to be rebuilt: "it is made from the old version"
+        they were made from a third one       to be rebuilt: "it is made from another version"
 
     Args:
         graph: The project's outputs, with what each is made from.
-        nodes: The outputs of the row, in the order in which they are made. For a split, these are
-            its index mappings, and the blend that is made from them.
-        old: The old version of the dataset.
-        new: The new version of the dataset.
+        nodes: The outputs, which `nanoset status` shows in one row, in the order in which they are
+            made. For training data, these are an index, and a blend that is made from it.
+        old: Describes the old version.
+        new: Describes the new one.
     """
     project = graph.project
     label = nodes[0].row.label
-    last_node = nodes[-1]  # it is made from all others, so it shows whether the row was built
+    last_node = nodes[-1]  # it is made from all others, so it exists only if they do
     manifest = current_version(project, last_node.stage, last_node.key).manifest
     if manifest is None:
         return Outcome(label, "not built", "it was never built")
@@ -121,11 +140,10 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
 
     version = "the old" if old.digest in source_digests else "another"
     outcome = Outcome(label, "to be rebuilt", f"it is made from {version} version")
-    # The next build makes the row from the current version of the dataset. If the new version is
-    # current, say which index files that build writes. Only the first output of a row has any.
-    if _is_current(project, new):
-        return _with_planned_files(project, nodes[0], outcome)
-    return outcome
+    if not _is_current(project, new):
+        return outcome
+    # The next build makes the outputs from the new version. Add how many index files it writes.
+    return _with_planned_files(project, nodes[0], outcome)
 
 
 def _is_current(project: Project, dataset: Manifest) -> bool:
@@ -142,71 +160,82 @@ def _is_current(project: Project, dataset: Manifest) -> bool:
 def _with_written_files(
     project: Project, nodes: Sequence[Node], outcome: Outcome, old: Manifest, new: Manifest
 ) -> Outcome:
-    """Add to an outcome how many index files a row has now, and how many of these it had before.
+    """Add how many index files a rebuild had to write, for `nanoset diff`.
 
-    A trainer finds its samples by index files. A rebuilt row may need some that it had already:
-    files a, b before and b, c now give 2 index files, of which 1 was kept.
+    A trainer finds its samples by index files, which take long to write. If a dataset changes, some
+    of them may stay the same, and are used again:
+
+        index files before     a, b
+        index files now        b, c       2 files, of which 1 was kept
 
     Args:
-        project: Its output root has the versions of the outputs.
-        nodes: The outputs of the row, in the order in which they are made.
-        outcome: The outcome, so far without these numbers.
-        old: The version of a dataset that the row was made from before.
-        new: The version that it is made from now.
+        project: The project, whose output folder has all versions (builds) of its outputs.
+        nodes: The outputs that were rebuilt, in the order in which they are made.
+        outcome: What was found so far, without these numbers.
+        old: The version of a dataset that the outputs were made from before.
+        new: The version that they are made from now.
 
     Returns:
-        The outcome; unchanged if the row was never built from one of these versions, or has no
-        index files.
+        The outcome. It has no numbers if there are no index files, or if the outputs were never
+        built from the old version.
     """
     files_before = _index_files(project, nodes, old.digest)
     files_now = _index_files(project, nodes, new.digest)
     if files_before is None or files_now is None:
         return outcome
-    kept_files = files_now & files_before
+    kept_files = files_now & files_before  # in both sets
     return replace(outcome, index_files=len(files_now), kept_files=len(kept_files))
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add to an outcome how many index files a build needs, and how many of them exist already.
+    """Add how many index files the next build of an output needs, and how many exist already.
 
-    A trainer finds its samples by index files. Versions of a nanoset share them.
+    A trainer finds its samples by index files, which take long to write. For example, a build needs
+    the files b and c. If b exists, only c has to be written:
+
+        index files that the build needs     b, c    (2 files)
+        those of them that exist             b       (1 file)
 
     Args:
         project: The project, whose settings decide which files are needed.
-        node: The output that is to be built.
-        outcome: The outcome, so far without these numbers.
+        node: The output.
+        outcome: What was found so far, without these numbers.
 
     Returns:
-        The outcome; with the reason if the output cannot be built, and unchanged if it has no index
-        files.
+        The outcome. If the output cannot be built, it has the reason instead of the numbers; if it
+        has no index files, or they cannot be predicted, it is unchanged.
     """
     if not isinstance(node.stage, SharesFiles):
-        return outcome
+        return outcome  # it has no index files
     try:
-        planned = node.stage.planned_files(project, node.key)
+        files = node.stage.planned_files(project, node.key)
     except NanosetError as error:
         return replace(outcome, why=f"{outcome.why}; it cannot be built: {one_line(error)}")
-    if planned is None:
-        return outcome  # this output has no index files, or they cannot be predicted
-
-    # A build keeps the files that it needs and that exist, and writes the others.
-    kept_files = planned.needed & planned.existing
-    return replace(outcome, index_files=len(planned.needed), kept_files=len(kept_files))
+    if files is None:
+        return outcome
+    kept_files = files.needed & files.existing  # in both sets
+    return replace(outcome, index_files=len(files.needed), kept_files=len(kept_files))
 
 
 def _source_digests(
     graph: Graph, row_nodes: Sequence[Node], node: Node, manifest: Manifest
 ) -> set[str]:
-    """Return the digests of what a version was made from, down to the versions of datasets.
+    """Return what an existing output was made from, down to the datasets, as digests.
 
-    For example, the blend of a split was made from index mappings, these from a view, and this from
-    the dataset of a corpus: the result has the digests of the mappings, the view and the dataset.
+    Each version (build) of an output has a manifest, a file that says what it was made from, by
+    digests. So the search goes from manifest to manifest. For example, from a blend:
+
+        blend       was made from     index 55d0…
+        index       was made from     view 81aa… (a selection of documents)
+        view        was made from     dataset 3f9c…
+
+    The result is {55d0…, 81aa…, 3f9c…}.
 
     Args:
-        graph: The project's outputs, with what each is made from.
-        row_nodes: The outputs of a row of `nanoset status`, such as blend and index mappings.
-        node: The output that the version belongs to.
-        manifest: Manifest of the version.
+        graph: The project's outputs, with what each is made from now.
+        row_nodes: The blend and the index, which `nanoset status` shows in one row.
+        node: The output to start from, such as the blend.
+        manifest: The manifest of its version.
     """
     digests: set[str] = set()
     to_visit = [(node, manifest)]
@@ -215,11 +244,11 @@ def _source_digests(
         inputs = graph.inputs(output)
         for input_name, digest in version.recipe["parents"].items():
             digests.add(str(digest))
-            source = inputs.get(input_name)
-            if source is None:
-                continue  # no output has this name any more
+            if input_name not in inputs:
+                continue  # by the settings of today, it is made from something else
 
-            # Datasets are made from these outputs' inputs, so continue with them. End at datasets.
+            # Go on from an index or a view, but not from a dataset, where the search ends.
+            source = inputs[input_name]
             is_view_or_pack = isinstance(source.stage, DerivedStage)
             if source in row_nodes or is_view_or_pack:
                 source_version = _readable_manifest(graph.project, source, str(digest))
@@ -229,52 +258,69 @@ def _source_digests(
 
 
 def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | None:
-    """Return the manifest of a version; None if the version was deleted, or is damaged.
+    """Return the manifest of an old version of an output, if it can be read.
+
+    A version is one build, in a folder such as datasets/web/3f9c…, and its manifest describes it.
 
     Args:
-        project: Its output root is searched.
-        node: The output that the version belongs to.
-        digest: Digest of the version.
+        project: The project, whose output folder has all versions.
+        node: The output.
+        digest: The digest of the version, such as 3f9c….
+
+    Returns:
+        The manifest; None if the version was deleted or is damaged. Other commands report that.
     """
     outputs = project.outputs
     output_folder = outputs.folder / node.stage.layout.folder / node.name
     try:
         return outputs.manifest_at(output_folder / digest)
     except FormatError:
-        return None  # `nanoset status` and `nanoset gc` report it
+        return None
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the trainer's index files that were written for one version of a dataset.
+    """Return the index files that were written when outputs were made from a version of a dataset.
+
+    A trainer finds its samples by index files, such as a shuffled order of the samples. The
+    manifest of an index, which describes it, lists its files.
 
     Args:
-        project: Its output root is searched.
-        nodes: The outputs of a row of `nanoset status`, in the order in which they are made.
+        project: The project, whose output folder has all versions (builds) of its outputs.
+        nodes: The outputs, such as an index and a blend made from it, in the order in which they
+            are made.
         dataset_digest: Digest of the version of the dataset.
 
     Returns:
-        Names of the files; None if none of the outputs was built for this version, or lists any.
+        Names of the files. None if no such list exists: the outputs were never made from this
+        version, or have no index files.
     """
-    listed_files: set[str] | None = None
+    file_names: set[str] = set()
+    has_list = False
     for node, version in _versions_made_from(project, nodes, dataset_digest).items():
-        # Only index mappings list such files in their manifest.
         if isinstance(node.stage, SharesFiles) and CACHE_FILES in version.facts:
-            listed_files = (listed_files or set()) | set(cache_files(version))
-    return listed_files
+            has_list = True
+            file_names.update(cache_files(version))
+    return file_names if has_list else None
 
 
 def _versions_made_from(
     project: Project, nodes: Sequence[Node], dataset_digest: str
 ) -> dict[Node, Manifest]:
-    """Return the newest version of each output of a row that was made from a version of a dataset.
+    """Return the builds of some outputs that were made from a certain version of a dataset.
 
-    It may be made from that version directly, or from one of an earlier output: the blend of a
-    nanoset is made from index mappings, which are made from the dataset.
+    An output may be made from the dataset directly, or from another output. For example, if the
+    version is 3f9c…:
+
+        index     builds: 55d0… from 3f9c…, 02bd… from 81aa…      the result has 55d0…
+        blend     builds: c7f0… from 55d0…, 9e41… from 02bd…      the result has c7f0…
 
     Args:
-        project: Its output root is searched.
+        project: The project, whose output folder has all builds.
         nodes: The outputs, in the order in which they are made.
         dataset_digest: Digest of the version of the dataset.
+
+    Returns:
+        Output → its newest such build, as the manifest that describes it.
     """
     source_digests = {dataset_digest}
     version_by_node: dict[Node, Manifest] = {}
@@ -282,7 +328,7 @@ def _versions_made_from(
         version = _newest_made_from(project, node, source_digests)
         if version is not None:
             version_by_node[node] = version
-            source_digests.add(version.digest)
+            source_digests.add(version.digest)  # later outputs may be made from this one
     return version_by_node
 
 

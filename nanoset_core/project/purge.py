@@ -55,21 +55,31 @@ _RESUME = "run the same purge again: it resumes where it was cut short"
 
 
 def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str) -> Path:
-    """Erase documents from all outputs, and return the path of the receipt that lists them.
+    """Erase documents from all outputs, and write a receipt that lists what was erased.
 
-    If a purge is interrupted, calling this function again resumes it.
+    For example, somebody demands that a web page is removed from the training data. Its tokens are
+    in a shard (a tokenized piece of a text collection), and in all that was made from it:
+
+        1. Make a shard without the page in place of each shard with it.
+        2. Build: everything is made from the new shards.
+        3. Delete the old shards, and everything old that was made from them.
+
+    If this is interrupted, call it again: it resumes.
 
     Args:
-        project: Its output root contains the documents.
+        project: The project, whose output folder has the documents.
         plan: The documents, and the versions of outputs that contain them; as `plan_purge` just
             returned it.
         build: Builds the project.
         day: Date for the receipt.
 
+    Returns:
+        Path of the receipt.
+
     Raises:
-        StaleError: After the build, the current version of an output that nanoset.yaml requests was
-            still made from the old shards.
-        ConfigError: A corpus with such documents is not in the raw folder any more.
+        StaleError: After the build, an output that nanoset.yaml requests was still made from the
+            old shards.
+        ConfigError: The raw text of a collection with such documents was deleted.
         StorageError: A build works on what is to be erased, or an output is damaged.
     """
     outputs = project.outputs
@@ -87,8 +97,8 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     remaining = plan_purge(project, plan.ids, plan.corpora)
     _check_requested_were_rebuilt(project, remaining)
 
-    # Shards may refer to tokens in an old dataset, which is about to be erased: let them refer to
-    # the current dataset instead.
+    # To save space, shards may refer to a dataset for their tokens. If that is an old one, which is
+    # about to be erased, let them refer to the current one. The list is not needed.
     list(drop_duplicate_tokens(project))
     _check_tokens_are_elsewhere(project, remaining)
 
@@ -112,13 +122,19 @@ class _ShardToShorten:
 
 
 def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
-    """Record the erased documents of a corpus, and make its current shards without them.
+    """Replace the shards of a corpus that contain documents to be erased by shards without them.
 
-    A shard is the tokens of one range of the corpus's text. Only shards with such documents are
-    replaced.
+    A corpus (a collection of texts) is tokenized in pieces, the shards. For example, two documents
+    of shard 1 are to be erased:
+
+        shard 0    300 documents    stays
+        shard 1    300 documents    is replaced by a shard of 298 documents
+        shard 2    250 documents    stays
+
+    Tokens are copied from the old shards, so no text has to be read.
 
     Args:
-        project: Its output root receives the record and the new shards.
+        project: The project, whose output folder has the shards.
         corpus: Name of the corpus.
         plan: The documents to erase.
     """
@@ -130,21 +146,22 @@ def _shorten_shards(project: Project, corpus: str, plan: PurgePlan) -> None:
         purged.add_record(outputs, corpus, places=(), ids=id_digests)
         return
 
-    # The record must be written first: if the purge is interrupted, a build must not make shards
-    # with these documents again.
-    to_shorten = _shards_to_shorten(plan, corpus, current.digests)
-    places = _places_in_text(current.ranges(), to_shorten)
+    # Record first which documents are erased. All builds leave out recorded documents, so even if
+    # the purge is interrupted, no build makes shards with them again.
+    shards_to_shorten = _shards_to_shorten(plan, corpus, current.digests)
+    places = _places_in_text(current.ranges(), shards_to_shorten)
     purged.add_record(outputs, corpus, places=places, ids=id_digests)
 
-    # Make a new shard in place of each that has such documents, in parallel.
-    tasks = _shorten_tasks(current, to_shorten)
+    # Make the new shards in parallel. If an interrupted purge has made some of them already, their
+    # tasks do nothing.
+    tasks = _shorten_tasks(current, shards_to_shorten)
     make_per_shard(
         ShortenedShards(tasks),
         outputs,
         project.progress.work("purge", corpus, len(tasks), "shards"),
         workers=project.config.workers,
         executor=project.executor,
-        look_first=False,  # a task does nothing if an interrupted purge made its shard already
+        look_first=False,  # each task looks itself whether its shard exists
     )
 
 
@@ -167,103 +184,107 @@ class _CurrentShards:
 
 
 def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
-    """Return the current shards of a corpus, if documents can be removed from them.
+    """Return the shards of a corpus that are in use, if documents can be removed from them.
+
+    A corpus (a collection of texts) is tokenized in pieces, the shards. There are three reasons why
+    documents cannot be removed from shards, so that the text has to be tokenized again:
+
+        there are no shards
+        another version of nanoset made them, and they may have another format
+        the list of the text files that they were made from does not exist any more
 
     Args:
-        project: Its output root is searched.
+        project: The project, whose output folder has the shards.
         corpus: Name of the corpus.
 
     Returns:
-        The shards; None if the next build has to tokenize the text again anyway, or if it is not
-        known which files the shards were made from.
+        The shards, or None for one of these reasons.
     """
     outputs = project.outputs
-    shard_set = outputs.current(TOKENIZED.layout.folder, corpus)
-    if shard_set is None:
+    shard_list = outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_list is None:
         return None
-
-    # A shard made by another version of nanoset may have another format than new shards.
-    is_present_format = shard_set.recipe["version"] == TOKENIZED.version
-    inventory = inventory_at(outputs, corpus, shard_set.recipe["parents"]["inventory"])
-    if inventory is None or not is_present_format:
+    recipe = shard_list.recipe  # what the shards were made from, and how
+    has_present_format = recipe["version"] == TOKENIZED.version
+    text_files = inventory_at(outputs, corpus, recipe["parents"]["inventory"])
+    if text_files is None or not has_present_format:
         return None
     return _CurrentShards(
         project=project,
         corpus=corpus,
-        digests=shard_set.facts[SHARDS],
-        inventory=inventory,
-        range_bytes=shard_set.recipe["options"]["range_bytes"],
+        digests=shard_list.facts[SHARDS],
+        inventory=text_files,
+        range_bytes=recipe["options"]["range_bytes"],
     )
 
 
 def _places_in_text(
     ranges: Sequence[SourceRange], shards: Iterable[_ShardToShorten]
 ) -> list[purged.ErasedPlace]:
-    """Return where the documents to be erased are in the raw text of a corpus.
+    """Return where the documents to be erased are in the raw text, so that builds skip them there.
+
+    The text is cut into ranges of about equal size, each of which was tokenized to a shard. A range
+    may have several pieces: stretches of files, of which a large file has many. For example, these
+    are the pieces of range 1:
+
+        b.jsonl    from byte 8,000,000 to its end
+        c.jsonl    from byte 0 to 5,000,000
+
+    A document in line 3 of shard 1 at byte 8,000,180 of b.jsonl is in the first piece.
 
     Args:
         ranges: The ranges of the text: shard k was made from range k.
         shards: The shards with such documents.
 
     Returns:
-        For each document, the piece of a file that contains it, and its line and byte offset.
+        The place of each document: piece, line in it, and byte offset.
     """
     places = []
     for shard in shards:
-        # A range consists of pieces: stretches of files. A document knows its file and its byte
-        # offset there, by which `place_of` finds the piece.
         pieces = ranges[shard.number].pieces
         for document in shard.documents:
+            # Finds the piece by the file and the offset.
             place = purged.place_of(pieces, document.file, document.line, document.offset)
             places.append(place)
     return places
 
 
 def _shorten_tasks(
-    current: _CurrentShards, to_shorten: Sequence[_ShardToShorten]
+    current: _CurrentShards, shards_to_shorten: Sequence[_ShardToShorten]
 ) -> list[ShortenTask]:
-    """Return the tasks that make shards of a corpus without the documents to be erased.
+    """Return the tasks that make new shards without the documents to be erased.
 
-    The documents must have been recorded as erased: the digest of a new shard depends on this
-    record, by which later builds find the shard instead of making one with the documents.
+    A corpus (collection of texts) is cut into ranges, each of which was tokenized to a shard. For
+    example, if rows 4 and 17 of shard 1 are to be erased, there is one task: copy shard 1 without
+    these rows.
+
+    The new shard is stored under a name that depends on its range of the text, without the erased
+    documents. So these must have been recorded as erased before. Then later builds find the new
+    shard under the same name, instead of tokenizing the range again.
 
     Args:
-        current: The current shards of the corpus.
-        to_shorten: Those of them that contain such documents.
+        current: The shards of the corpus that are in use.
+        shards_to_shorten: Those of them that contain such documents.
 
     Returns:
-        A task for each of these shards; tasks can run in parallel.
+        A task for each of these shards. Tasks can run in parallel.
     """
-    ranges = current.ranges()
-    digests = [shard.digest for shard in to_shorten]
-    manifests = some_shards(current.project, current.corpus, digests)
+    ranges = current.ranges()  # range k was tokenized to shard k
+    digests = [shard.digest for shard in shards_to_shorten]
+    manifests = some_shards(current.project, current.corpus, digests)  # describe the shards
     tasks = []
-    for shard, manifest in zip(to_shorten, manifests, strict=True):
-        text_range = ranges[shard.number]  # shard k was made from range k of the text
-        tasks.append(_shorten_task(current, shard, manifest, text_range))
+    for shard, manifest in zip(shards_to_shorten, manifests, strict=True):
+        text_range = ranges[shard.number]
+        row_numbers = [document.row for document in shard.documents]  # such as [4, 17]
+        task = ShortenTask(
+            root=current.project.outputs,
+            recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
+            shard=manifest,
+            files=text_range.files,
+            rows=np.array(row_numbers, np.int64),  # (n_erased,)
+        )
+        tasks.append(task)
     return tasks
-
-
-def _shorten_task(
-    current: _CurrentShards, shard: _ShardToShorten, manifest: Manifest, text_range: SourceRange
-) -> ShortenTask:
-    """Return the task that makes one shard without the documents to be erased.
-
-    Args:
-        current: The current shards of the corpus.
-        shard: The shard, and these documents.
-        manifest: Its manifest.
-        text_range: The range of the text that it was made from. It says which documents in it are
-            erased.
-    """
-    row_numbers = [document.row for document in shard.documents]
-    return ShortenTask(
-        root=current.project.outputs,
-        recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
-        shard=manifest,
-        files=text_range.files,
-        rows=np.array(row_numbers, np.int64),  # (n_erased,) numbers of the documents in the shard
-    )
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
@@ -303,21 +324,25 @@ def _shards_to_shorten(
 
 
 def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
-    """Check that the build of a purge replaced all outputs that nanoset.yaml requests.
+    """Check that the build has replaced every output in use that contained documents to be erased.
+
+    A purge makes new outputs without the documents before it deletes the old ones. Suppose that the
+    build could not make one of them, because of a mistake in the settings: then deleting the old
+    one would leave the user without any.
 
     Args:
-        project: Its nanoset.yaml and raw folder request outputs.
-        plan: The versions that still contain the documents after the build, and that are to be
-            erased. None of them may be the current version of a requested output.
+        project: The project, whose nanoset.yaml and folder of raw text request outputs.
+        plan: What still contains the documents after the build, and is to be erased. None of this
+            may be the current version of an output that is requested.
 
     Raises:
         StaleError: A requested output was not replaced.
         StorageError: A requested output was not replaced, and another build is running.
     """
-    requested_folders = _requested_folders(project)
+    requested_folders = _requested_folders(project)  # such as datasets/web
     not_replaced: list[str] = []
     for version in plan.versions:
-        output_folder, _, _ = version.path.rpartition("/")
+        output_folder, _, _ = version.path.rpartition("/")  # of datasets/web/3f9c…
         if version.is_current and output_folder in requested_folders:
             not_replaced.append(version.path)
     if not not_replaced:
@@ -348,20 +373,26 @@ def _requested_folders(project: Project) -> set[str]:
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
-    """Check that no current shard loses its tokens when a purge erases old datasets.
+    """Check that no piece of text in use loses its tokens when old datasets are erased.
 
-    With `storage.shards: drop`, the tokens of a shard are only stored in a dataset. This may be an
-    old one, if the user removed the setting later.
+    A text collection is tokenized in pieces, the shards, which are joined to a dataset. With the
+    setting `storage.shards: drop`, the shards do not store their tokens a second time, but refer to
+    the dataset:
+
+        shard 02bd…    tokens: bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
+
+    With this setting, shards refer to the current dataset. If the user removed the setting, they
+    may refer to an old one, which the purge would erase.
 
     Args:
-        project: Its output root has the shards.
-        plan: The versions that are to be erased, and the corpora with documents to be erased.
+        project: The project, whose output folder has the shards.
+        plan: What is to be erased.
 
     Raises:
-        StorageError: A version that is to be erased contains the tokens of a current shard.
+        StorageError: Something that is to be erased contains the tokens of a shard in use.
     """
     erased_folders = {version.path for version in plan.versions}  # such as datasets/web/3f9c…
-    for corpus in plan.current:
+    for corpus in plan.current:  # text collections with documents to be erased
         endangered_files: set[str] = set()
         for file in _files_with_tokens(project, corpus):
             folder, _, _ = file.rpartition("/")
@@ -388,23 +419,28 @@ def _endangered_tokens_error(project: Project, files: Collection[str]) -> Storag
 
 
 def _files_with_tokens(project: Project, corpus: str) -> list[str]:
-    """Return the files of datasets that contain the tokens of current shards.
+    """Return the files of datasets that the shards in use need, because their tokens are there.
 
-    A shard usually has a file of its own with its tokens. If that was deleted to save space, its
-    manifest says which range of a dataset's file has them.
+    A text collection (corpus) is tokenized in pieces, the shards, which are joined to a dataset.
+    To save space, the file of a shard may have been deleted. Then the shard's manifest, which
+    describes it, says which bytes of a dataset are the same tokens:
+
+        shard 0    has its own file
+        shard 1    bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
+        shard 2    bytes 6,000 to 9,000 of the same file
 
     Args:
-        project: Its output root is searched.
-        corpus: Name of the corpus.
+        project: The project, whose output folder has the shards.
+        corpus: Name of the corpus, such as web.
 
     Returns:
-        Paths below the root, such as datasets/web/<digest>/web.bin; a path for each shard without a
-        file of its own.
+        The file for each shard without one of its own. Here it is listed twice.
     """
-    shard_set = project.outputs.current(TOKENIZED.layout.folder, corpus)
-    if shard_set is None:
+    shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_list is None:
         return []
-    files = each_shard(project, corpus, shard_set.facts[SHARDS], _file_with_tokens)
+    # Call `_file_with_tokens` for each shard.
+    files = each_shard(project, corpus, shard_list.facts[SHARDS], _file_with_tokens)
     return [file for file in files if file is not None]
 
 
@@ -427,32 +463,39 @@ def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
 
 
 def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[ShardKey]) -> None:
-    """Erase the versions of a plan while no build can begin.
+    """Delete everything old that contains documents to be erased.
+
+    Another build may have come in between. There are two dangers, both of which are errors:
+
+        it is running, and uses what is to be deleted
+        it has made new shards since the documents were searched. Shards are tokenized pieces of
+        text. These may contain the documents, and would stay.
 
     Args:
-        project: Its output root has the versions.
-        plan: The versions to erase, each before the versions that it was made from.
+        project: The project, whose output folder has these files.
+        plan: The versions (builds of outputs) to delete, each before those that it was made from.
         shards_before_search: The shards that existed before the documents were searched.
 
     Raises:
-        StorageError: A build uses a version that is to be erased, or made shards since the search.
+        StorageError: A build does or did one of these things.
     """
     access = project.outputs.access
-    # No build can begin during this block. Running ones work on the corpora and nanosets
-    # `busy_names`, so that versions of these may be in use.
+    # No build can begin during this block. `busy_names` are the names of the text collections and
+    # other outputs that running builds work on.
     with collecting(access) as busy_names:
-        used = {version.path for version in plan.versions if version.subject in busy_names}
-        # Shards that a build made since the search may contain the documents, too, and would stay.
+        used_paths = {version.path for version in plan.versions if version.subject in busy_names}
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
-        new_paths = _paths_of_shards(new_shards, corpora=set(plan.current))
-        conflicts = used | new_paths
+        affected_corpora = set(plan.current)
+        new_paths = _paths_of_shards(new_shards, affected_corpora)
+        conflicts = used_paths | new_paths
         if conflicts:
+            # If the build is still running, the first line raises an error that names it. Otherwise
+            # it has ended, and the second one raises an error without its name.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
-            # That names a running build in an error. Here, the build has ended since.
             raise _conflicts_error(access, conflicts)
 
-        # The shards come last in the plan. If this is interrupted, the next purge finds by them
-        # which remaining versions were made from them.
+        # The shards come last. If this is interrupted, the next purge finds by them which of the
+        # remaining versions were made from them.
         for version in plan.versions:
             _erase_version(access, version)
 
@@ -487,27 +530,32 @@ def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageE
 
 
 def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
-    """Erase one version of an output: hide it from readers, and then delete its files.
+    """Delete one version (build) of an output, since it contains documents that are to be erased.
+
+    Its folder is renamed first, and then deleted. So if this is interrupted, no program finds half
+    of a version.
 
     Args:
-        access: Access to the output root.
-        version: The version, which contains documents that are to be erased.
+        access: Access to the output folder.
+        version: The version, such as datasets/web/3f9c….
     """
     version_folder = access.folder / version.path
     output_folder = version_folder.parent
     if version.is_current:
-        # nanoset.yaml does not request this output any more, or the version would have been
-        # replaced. Remove both pointers to it: the file `current.json`, which programs read, and
-        # the symbolic link `current`.
+        # Nobody requests this output any more; otherwise a build would have replaced the version.
+        # The file `current.json` and the symbolic link `current` would lead to nothing: delete
+        # both.
         remove_file(access, output_folder / CURRENT)
         (output_folder / "current").unlink(missing_ok=True)
 
-    def has_to_stay() -> bool:
-        """Return False: unlike in other removals, no use of the version is a reason to keep it."""
+    def is_needed() -> bool:
+        """Return False: there is no reason to keep a version with documents to be erased."""
         return False
 
-    # This hides the version by another name, and returns the renamed folder. In a bucket, it
-    # deletes the files itself.
-    hidden_folders = withdraw_output(access, version_folder, MANIFEST, has_to_stay)
-    for folder in hidden_folders or ():
+    # On a disk, this renames the folder, and returns its new path. In a bucket, it deletes the
+    # files itself, and returns no folder.
+    renamed_folders = withdraw_output(access, version_folder, MANIFEST, is_needed)
+    if renamed_folders is None:
+        return
+    for folder in renamed_folders:
         shutil.rmtree(folder)

@@ -97,22 +97,24 @@ class PurgePlan:
 
 
 def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = ()) -> PurgePlan:
-    """Find the documents with some ids, and every version that was made from them.
+    """Find some documents, and everything that was made from them, before they are erased.
 
-    Nothing is written.
+    For example, somebody demands that the page "http://a.org/1" is removed from the training data.
+    Its tokens are in a shard (a tokenized piece of a text collection), and so in the dataset that
+    the shards were joined to, and in old versions of both. Nothing is written here.
 
     Args:
-        project: Its output root is searched.
+        project: The project, whose output folder is searched.
         ids: Ids of the documents, such as URLs.
-        corpora: The corpora that are searched; empty for all.
+        corpora: Names of the text collections that are searched; empty for all.
 
     Returns:
         The documents by shard, and the versions to erase: shards with such documents, and all that
         was made from these.
 
     Raises:
-        ConfigError: A corpus with such documents is not in the raw folder any more, so that its
-            other documents would be lost; or a corpus has no shards.
+        ConfigError: A corpus (text collection) with such documents is not in the raw folder any
+            more, so that its other documents would be lost; or a corpus has no shards.
         FormatError: A manifest, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made from.
     """
@@ -122,9 +124,10 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
     # Some of these shards are old. List the documents of the current ones by corpus, with the
     # numbers of their lines in the raw files.
     current: dict[str, list[DocumentInShard]] = {}
-    affected_corpora = dict.fromkeys(shard.corpus for shard in documents_by_shard)
-    for corpus in affected_corpora:
-        current[corpus] = _current_documents(project, corpus, documents_by_shard)
+    for shard in documents_by_shard:
+        corpus = shard.corpus
+        if corpus not in current:
+            current[corpus] = _current_documents(project, corpus, documents_by_shard)
     _check_in_raw_folder(project, current)
 
     # Everything that was made from a shard with such a document may contain it, too.
@@ -166,71 +169,87 @@ def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
 def _find_documents(
     project: Project, ids: Sequence[str], corpora: Sequence[str]
 ) -> dict[ShardKey, Sequence[DocumentInShard]]:
-    """Search all shards of some corpora, current and old ones, for documents with some ids.
+    """Find the documents that have to be erased, such as web pages, by their ids.
+
+    A corpus (collection of texts) is tokenized in pieces, the shards. After a change of the text or
+    of settings, new shards are made, and the old ones are kept for a while. So a document may be in
+    several shards of a corpus, all of which are searched:
+
+        shard 3f9c… of web (current)     row 17: "http://a.org/1"
+        shard 81aa… of web (old)         row 12: "http://a.org/1"
 
     Args:
-        project: Its output root is searched.
-        ids: Ids of the documents.
-        corpora: Names of the corpora.
+        project: The project, whose output folder is searched.
+        ids: Ids of the documents, such as ["http://a.org/1"].
+        corpora: Names of the corpora to search.
 
     Returns:
         Shard → its documents with these ids; shards without any are left out.
     """
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
     for corpus in corpora:
-        for digest, in_shard in _documents_by_shard(project, ids, corpus):
-            if in_shard:
-                documents[ShardKey(corpus, digest)] = in_shard
+        for digest, documents_in_shard in _documents_by_shard(project, ids, corpus):
+            if documents_in_shard:
+                documents[ShardKey(corpus, digest)] = documents_in_shard
     return documents
 
 
 def _documents_by_shard(
     project: Project, ids: Sequence[str], corpus: str
 ) -> Iterator[tuple[str, list[DocumentInShard]]]:
-    """Yield each shard of a corpus with its documents that have one of some ids.
+    """Yield each shard of a corpus with the documents in it that have to be erased.
 
-    The shards are searched in parallel.
+    A corpus is a collection of texts, which is tokenized in pieces, the shards. Each shard has a
+    folder, such as shards/web/3f9c…, with a table of its documents and their ids. The tables are
+    searched in parallel.
 
     Args:
-        project: Its output root is searched.
-        ids: Ids of the documents.
-        corpus: Name of the corpus.
+        project: The project, whose output folder has the shards.
+        ids: Ids of the documents to be erased.
+        corpus: Name of the corpus, such as web.
 
     Yields:
-        Digest of the shard, and the documents; without any, an empty list.
+        Digest of the shard, such as 3f9c…, and the documents. Most shards have none.
     """
     import pyarrow as pa
 
-    listed_ids = pa.array(ids, pa.large_string())
+    ids_as_array = pa.array(ids, pa.large_string())
 
-    def search(root: OutputRoot, shard_folder: Path) -> list[DocumentInShard]:
+    def search_shard(root: OutputRoot, shard_folder: Path) -> list[DocumentInShard]:
         """Return the documents with these ids in one shard."""
-        return _documents_with_ids(root.manifest_at(shard_folder), listed_ids)
+        manifest = root.manifest_at(shard_folder)
+        return _documents_with_ids(manifest, ids_as_array)
 
+    # Call `search_shard` for the folder of each shard.
     outputs = project.outputs
     digests = sorted(outputs.digests_in(outputs.folder / SHARDS / corpus))
-    # `each_version` calls `search` with the folder of each shard.
-    results = outputs.each_version(search, SHARDS, corpus, digests)
-    yield from zip(digests, results, strict=True)
+    documents_of_shards = outputs.each_version(search_shard, SHARDS, corpus, digests)
+    yield from zip(digests, documents_of_shards, strict=True)
 
 
 def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShard]:
-    """Return the documents of a shard that have one of some ids.
+    """Return which documents of a shard have to be erased, by their ids.
+
+    A shard is a tokenized piece of a text collection. It has a table with a row for each document:
+
+        row   file       line   id                  tokens
+        0     a.jsonl    1      http://a.org/1      31
+        1     a.jsonl    2      http://b.org/2      12
 
     Args:
-        shard: Its manifest; None if it is unfinished, so that it has no documents yet.
-        ids: The ids, an Arrow array of texts.
+        shard: The manifest of the shard, which describes its files. None if the shard is being
+            written, and has no table yet.
+        ids: The ids, an Arrow array of texts, such as ["http://a.org/1"].
 
     Returns:
-        The documents, in the order of the shard. If a large file was cut into pieces, their lines
-        are counted from the start of the piece.
+        The documents, in the order of the table. If the shard begins in the middle of a large file,
+        their lines are counted from there.
     """
     if shard is None:
         return []
-    # Each shard has a table with a row for each document.
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
     documents = []
-    for row_number, row in table.with_ids(ids):
+    for row_number, row in table.with_ids(ids):  # a row is a dict: name of each column → value
         document = DocumentInShard(
             row=row_number,
             file=row["file"],
@@ -246,54 +265,66 @@ def _documents_with_ids(shard: Manifest | None, ids: Any) -> list[DocumentInShar
 def _current_documents(
     project: Project, corpus: str, documents: Mapping[ShardKey, Sequence[DocumentInShard]]
 ) -> list[DocumentInShard]:
-    """Return the documents to be erased that are in the current shards of a corpus.
+    """Return which documents to be erased are in use now, and where they are in the raw text.
+
+    A corpus (collection of texts) is tokenized in pieces, the shards. Old shards that are not in
+    use any more may contain such documents, too. These are left out here.
+
+    Users want to see where the documents are, so their line numbers are converted. A shard may
+    begin in the middle of a large file, and counts lines from there. If it begins after 1,000 lines
+    of a.jsonl, its line 5 is line 1,005 of the file.
 
     Args:
-        project: Its output root has the shards.
+        project: The project, whose output folder has the shards.
         corpus: Name of the corpus.
         documents: Shard → its documents to be erased.
 
     Returns:
-        The documents, with the numbers of their lines in the raw files.
+        The documents, with the numbers of their lines in the files.
     """
-    shard_set = project.outputs.current(TOKENIZED.layout.folder, corpus)
-    if shard_set is None:
-        return []
+    shard_list = project.outputs.current(TOKENIZED.layout.folder, corpus)
+    if shard_list is None:
+        return []  # the corpus has no shards in use
 
-    # A shard counts lines from the start of a piece, since a large file is tokenized in pieces.
-    # Line 5 of a piece that begins after 1,000 lines is line 1,005 of the file.
-    line_numbers = LineNumbers.of(shard_set.facts)
+    line_numbers = LineNumbers.of(shard_list.facts)  # knows how many lines precede each piece
     current_documents = []
-    for digest in shard_set.facts[SHARDS]:
-        for document in documents.get(ShardKey(corpus, digest), ()):
-            line = line_numbers.in_file(document.file, document.offset, document.line)
-            current_documents.append(replace(document, line=line))
+    for digest in shard_list.facts[SHARDS]:
+        shard = ShardKey(corpus, digest)
+        for document in documents.get(shard, []):
+            line_in_file = line_numbers.in_file(document.file, document.offset, document.line)
+            current_documents.append(replace(document, line=line_in_file))
     return current_documents
 
 
 def _check_in_raw_folder(
     project: Project, current: Mapping[str, Sequence[DocumentInShard]]
 ) -> None:
-    """Check that a purge does not lose more documents than it has to erase.
+    """Check that erasing some documents does not lose others.
 
-    The build after a purge drops every corpus without a folder of raw text, and so all documents
-    of that corpus.
+    Documents are erased by building the outputs again without them. But a build drops every corpus
+    (collection of texts) whose folder of raw text was deleted:
+
+        corpus   documents   to be erased   folder of raw text
+        web      1,000       2              exists                 fine
+        news     500         500            was deleted            fine: all have to go anyway
+        code     800         1              was deleted            error: 799 others would be lost
 
     Args:
-        project: The project, whose raw folder is listed.
-        current: Corpus → the documents in its current shards that are erased.
+        project: The project, whose folder of raw text is listed.
+        current: Name of a corpus → its documents that are to be erased.
 
     Raises:
-        ConfigError: A corpus has other documents, and is not in the raw folder any more.
+        ConfigError: A corpus would lose other documents.
     """
-    in_raw_folder = corpus_names(project)
+    corpora_with_text = corpus_names(project)
     endangered_corpora = []
-    for corpus, erased_documents in current.items():
-        if corpus in in_raw_folder:
+    for corpus, documents_to_erase in current.items():
+        if corpus in corpora_with_text:
             continue
-        n_other_documents = _document_count(project, corpus) - len(erased_documents)
+        n_other_documents = _document_count(project, corpus) - len(documents_to_erase)
         if n_other_documents != 0:
             endangered_corpora.append(corpus)
+
     if endangered_corpora:
         raise ConfigError(
             "a corpus with such documents, and others, is not in the raw folder any more",
@@ -318,19 +349,20 @@ def _document_count(project: Project, corpus: str) -> int:
 
 
 def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterator[TaintedVersion]:
-    """Yield the versions to erase: some shards, and all versions that were made from them.
+    """Yield everything that contains documents to be erased, in the order in which to erase it.
 
-    A version is one build of an output, such as a dataset. Its manifest names what it was made
-    from.
+    Text is tokenized in pieces, the shards. These are joined to a dataset, of which other outputs
+    are made. Every build of an output is a version, whose name is a digest. For example:
+
+        shard 3f9c…   →   dataset 81aa…   →   view c04d… (a selection of the dataset's documents)
+
+    If the shard contains such a document, the view is erased first, and the shard last. Suppose
+    that erasing is interrupted after the view: then the shard still exists, and the next attempt
+    finds by it that the dataset has to be erased.
 
     Args:
-        project: Its output root has the versions.
+        project: The project, whose output folder has the versions.
         shards: The shards that contain documents to be erased.
-
-    Yields:
-        Each version before those that it was made from, and the shards last: a purge that resumes
-        an interrupted one searches the shards for the documents, and finds the other versions by
-        them.
     """
     root = project.outputs
     outputs = all_outputs(root.access.listing())
@@ -338,9 +370,10 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
     versions = list(_versions_to_examine(root, outputs, shards))
     folder_by_digest = {version.digest: version.folder for version in versions}
     for digest in _erasure_order(versions, shards):
+        # The manifest of a version is a file that describes it, and lists its files.
         manifest = root.manifest_at(folder_by_digest[digest])
         if manifest is None:
-            continue  # it was removed in the meantime
+            continue  # the version was deleted in the meantime
         yield TaintedVersion(
             path=version_path(manifest),
             digest=digest,
@@ -350,27 +383,35 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 
 
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
-    """Return which versions to erase, each before those that it was made from.
+    """Return which versions of outputs contain documents to be erased, in the order of erasure.
 
-    For example, a view is made from a dataset, and this from shards: the result is the view, the
-    dataset, the shards.
+    A version is erased before those that it was made from. For example, text is tokenized in
+    pieces, the shards, which are joined to a dataset, of which a view (selection) is made:
+
+        shard 3f9c…   →   dataset 81aa…   →   view c04d…
+
+    If the shard contains such a document, the result is [c04d…, 81aa…, 3f9c…].
 
     Args:
-        versions: All versions that may have been made from the shards, and the shards.
-        shards: The shards that contain documents to be erased.
+        versions: All versions that may contain such documents.
+        shards: The shards that certainly do.
 
     Returns:
         Digests of the versions.
     """
-    # A dataset whose list of shards was deleted may contain any document, so it is erased like one
-    # that was made from the shards.
+    # If the list of shards of an old dataset was deleted, nobody knows whether it contains such a
+    # document. Erase it, and all that was made from it, as if it did.
     unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
-    sources = {*(shard.digest for shard in shards), *unclear_datasets}
+    shard_digests = [shard.digest for shard in shards]
+    sources = {*shard_digests, *unclear_datasets}
+
+    # What was made from these, directly or not. Each version follows those that it was made from,
+    # so erase them in the reversed order.
     version_by_digest = {version.digest: version for version in versions}
-    descendants = _made_from(sources, version_by_digest)  # from shards to views
+    made_from_sources = _made_from(sources, version_by_digest)
 
     existing_shards = [version.digest for version in versions if version.is_shard]
-    return [*reversed(descendants), *reversed(unclear_datasets), *existing_shards]
+    return [*reversed(made_from_sources), *reversed(unclear_datasets), *existing_shards]
 
 
 class _ExaminedVersion(NamedTuple):
@@ -391,18 +432,19 @@ class _ExaminedVersion(NamedTuple):
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield shards with documents to be erased, and all versions of outputs other than shards.
+    """Yield every version of an output that may contain documents to be erased.
+
+    Text is tokenized in pieces, the shards, and all other outputs are made from these. It is known
+    which shards contain such documents, so the others are left out: there may be thousands. Of all
+    other outputs, this yields every version (build), with the versions that it was made from. The
+    caller follows these to the shards.
 
     Args:
-        root: The output root.
-        outputs: All outputs below it.
-        shards: The shards with such documents. All other shards are left out: there may be many,
-            and they were made from other documents.
-
-    Yields:
-        The versions, each with what it was made from, which is read from its manifest.
+        root: The output folder of the project.
+        outputs: All outputs in it.
+        shards: The shards with such documents.
     """
-    corpora = {shard.corpus for shard in shards}
+    corpora = {shard.corpus for shard in shards}  # the text collections, such as {"web"}
     shard_digests = {shard.digest for shard in shards}
     for output in outputs:
         is_shard = output.stage_folder == SHARDS
@@ -410,10 +452,11 @@ def _versions_to_examine(
         if is_shard:
             digests = sorted(output.versions & shard_digests)
 
-        # What each version was made from, read in parallel.
+        # Read what each version was made from, in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
 
-        # Only datasets of the shards' corpora may have been made from these shards.
+        # A dataset is all shards of a text collection, joined. It does not say which ones, but a
+        # list of shards does, which may have been deleted.
         is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
@@ -424,21 +467,24 @@ def _versions_to_examine(
 def _made_from(
     sources: Collection[str], version_by_digest: Mapping[str, _ExaminedVersion]
 ) -> list[str]:
-    """Return the versions that were made from some versions, directly or not.
+    """Return what was made from some versions of outputs, directly or through other versions.
 
-    For example, a dataset was made from a shard, and a view from the dataset: given the shard, the
-    result is the dataset and the view.
+    A version is one build of an output, and is named by a digest. For example:
+
+        shard 3f9c…   →   dataset 81aa…   →   view c04d…
+
+    From the shard, the first round finds the dataset, which was made directly from it. The second
+    round finds the view. The result is [81aa…, c04d…].
 
     Args:
-        sources: Digests of versions, which are not returned themselves.
-        version_by_digest: All versions, with the versions that they were made from.
+        sources: Digests of the versions to start from. They are not part of the result.
+        version_by_digest: All versions, each with the versions that it was made from.
 
     Returns:
-        Their digests, each after those that it was made from.
+        Digests, each after those that it was made from.
     """
     descendants: list[str] = []
     reached = set(sources)
-    # In each round, add the versions that were made directly from versions of earlier rounds.
     while True:
         next_versions: list[str] = []
         for digest, version in version_by_digest.items():
@@ -453,45 +499,53 @@ def _made_from(
 
 
 def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
-    """Return whether it is still known which shards a dataset was made from.
+    """Return whether it is still known which shards (tokenized pieces of text) a dataset has.
 
-    A set of shards, which is an output of its own, lists them, and may have been deleted. The
-    manifest of the dataset does not name it.
+    A dataset does not list its shards itself. A separate output, the list of shards, does. It may
+    have been deleted, and then nobody knows which documents an old dataset contains.
+
+    The caller knows from what the dataset was made, including the list if it exists. Only the list
+    is not mentioned in the dataset's manifest, the file that describes the dataset. For example:
+
+        parents           {81aa…, 55d0…}
+        in the manifest   {81aa…}          so 55d0… is the list
 
     Args:
-        root: The output root.
-        dataset_folder: Folder of a version of a dataset.
-        parents: What `_parents` returned for it: the digests in its manifest, and that of the set
-            of shards if this still exists.
+        root: The output folder of the project.
+        dataset_folder: Folder of the dataset, one of possibly several versions.
+        parents: What `_parents` returned for it: digests of what it was made from.
     """
     digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
         digests_in_manifest.update(manifest.recipe["parents"].values())
-    set_of_shards = parents - digests_in_manifest  # its digest, or nothing
-    return len(set_of_shards) > 0
+    list_of_shards = parents - digests_in_manifest
+    return len(list_of_shards) > 0
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:
-    """Return the digests of the versions that a version was made from or refers to.
+    """Read which versions of other outputs a version was made from.
+
+    A version is one build of an output. Its manifest, a file that describes it, names most of what
+    it was made from. The rest is found through other files: text is tokenized in pieces, the
+    shards, and a dataset refers to the list of shards that it was joined from, which refers to the
+    shards.
 
     Args:
-        root: The output root.
+        root: The output folder of the project.
         folder: Folder of the version.
 
     Returns:
-        The digests; empty for a shard, which is made from raw text alone, and for an unfinished
-        version, which has no manifest.
+        Digests that name these versions. There is none for a shard, which is made from raw text
+        alone, and for a version that is still being written, which has no manifest yet.
     """
     manifest = root.manifest_at(folder)
     if manifest is None or manifest.stage == SHARDS:
         return set()
     parents = set(manifest.recipe["parents"].values())
 
-    # A recipe does not name everything: a dataset refers to the set of shards that it was joined
-    # from, and the set refers to its shards.
-    stage = stage_of(manifest.stage, manifest.name)
-    if stage is not None:  # None: a stage that this version of nanoset does not have
+    stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind
+    if stage is not None:  # None: a kind that this version of nanoset does not have
         parents.update(stage.references(root, manifest))
     return parents
 
@@ -506,15 +560,16 @@ def version_path(manifest: Manifest) -> str:
 
 
 def own_files(manifest: Manifest) -> dict[str, Any]:
-    """Return the size and checksum of each file that is stored in a version's own folder.
+    """Return the size and checksum of each file that is stored in the folder of a version.
 
-    Files that are ranges of other versions' files are left out.
+    To save space, a version may have a file that is not stored: it is a range of bytes in a file of
+    another version. Such files are left out.
 
     Args:
-        manifest: Manifest of the version.
+        manifest: Manifest of the version, which describes its files.
 
     Returns:
-        Name → {"bytes": …, "sha256": …}.
+        Name → size and checksum, such as {"web.bin": {"bytes": 62, "sha256": "5e8f…"}}.
     """
     files: dict[str, Any] = {}
     for name, fact in manifest.files.items():

@@ -53,15 +53,24 @@ class PurgeReceipt:
         return self._read(self._unfinished_path) is not None
 
     def write_unfinished(self, plan: PurgePlan, day: str) -> PurgeRecord:
-        """Write the unfinished receipt, which lists what a purge is about to erase.
+        """Write down what a purge is about to erase, before it begins.
+
+        A purge erases documents from all outputs, and leaves a receipt, a JSON file that lists what
+        was erased. Until everything is erased, the receipt has a dot in front of its name:
+
+            .5e8f….json    written now
+            5e8f….json     written at the end
+
+        If the purge is interrupted and run again, the files that it has deleted are not found any
+        more. But the receipt lists them.
 
         Args:
-            plan: What is about to be erased.
+            plan: The documents and files to erase.
             day: Date of the purge.
 
         Returns:
-            The content of the receipt. It includes what earlier purges of the same ids erased:
-            they share a receipt.
+            The content of the receipt. It also lists what earlier purges of the same document ids
+            have erased, since they have the same receipt.
         """
         earlier = self._earlier_record(day)
         all_documents = _each_document_once([*earlier.documents, *_documents_of(plan)])
@@ -71,36 +80,50 @@ class PurgeReceipt:
         return record
 
     def _earlier_record(self, day: str) -> PurgeRecord:
-        """Return what the receipt of earlier purges of the same ids says.
+        """Return what the receipt of earlier purges says, to which this purge adds its part.
+
+        A purge erases documents from all outputs, and leaves a receipt, a JSON file. Purges of the
+        same document ids have the same receipt. There are three cases:
+
+            .5e8f….json exists    a purge was interrupted, and this one resumes it
+            5e8f….json exists     an earlier purge of the same ids ended, and a new one begins
+            neither exists        there was none
 
         Args:
-            day: Date of the purge, for an empty record if there was no earlier purge.
+            day: Date of this purge, for a new receipt.
 
         Returns:
-            The record. Its field `existing` has the digests of all versions from before this purge.
+            The content of the receipt. Its field `existing` lists all versions (builds) of outputs
+            that existed when the purge began, so that it can be seen at the end which are new.
         """
-        # If an unfinished receipt exists, a purge was interrupted, and this one resumes it. The
-        # receipt lists the versions from before; some that exist now were built by that purge.
-        unfinished = self._read(self._unfinished_path)
-        if unfinished is not None:
-            return unfinished
+        interrupted = self._read(self._unfinished_path)
+        if interrupted is not None:
+            # It lists what existed when the interrupted purge began. That purge may have built new
+            # versions since, so do not list again.
+            return interrupted
 
-        # Otherwise this purge begins now: all versions that exist now are from before.
-        record = self._read(self.path)
-        if record is None:
-            record = PurgeRecord(day, self._ids, self._corpora)
-        return replace(record, existing=tuple(self._existing_digests()))
+        completed = self._read(self.path)
+        if completed is None:
+            completed = PurgeRecord(day, self._ids, self._corpora)
+        existing_digests = tuple(self._existing_digests())
+        return replace(completed, existing=existing_digests)
 
     def complete(self, unfinished: PurgeRecord, plan: PurgePlan) -> None:
-        """Write the final receipt, and remove the unfinished one, after everything was erased.
+        """Write the final receipt of a purge, after all documents were erased.
+
+        The receipt is a JSON file that lists what was erased, and what was built in its place:
+
+            erased    datasets/web/3f9c…    (with the sizes and checksums of its files)
+            made      datasets/web/81aa…
 
         Args:
-            unfinished: The content of the unfinished receipt.
-            plan: What was erased. It may be more than the unfinished receipt lists.
+            unfinished: The content of the unfinished receipt, which was written at the start. Its
+                field `existing` names all versions (builds) of outputs at that time.
+            plan: What was erased. It may be more than the unfinished receipt lists, since another
+                build may have made more from the documents in the meantime.
         """
-        # The purge built new versions without the documents: those that did not exist before it.
-        digests_before = set(unfinished.existing or ())
-        new_versions = _new_versions(self._outputs, digests_before)
+        digests_at_start = set(unfinished.existing or ())
+        new_versions = _new_versions(self._outputs, digests_at_start)
         record = replace(
             unfinished,
             erased={**unfinished.erased, **_files_by_path(plan)},
@@ -180,19 +203,21 @@ def _each_document_once(documents: Iterable[ErasedDocument]) -> tuple[ErasedDocu
 def _new_versions(
     outputs: OutputRoot, digests_before: Collection[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the files of each version that did not exist before a purge.
+    """Return what was built during a purge, which erases documents and builds everything anew.
 
     Args:
-        outputs: The output root.
-        digests_before: Digests of the versions that existed before.
+        outputs: The output folder of the project.
+        digests_before: What existed before: digests that name the versions (builds) of outputs.
 
     Returns:
-        Folder of the version below the root → size and checksum of its own files, by name.
+        Folder of each new version → its files, each with its size and checksum, such as
+        {"datasets/web/81aa…": {"web.bin": {"bytes": 62, "sha256": "5e8f…"}}}.
     """
     files_by_version: dict[str, Mapping[str, Any]] = {}
     for output in all_outputs(outputs.access.listing()):
-        for digest in sorted(output.versions.difference(digests_before)):
+        new_digests = output.versions.difference(digests_before)
+        for digest in sorted(new_digests):
             manifest = outputs.manifest_at(output.folder / digest)
-            if manifest is not None:
+            if manifest is not None:  # None: it was not completed
                 files_by_version[version_path(manifest)] = own_files(manifest)
     return files_by_version

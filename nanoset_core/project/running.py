@@ -125,20 +125,28 @@ class ExecutorSpec(Section):
         return f"{where}.{key}"
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each mistake in this section, or in environment variables for it.
+        """Yield an error for each mistake in the settings that say where tasks run.
+
+        Tasks run in processes of this machine, or on a cluster of Dask, Ray or Slurm, which is the
+        `kind`. For example, these are mistakes:
+
+            kind: dask, partition: gpu      `partition` is a key for Slurm
+            kind: dask, address: myhost     the address must be such as tcp://myhost:8786
+            wait: soon                      not a duration
+
+        Environment variables can override these settings, and are checked, too.
 
         Args:
-            where: Place of the section, such as "nanoset.yaml: executor".
+            where: Place of the settings, such as "nanoset.yaml: executor".
         """
-        yield from self._keys_of_other_kinds(where)  # such as `partition`, with the kind `dask`
+        yield from self._keys_of_other_kinds(where)
         yield from _cluster_errors(self, self.cluster_key(where))
         yield from _wait_errors(self.wait, f"{where}.wait")
         if self.kind == "slurm":
             yield from self._slurm_errors(where)
 
-        # Environment variables may override this section. Check them, too.
         try:
-            chosen_executor(where, self)
+            chosen_executor(where, self)  # raises an error for mistakes in environment variables
         except ConfigError as error:
             yield error
 
@@ -254,10 +262,16 @@ class AutomationSpec(Section):
     """Time zone of the cron line, such as Europe/Vienna."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for a text that is not a cron line, and for an unknown time zone.
+        """Yield an error for each mistake in the settings of the nightly check.
+
+        Usually, a build starts when somebody adds a file. In addition, everything is checked at
+        certain times, which are set by a line as for the program cron, and a time zone:
+
+            reconcile: 0 3 * * *        minute 0 of hour 3, every day
+            timezone: Europe/Vienna
 
         Args:
-            where: Place of the section, such as "nanoset.yaml: automation".
+            where: Place of these settings, such as "nanoset.yaml: automation".
         """
         if self.reconcile is not None and not _CRON.fullmatch(self.reconcile):
             yield not_a_cron_line(f"{where}.reconcile", self.reconcile)
@@ -293,30 +307,36 @@ class ChosenExecutor(NamedTuple):
 def chosen_executor(
     where: str, spec: ExecutorSpec, environment: Mapping[str, str] = os.environ
 ) -> ChosenExecutor:
-    """Return the settings of the executor, after environment variables have overridden some.
+    """Return where tasks run: by the settings, or by environment variables that override them.
 
-    NANOSET_DASK_ADDRESS, NANOSET_DASK_SCHEDULER_FILE or NANOSET_RAY_ADDRESS replaces kind, address
-    and scheduler_file. NANOSET_RAY_WAIT replaces the wait of a Ray cluster, and NANOSET_DASK_WAIT
-    that of all others.
+    For example, the settings name a Dask cluster, and on one machine, variables name another one:
+
+        settings        kind: dask, address: tcp://a:8786, wait: 5m
+        environment     NANOSET_DASK_ADDRESS=tcp://b:8786
+        result          kind: dask, address: tcp://b:8786, wait: 5m
+
+    NANOSET_DASK_SCHEDULER_FILE and NANOSET_RAY_ADDRESS do the same. How long to wait for the
+    cluster is replaced by NANOSET_RAY_WAIT for Ray, and by NANOSET_DASK_WAIT for all other kinds.
 
     Args:
-        where: Place of the section `executor`, for messages.
-        spec: The section.
+        where: Place of the settings in nanoset.yaml, for messages.
+        spec: The settings.
         environment: The environment variables. Empty ones count as absent.
 
     Raises:
-        ConfigError: A variable is invalid, or more than one cluster is named.
+        ConfigError: A variable is invalid, or the variables name more than one cluster.
     """
     errors: list[ConfigError] = []
-    chosen_by = spec.cluster_key(where)  # the key or the variable that names the cluster
+    chosen_by = spec.cluster_key(where)  # the key that names the cluster, for messages
 
-    # A cluster in the environment replaces the section, except for the time to wait for workers.
+    # Replace the cluster. The time to wait is set separately.
     environment_cluster = _cluster_of_environment(environment)
     if environment_cluster is not None:
         spec = replace(environment_cluster.spec, wait=spec.wait)
         chosen_by = environment_cluster.chosen_by
         errors += _cluster_errors(spec, chosen_by)
 
+    # Replace the time to wait.
     wait_variable = RAY_WAIT_VARIABLE if spec.kind == "ray" else WAIT_VARIABLE
     wait = environment.get(wait_variable)
     if wait:
@@ -329,40 +349,57 @@ def chosen_executor(
 
 
 def _cluster_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | None:
-    """Return the cluster of Dask or Ray that environment variables name; None if they name none.
+    """Return the cluster for running tasks that environment variables name, if they name one.
 
-    Args:
-        environment: The environment variables. Empty ones count as absent.
-
-    Raises:
-        ConfigError: The variables name a Dask cluster and a Ray cluster.
-    """
-    dask = _dask_of_environment(environment)
-    ray_address = environment.get(RAY_ADDRESS_VARIABLE) or None
-    if ray_address is None:
-        return dask
-    chosen_by = f"{RAY_ADDRESS_VARIABLE} in the environment"
-    if dask is not None:
-        dask_variable = FILE_VARIABLE if dask.spec.scheduler_file else ADDRESS_VARIABLE
-        raise ConfigError(
-            "two clusters are named",
-            where=chosen_by,
-            found=f"{RAY_ADDRESS_VARIABLE} and {dask_variable}",
-            expected="one of them",
-            remedy="unset the other one",
-        )
-    return ChosenExecutor(ExecutorSpec("ray", ray_address), chosen_by)
-
-
-def _dask_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | None:
-    """Return the Dask cluster that environment variables name, by its address or its file.
+        NANOSET_DASK_ADDRESS=tcp://a:8786           a Dask cluster
+        NANOSET_DASK_SCHEDULER_FILE=/home/s.json    a Dask cluster; the file has its address
+        NANOSET_RAY_ADDRESS=ray://a:10001           a Ray cluster
 
     Args:
         environment: The environment variables. Empty ones count as absent.
 
     Returns:
-        The cluster; None if no variable names one. If both do, it has both, which is reported later
-        as a mistake.
+        The cluster, with the variable that names it; or None.
+
+    Raises:
+        ConfigError: The variables name a Dask cluster and a Ray cluster.
+    """
+    dask_cluster = _dask_of_environment(environment)
+    ray_address = environment.get(RAY_ADDRESS_VARIABLE)
+    if not ray_address:
+        return dask_cluster  # None if no variable names a Dask cluster either
+
+    if dask_cluster is not None:
+        if dask_cluster.spec.scheduler_file:
+            dask_variable = FILE_VARIABLE
+        else:
+            dask_variable = ADDRESS_VARIABLE
+        raise ConfigError(
+            "two clusters are named",
+            where=f"{RAY_ADDRESS_VARIABLE} in the environment",
+            found=f"{RAY_ADDRESS_VARIABLE} and {dask_variable}",
+            expected="one of them",
+            remedy="unset the other one",
+        )
+    ray_spec = ExecutorSpec("ray", ray_address)
+    return ChosenExecutor(ray_spec, f"{RAY_ADDRESS_VARIABLE} in the environment")
+
+
+def _dask_of_environment(environment: Mapping[str, str]) -> ChosenExecutor | None:
+    """Return the Dask cluster that environment variables name, if they name one.
+
+    Dask's scheduler, which gives tasks to workers, is named by its address, or by a JSON file that
+    contains the address:
+
+        NANOSET_DASK_ADDRESS=tcp://a:8786
+        NANOSET_DASK_SCHEDULER_FILE=/home/s.json
+
+    Args:
+        environment: The environment variables. Empty ones count as absent.
+
+    Returns:
+        The cluster, with the variable that names it; None if neither does. If both do, the result
+        has both, which the caller reports as a mistake.
     """
     address = environment.get(ADDRESS_VARIABLE) or None
     scheduler_file = environment.get(FILE_VARIABLE) or None
@@ -409,30 +446,38 @@ def _ray_address_errors(address: str | None, where: str) -> Iterator[ConfigError
 
 
 def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error unless a Dask scheduler is named once, by its address or by its file.
+    """Yield an error unless the settings name a Dask cluster exactly once.
+
+    Dask's scheduler, which gives tasks to workers, is named by its address or by a file:
+
+        address: tcp://a:8786                           valid
+        scheduler_file: /home/s.json                    valid: the file has the address
+        both                                            named twice
+        neither, or an address such as http://a:8786    not the address of a scheduler
 
     Args:
-        spec: Settings of the kind `dask`.
-        where: The key or environment variable that names the scheduler.
+        spec: Settings of a Dask cluster.
+        where: The key or environment variable that names it, for messages.
     """
-    if spec.scheduler_file is not None:
-        if spec.address is not None:
-            yield ConfigError(
-                "the Dask scheduler is named twice",
-                where=where,
-                found=f"the address {spec.address}, and the file {spec.scheduler_file}",
-                expected="one of them",
-                remedy="remove the other one",
-            )
-        return  # the file contains the address, and is checked when it is read
+    has_file = spec.scheduler_file is not None
+    has_address = spec.address is not None
+    if has_file and has_address:
+        yield ConfigError(
+            "the Dask scheduler is named twice",
+            where=where,
+            found=f"the address {spec.address}, and the file {spec.scheduler_file}",
+            expected="one of them",
+            remedy="remove the other one",
+        )
+    if has_file:
+        return  # the address in the file is checked when it is read
 
-    # Without a file, there must be an address. A missing one is shown as None.
-    is_address = spec.address is not None and _DASK_ADDRESS.fullmatch(spec.address) is not None
-    if not is_address:
+    is_valid = spec.address is not None and _DASK_ADDRESS.fullmatch(spec.address) is not None
+    if not is_valid:
         yield ConfigError(
             "this is not the address of a Dask scheduler",
             where=where,
-            found=repr(spec.address),
+            found=repr(spec.address),  # None if there is none
             expected=(
                 "tcp://host:port or tls://host:port, as the scheduler prints it when it starts"
             ),

@@ -105,18 +105,22 @@ class StatusRow:
 
 
 def project_status(project: Project) -> Iterator[StatusRow]:
-    """Yield the state of every requested output, row by row, as soon as it is known.
+    """Yield the state of every output that a project should have: the command `nanoset status`.
 
-    Unlike a build, this does not consider failed checks in Dagster.
+    For example:
+
+        corpus   web         stale       1 file added (c.jsonl)
+        nanoset  pretrain    missing     not built yet
+
+    Outputs that are shown together are a row: a corpus (a collection of texts) has a list of its
+    files, tokenized pieces, and a dataset. A row is yielded as soon as it is known.
 
     Args:
-        project: Its nanoset.yaml and the folders of its raw text decide which outputs are
-            requested.
+        project: The project, whose settings and folder of raw text request the outputs.
 
     Yields:
-        Files next to the corpora, which no build reads; then the corpora; then everything that is
-        made from them, such as nanosets. A row stands for outputs that are shown in one line, such
-        as the inventory, the shards and the dataset of a corpus.
+        First, files next to the corpora, which no build reads; then the corpora; then everything
+        that is made from them, such as nanosets. Failed checks in Dagster are not considered.
 
     Raises:
         ConfigError: nanoset.yaml or the raw folder is not valid.
@@ -126,69 +130,78 @@ def project_status(project: Project) -> Iterator[StatusRow]:
     raw_folders = scan_names(project)
     # Corpora are the folders with text, and those that nanoset.yaml names.
     corpora = sorted({*raw_folders.corpora, *requested_corpora(project.config)})
-    work_by_name = under_way(project.outputs.access)  # of running builds
+    work_by_name = under_way(project.outputs.access)  # what running builds are doing
 
     yield from _rows_of_unread_folders(raw_folders.unread_entries)
     for row in _rows_of_requests(project, corpora):
-        work = work_by_name.get(row.name)
-        yield row if work is None else _with_work(row, work)
+        if row.name in work_by_name:
+            row = _with_work(row, work_by_name[row.name])
+        yield row
 
 
 def _rows_of_requests(project: Project, corpora: Sequence[str]) -> Iterator[StatusRow]:
-    """Yield the rows of all requested outputs, after a look at the files of each corpus.
+    """Yield what `nanoset status` shows of each requested output, after a look at the raw files.
+
+    A corpus is a collection of texts. If a file was added to it, its dataset is out of date, and so
+    is everything that is made from the dataset. So the files of each corpus are looked at first.
 
     Args:
-        project: Its outputs and raw text are looked at.
+        project: The project.
         corpora: Names of the corpora, whether they have text or not.
 
     Yields:
-        The rows of corpora first, and then those of the outputs that are made from corpora.
+        The rows of corpora, and then those of outputs that are made from corpora.
     """
-    # The graph knows which output is made from which. The survey adds which files each corpus has
-    # now. From both follows what every output should be made from.
+    # The graph knows which output is made from which. The survey tells it which files each corpus
+    # has now. Then it knows what every output should be made from.
     graph = Graph(project, known={}, corpora=corpora)
     survey = CorpusSurvey(graph)
-    # To say whether a build would fail, some rows read tables: all together, this many bytes.
+
+    # For some outputs, tables are read to find out whether a build would fail. That must not take
+    # long: the rows may read PLANNED_BYTES together, and each takes its share from this budget.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         corpus = _corpus_of(nodes)
-        findings = CorpusFindings()  # nothing was found, as for a row that has no raw files
         if corpus is not None:
             findings = survey.look_at(corpus)
+        else:
+            findings = CorpusFindings()  # empty: this row has no raw files
         yield status_row(graph, nodes, planning_budget, findings)
 
 
 def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[StatusRow]:
-    """Yield what `nanoset status` would show, without looking for changed files of raw text.
+    """Yield what `nanoset status` would show, at the end of a build.
 
-    This is for the end of a build, which has just looked at all files.
+    A build has just looked at all raw files, so this does not look for changes again. What it found
+    is in the graph.
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        unread_entries: Each file or folder in the raw folder that is no corpus → what it is, such
-            as {"notes.txt": "a file, not a folder"}.
+        unread_entries: What the folder of raw text contains in addition to the collections of
+            texts, and why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
     Yields:
         A row for each of these entries, and then the rows of the outputs.
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # To say whether a build would fail, some rows read tables: all together, this many bytes.
+    # For some outputs, tables are read to find out whether a build would fail. That must not take
+    # long: the rows may read PLANNED_BYTES together, and each takes its share from this budget.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
-        notices = _notices_after_build(graph, _corpus_of(nodes))
+        notices = _notices_after_build(graph, _corpus_of(nodes))  # such as on files not read
         yield status_row(graph, nodes, planning_budget, CorpusFindings(notices=notices))
 
 
 def _notices_after_build(graph: Graph, corpus: str | None) -> tuple[Notice, ...]:
-    """Return the notices on the files of a corpus, such as files that are not read.
+    """Return what users should know about the files of a collection of texts, after a build.
+
+    For example, that a file has an ending which is not read. This is only in addition to the result
+    of the build, so no error is raised if the files cannot be listed any more.
 
     Args:
         graph: The project's outputs.
-        corpus: Name of the corpus; None for a row that is not that of a corpus.
-
-    Returns:
-        The notices; none if the corpus was removed since the build.
+        corpus: Name of the collection; None if a row of `nanoset status` is that of another output.
     """
     if corpus is None:
         return ()
@@ -219,33 +232,41 @@ def _corpus_of(nodes: Sequence[Node]) -> str | None:
 
 
 def _with_work(row: StatusRow, work: Work) -> StatusRow:
-    """Return a row that says that a running build works on its outputs.
+    """Add to a row of `nanoset status` that a running build works on it. For example:
+
+        before    web    stale          1 file added (c.jsonl)
+        after     web    being built    tokenized_shards 42%, on host-a
 
     Args:
         row: The row, whose state was found without regard to running builds.
         work: What the build is doing.
 
     Returns:
-        The row with the work. Outputs that the build may still have to make are "being built".
+        The row. Outputs that are up to date, or cannot be built, keep their state.
     """
-    if row.state not in ("missing", "stale"):
-        return replace(row, busy=work)
-    return replace(row, busy=work, state="being built", why=(str(work),))
+    if row.state in ("missing", "stale"):
+        return replace(row, busy=work, state="being built", why=(str(work),))
+    return replace(row, busy=work)
 
 
 def status_row(
     graph: Graph, nodes: Sequence[Node], planning: ReadingBudget, findings: CorpusFindings
 ) -> StatusRow:
-    """Return what `nanoset status` shows of some outputs in one row: state, reasons and figures.
+    """Return a row of `nanoset status`: the state of some outputs, the reasons, and counts.
+
+    For example, for the outputs of the text collection `web` (list of files, shards, dataset):
+
+        web    stale     1 file added (c.jsonl)                      3 files, 1,200 documents
+        web    failing   a.jsonl is not UTF-8: nothing can be built
 
     Args:
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs of the row, in the order in which they are made.
-        planning: How many bytes may still be read to find out whether stale outputs can be made.
-        findings: For the row of a corpus: notices on its files, or why they cannot be read.
+        planning: How many bytes may still be read to find out whether a build would fail.
+        findings: What was found in the files of a text collection: notices, or why they cannot be
+            read.
     """
-    # A build would fail if the corpus's files cannot be read; or, if the row is stale, because an
-    # output of it cannot be made.
+    # Why a build has work to do. If there is a reason, find out whether the build would fail.
     failure = findings.failure
     reasons: list[str] = []
     if failure is None:
@@ -253,7 +274,7 @@ def status_row(
     if reasons:
         failure = _first_refusal(graph, nodes, planning)
 
-    # If a build would fail, show only why, and warnings about settings, which may explain it.
+    # If it would fail, show only why, and warnings about settings, which may explain it.
     summary = _summary_of_row(graph, nodes)
     warnings = _settings_warnings(graph, nodes)
     if failure is None:
@@ -368,68 +389,85 @@ def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
 
 
 def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
-    """Return why making the outputs of a row would fail, or None if no reason is known.
+    """Return why a build would fail to make some outputs, if that can be known before.
+
+    For example, a view is a selection of documents. If its settings request 1,000 documents of a
+    text collection that has 800, a build would stop with an error. `nanoset status` says so without
+    a build.
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        nodes: The outputs of the row, in the order in which they are made.
-        planning: How many bytes may still be read to find out. What is read is subtracted.
+        nodes: The outputs, in the order in which they are made.
+        planning: How many bytes may still be read to find out. What is read is subtracted from it.
 
     Returns:
-        The reason of the first output that cannot be made, such as that a corpus has fewer
-        documents than the settings request.
+        The reason of the first output that cannot be made; None if no reason is known.
     """
     for node in nodes:
-        if not isinstance(node.stage, Planned):
-            continue  # nothing about it can be found out before the build
-        recipe = graph.recipe(node)
-        if recipe is not None:
-            refusal = node.stage.refusal(graph.project, node.key, recipe, planning)
-            if refusal is not None:
-                return refusal
+        stage = node.stage  # the code that makes the output
+        if not isinstance(stage, Planned):
+            continue  # nothing can be found out before the build
+        recipe = graph.recipe(node)  # what it would be made from
+        if recipe is None:
+            continue  # this is not known
+        refusal = stage.refusal(graph.project, node.key, recipe, planning)
+        if refusal is not None:
+            return refusal
     return None
 
 
 def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Return why a row is not up to date, without what follows from an earlier reason.
+    """Return why some outputs are not up to date, without what only follows from other reasons.
 
-    For example, a file was added to a corpus. So its inventory, its shards and its dataset are
-    stale, but only "1 file added (c.jsonl)" is returned.
+    For example, a file was added to a text collection. Its outputs are made from each other:
+
+        list of files    "1 file added (c.jsonl)"
+        shards           "files changed since it was built"     follows from the first reason
+        dataset          "shards changed"                       follows from the second one
+
+    Only the first reason is returned. An output may also be written in parts. Then the reasons of
+    the parts are replaced by a count, such as "200 of 1,000 groups written".
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        nodes: The outputs of the row, in the order in which they are made.
+        nodes: The outputs, in the order in which they are made.
 
     Returns:
-        The reasons, each once; empty if the row is up to date.
+        The reasons, each once; none if all outputs are up to date.
     """
     row = _stale_row(graph, nodes)
     if not row.reasons_by_node:
         return []
     texts = []
     for node, reasons in row.reasons_by_node.items():
-        texts += [reason.text for reason in reasons if row.is_original(node, reason)]
+        for reason in reasons:
+            if row.is_original(node, reason):
+                texts.append(reason.text)
 
-    # An output that is written in parts, such as groups of tars: say how many are written, unless
-    # the parts have to wait for something else.
-    if row.parts and row.can_write_parts:
+    # Do not count the parts if they have to wait for something else, such as for their plan.
+    has_parts = len(row.parts) > 0
+    if has_parts and row.can_write_parts:
         texts.append(row.part_count())
-    return list(dict.fromkeys(texts))
+    return list(dict.fromkeys(texts))  # each once, in their order
 
 
 def _stale_row(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
-    """Find out which outputs of a row of `nanoset status` are stale, and why.
+    """Find out which of some outputs are not up to date, and why.
+
+    Some outputs are written in parts. For example, a webdataset is 1,000 groups of tar files, which
+    are made from a plan:
+
+        plan       not up to date: a setting was changed
+        groups     cannot be written before the plan is
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        nodes: The outputs of the row, in the order in which they are made.
+        nodes: The outputs, in the order in which they are made.
     """
     reasons_by_node = _stale_outputs(graph, nodes)
+    parts = [node for node in nodes if isinstance(node.stage, InParts)]  # the groups
 
-    # A webdataset, for example, is written in parts: groups of tars, which are made from its plan.
-    # While the plan is stale, no part can be written.
-    parts = [node for node in nodes if isinstance(node.stage, InParts)]
-    inputs_of_parts: set[Node] = set()
+    inputs_of_parts: set[Node] = set()  # the plan
     for part in parts:
         inputs_of_parts.update(graph.inputs(part).values())
     has_stale_input = any(node in reasons_by_node for node in inputs_of_parts)
@@ -437,15 +475,20 @@ def _stale_row(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
 
 
 def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[Reason]]:
-    """Return each stale output of a row → the reasons, at least one.
+    """Return which of some outputs are not up to date, each with the reasons.
+
+    The outputs may include the parts of a large output, such as 1,000 groups of tar files. To look
+    at all of them takes long. But the last output of a row is made from all others: the webdataset
+    as a whole is up to date only if all groups are. Then the groups are skipped.
 
     Args:
         graph: The project's outputs, with what each should be made from.
-        nodes: The outputs of the row, in the order in which they are made.
+        nodes: The outputs, in the order in which they are made.
+
+    Returns:
+        For example, dataset → [Reason("shards changed")]. Outputs that are up to date are left out.
     """
-    # The last output may consist of parts, perhaps thousands of groups of tars. If it is up to
-    # date, so are they: save the time to look at each.
-    last_is_up_to_date = not graph.stale_reasons(nodes[-1])
+    last_is_up_to_date = len(graph.stale_reasons(nodes[-1])) == 0
     reasons_by_node: dict[Node, Sequence[Reason]] = {}
     for node in nodes:
         is_part = isinstance(node.stage, InParts)
@@ -470,17 +513,25 @@ class _StaleRow:
     """Whether everything that the parts are made from is up to date."""
 
     def is_original(self, node: Node, reason: Reason) -> bool:
-        """Return whether a reason does not follow from the reason of another output of the row.
+        """Return whether a reason is worth showing, because it does not follow from another one.
+
+        For example, a file was added to a text collection. Its outputs are made from each other:
+
+            shards           "1 file added (c.jsonl)"    original
+            dataset          "shards changed"            follows: the shards are not up to date
+            dataset          "seed: 7 → 8"               original: a setting was changed
 
         Args:
-            node: A stale output.
-            reason: One of the reasons why it is stale. That a part is missing is not original,
-                since missing parts are counted instead.
+            node: An output that is not up to date.
+            reason: One of the reasons.
         """
         if isinstance(node.stage, InParts):
+            # A part of a large output, such as a group of tar files. Missing parts are only
+            # counted. Without their plan, no part can be written, and the plan has the reason for
+            # that.
             return self.can_write_parts and reason != InParts.NOT_WRITTEN
         if reason.input is None:
-            return True  # such as a changed setting
+            return True
         changed_input = self.graph.inputs(node).get(reason.input)
         return changed_input not in self.reasons_by_node
 

@@ -88,103 +88,135 @@ class CorpusSurvey:
         self._budget = ReadingBudget(READ_BYTES)
 
     def look_at(self, corpus: str) -> CorpusFindings:
-        """Look at the files of a corpus, and add what its inventory should be to the graph.
+        """Find out whether the files of a text collection have changed since the last build.
 
-        The inventory is a stored list of the corpus's files, with their digests.
+        The last build has stored an inventory, a list of the files with their digests. This finds
+        out, without reading most files, which inventory a build would store now, and adds that to
+        the graph. From it, the graph derives which outputs are out of date.
 
         Args:
             corpus: Name of the corpus.
 
         Returns:
-            Notices on its files; or why they cannot be read, which is also added to the graph.
+            Notices on the files, such as that one is not read. If the files cannot be read, the
+            reason, which is also added to the graph.
         """
         node = inventory_node(corpus)
-        stored_inventory = self._graph.current(node)
+        stored_version = self._graph.current(node)
         try:
             contents = self._text_of(corpus)
-            comparison = self._compare_files(corpus, contents, _intact_manifest(stored_inventory))
+            stored_inventory = _intact_manifest(stored_version)  # None if missing or damaged
+            comparison = self._compare_files(corpus, contents, stored_inventory)
         except (NanosetError, OSError) as error:
             failure = one_line(error)
             self._graph.set_reason(node, failure)
             return CorpusFindings(failure)
 
-        # Tell the graph how the inventory of the present files differs from the stored one.
-        self._update_graph(node, stored_inventory, comparison)
+        self._update_graph(node, stored_version, comparison)
         notices = corpus_notices(self._graph.project_of(node), corpus, contents)
         return CorpusFindings(notices=tuple(notices))
 
     def _update_graph(
-        self, node: Node, stored_inventory: CurrentVersion, comparison: _Comparison
+        self, node: Node, stored_version: CurrentVersion, comparison: _Comparison
     ) -> None:
-        """Tell the graph which inventory a build would make, and why the stored one is stale.
+        """Tell the graph of all outputs what was found out about the files of a text collection.
+
+        Each build stores an inventory, a list of these files with their digests. There are four
+        cases:
+
+            the stored list describes the files           no reason to build
+            there is no stored list, or it is damaged     "not built yet"
+            files have changed                            "1 file added (c.jsonl)"
+            nothing of this: an older version of          "the inventory's format changed"
+            nanoset wrote the list in another way
 
         Args:
-            node: The inventory of a corpus.
-            stored_inventory: Its current version, if it has one.
-            comparison: How the files of the corpus differ from it.
+            node: The inventory, which is an output of the project.
+            stored_version: What is stored of it, and what is wrong with that.
+            comparison: How the files differ from it.
         """
         if comparison.recipe is not None:  # None: too much would have to be read to know it
             self._graph.set_recipe(node, comparison.recipe)
 
-        if comparison.agrees_with(_intact_manifest(stored_inventory)):
-            return  # the stored inventory is up to date
-        if stored_inventory.problem:
-            reason = stored_inventory.problem  # it is missing or damaged
+        if comparison.agrees_with(_intact_manifest(stored_version)):
+            return
+        if stored_version.problem:
+            reason = stored_version.problem
         elif comparison.changes:
-            reason = comparison.changes  # such as "1 file added (c.jsonl)"
+            reason = comparison.changes
         else:
-            reason = "the inventory's format changed"  # another version of nanoset wrote it
+            reason = "the inventory's format changed"
         self._graph.set_reason(node, reason)
 
     def _text_of(self, corpus: str) -> Contents:
-        """Return the files of a corpus, with their sizes and times.
+        """List the folder of a text collection (corpus), and check that it has any text.
 
         Args:
-            corpus: Name of the corpus, whose folder is listed.
+            corpus: Name of the corpus, such as web.
+
+        Returns:
+            The files in the folder, with their sizes and times: those with text, such as a.jsonl,
+            and those that are not read, such as a picture.
 
         Raises:
-            NanosetError: They cannot be listed, or none of them is text.
+            NanosetError: The folder cannot be listed, or no file in it has text.
         """
         project = self._graph.project
         contents = list_contents(project, corpus)
-        if not contents.texts:
+        has_text = len(contents.texts) > 0
+        if not has_text:
             raise no_text(corpus_folder(project, corpus), contents)
         return contents
 
     def _compare_files(
         self, corpus: str, contents: Contents, inventory: Manifest | None
     ) -> _Comparison:
-        """Compare the files of a corpus with its stored inventory, a list of files with digests.
+        """Compare the files of a text collection (corpus) with the list that the last build stored.
+
+        To read all files would take hours. If a file has the size and time that it had when it was
+        last read, it is taken to have the same bytes. For example:
+
+            file       in the list     now                         result
+            a.jsonl    digest 3f9c…    same size and time          unchanged
+            b.jsonl    digest 81aa…    another size                changed
+            c.jsonl    digest c04d…    same size, but a new time   read it to find out
+            d.jsonl    not in it       exists                      added
 
         Args:
             corpus: Name of the corpus.
             contents: Its files as they are now, with their sizes and times.
-            inventory: Manifest of the inventory; None if there is none, or it is damaged.
+            inventory: Manifest of the stored list; None if there is none, or it is damaged.
         """
-        # A file is listed as pieces: stretches of it, each with a digest. Both mappings say which
-        # pieces a file has: `recorded` in the inventory, `present` now. `present` has None for a
-        # file that was written since it was last read.
-        recorded = pieces_by_file(inventory)
-        present = self._known_pieces(corpus, contents)
+        # A large file is divided into pieces, each with a digest. Both mappings have path → pieces.
+        # In the second one, they are None for a file that was written since it was last read.
+        recorded_pieces = pieces_by_file(inventory)
+        present_pieces = self._known_pieces(corpus, contents)
 
-        # If such a file has the size that it had, its bytes may be the same: read it to find out.
+        # Read files that were written again with the same size: they may have the same bytes.
         files_to_read: list[FileStat] = []
         for stat in contents.ordered:
-            if present[stat.path] is None and _has_recorded_size(stat, recorded):
+            is_known = present_pieces[stat.path] is not None
+            if not is_known and _has_recorded_size(stat, recorded_pieces):
                 files_to_read.append(stat)
-        present |= self._read_pieces(corpus, files_to_read)
+        present_pieces.update(self._read_pieces(corpus, files_to_read))
 
-        changes = _describe_changes(present, recorded, {stat.path for stat in files_to_read})
-        # Without a change, an inventory of these files would be the stored one again.
+        paths_with_same_size = {stat.path for stat in files_to_read}
+        changes = _describe_changes(present_pieces, recorded_pieces, paths_with_same_size)
+
+        # Say what a list of the present files would be made from: if nothing changed, the same as
+        # the stored one.
         if inventory is not None and not changes and _has_present_format(inventory):
             return _Comparison(from_plain(Recipe, inventory.recipe), changes)
-        return _Comparison(_recipe_of(corpus, present), changes)
+        return _Comparison(_recipe_of(corpus, present_pieces), changes)
 
     def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
-        """Return the pieces of each file of a corpus that are known without reading the file.
+        """Return what is known of the files of a text collection (corpus) without reading them.
 
-        Pieces are stretches of a file, each with a digest. They are known if the file has the size,
-        times and inode that it had when it was last read.
+        Whenever a file is read, its digests are remembered, together with its size, times and
+        inode. A large file is divided into pieces, each with a digest. For example:
+
+            a.jsonl     size and times as when it was last read     [piece 3f9c…, piece 81aa…]
+            b.jsonl     was written since                           None
 
         Args:
             corpus: Name of the corpus.
@@ -195,24 +227,29 @@ class CorpusSurvey:
         """
         project = self._graph.project
         folder = project.config.corpus_folder(corpus)
-        memory = fingerprint_memory(project, folder)  # the pieces of all files that were ever read
-        return {stat.path: memory.recall(stat) for stat in contents.ordered}
+        memory = fingerprint_memory(project, folder)  # of all files that were ever read
+        pieces_by_path: dict[str, list[Piece] | None] = {}
+        for stat in contents.ordered:
+            pieces_by_path[stat.path] = memory.recall(stat)
+        return pieces_by_path
 
     def _read_pieces(self, corpus: str, files: Sequence[FileStat]) -> dict[str, list[Piece]]:
-        """Read files completely to find their digests, if all of them together are small enough.
+        """Read files of a text collection (corpus) to find their digests, if they are small enough.
 
-        Either all or none are read: with only some digests, the other files would look changed.
+        `nanoset status` reads READ_BYTES (8 MiB) at most. If these files are larger together, none
+        of them is read: if only some were, the command would report the others as changed.
 
         Args:
             corpus: Name of the corpus.
-            files: Files of it.
+            files: The files.
 
         Returns:
-            Path of each file → its pieces, with their digests; empty if the files are too large.
+            Path of each file → its pieces. A large file has several, each with a digest. The result
+            is empty if the files are too large.
         """
         folder = self._graph.project.config.corpus_folder(corpus)
         # In a bucket, the listing may have the digests already: as ETags, with the setting
-        # `storage.fingerprint: etag`.
+        # `storage.fingerprint: etag`. Then nothing has to be read.
         bytes_to_read = 0
         if not is_known_unread(folder):
             bytes_to_read = sum(stat.size for stat in files)
@@ -238,28 +275,34 @@ def _describe_changes(
     recorded: Mapping[str, list[Piece]],
     same_size: Collection[str],
 ) -> str:
-    """Describe in words how files differ from the inventory that recorded them.
+    """Describe how the files of a text collection differ from those of the last build. For example:
+
+        1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)
+
+    A large file is divided into pieces, each with a digest. A file has changed if its pieces differ
+    from those that the last build recorded.
 
     Args:
-        present: File → its pieces; None if they are not known without reading the file.
-        recorded: File → its pieces in the inventory.
-        same_size: Files that were written again, but have the size that they had.
+        present: Path of each file → its pieces; None if the file would have to be read to know
+            them.
+        recorded: Path of each file in the last build → its pieces.
+        same_size: Files that were written again, but have the size that they had. If their pieces
+            are not known, they may be unchanged.
 
     Returns:
-        For example `1 file added (c.jsonl); 2 files changed (a.jsonl, b.jsonl)`; empty if they do
-        not differ.
+        The description; empty if nothing differs.
     """
     paths_by_change: dict[str, list[str]] = {
         _ADDED: [],
         _REMOVED: [path for path in recorded if path not in present],
         _CHANGED: [],
-        _UNREAD: [],
+        _UNREAD: [],  # "copied or written again, which the next build reads to compare"
     }
     for path, pieces in present.items():
         if path not in recorded:
             paths_by_change[_ADDED].append(path)
         elif pieces is None and path in same_size:
-            paths_by_change[_UNREAD].append(path)  # it may have the same bytes as before
+            paths_by_change[_UNREAD].append(path)
         elif pieces != recorded[path]:
             paths_by_change[_CHANGED].append(path)
     clauses = [_describe_files(paths, change) for change, paths in paths_by_change.items() if paths]
@@ -278,11 +321,18 @@ def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> b
 
 
 def _recipe_of(corpus: str, pieces_of_file: Mapping[str, list[Piece] | None]) -> Recipe | None:
-    """Return the recipe of an inventory of files; None if the pieces of a file are not known.
+    """Return the recipe of a list of files: what the list would be made from, as digests.
+
+    Each build makes such a list of the files of a text collection (corpus). If the recipe differs
+    from that of the stored list, files have changed.
 
     Args:
         corpus: Name of the corpus.
-        pieces_of_file: Path of each file → its pieces.
+        pieces_of_file: Path of each file → its pieces. A large file has several, each with a
+            digest.
+
+    Returns:
+        The recipe; None if the pieces of a file are not known.
     """
     pieces: list[Piece] = []
     for file_pieces in pieces_of_file.values():

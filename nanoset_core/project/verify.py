@@ -64,28 +64,31 @@ class Target:
         return any(isinstance(node.stage, BoundToMachine) for node in self.nodes)
 
     def verify(self, *, deep: bool, run: Run = run_here) -> Report:
-        """Verify the outputs, and return one report on all of them.
+        """Check outputs that belong together, and return one report on what is wrong with them.
+
+        For example, for a collection of texts (a corpus), this checks the list of its files, its
+        tokenized pieces, and the dataset that these were joined to. Each of them has a report. They
+        are combined to one, named `corpora/web`.
 
         Args:
-            deep: Whether to read every byte.
-            run: Does the large checks, which are divided into parts: in this process, or later on
-                other machines.
+            deep: Whether to read every byte. Otherwise, sizes and samples are checked.
+            run: What to do with large checks, which are divided into parts: do them now, or note
+                them so that other machines do them.
         """
         reports: list[Report] = []
-        for node in self.nodes:
+        for node in self.nodes:  # a node is one output; its stage is the code that made it
             report = node.stage.verify(self.project, node.key, deep=deep, run=run)
             reports.append(report)
-            # If an output was never built, neither were those that are made from it.
+            # If an output was never built, nothing was made from it: one error is enough.
             if not report.passed and self._is_missing(node):
                 break
 
         if len(reports) == 1:
             return reports[0]
-        # Combine the reports under the name of the row, such as corpora/web.
-        row_report = Report(_row_label(self.nodes))
+        combined_report = Report(_row_label(self.nodes))
         for report in reports:
-            row_report.include(report)
-        return row_report
+            combined_report.include(report)
+        return combined_report
 
     def _is_missing(self, node: Node) -> bool:
         """Return whether an output has not been built."""
@@ -106,37 +109,39 @@ class Target:
 
 
 def _row_label(nodes: Sequence[Node]) -> str:
-    """Return what the report on a row of `nanoset status` is called.
+    """Return the name of a report on several outputs that belong together. For example:
+
+        the files, tokenized pieces and dataset of a text collection     corpora/web
+        the outputs of the training data of a mixture of texts           nanosets/pretrain/train
 
     Args:
-        nodes: The outputs of the row, in the order of the pipeline.
-
-    Returns:
-        Such as corpora/web, or nanosets/pretrain/train.
+        nodes: The outputs, in the order in which they are made from each other.
     """
     last_node = nodes[-1]
+    row = last_node.row  # its parts are such as "nanoset", "pretrain" and "train"
     if isinstance(last_node.stage, CorpusStage):
-        folder = "corpora"  # the outputs of a corpus are in several folders: shards, datasets …
+        folder = "corpora"  # these outputs are in several folders: shards, datasets …
     else:
-        folder = last_node.stage.layout.folder
-    row = last_node.row
-    label = f"{folder}/{row.subject}"  # the subject is the name of the corpus, nanoset and so on
-    if row.part:  # such as the split `train` of a nanoset
+        folder = last_node.stage.layout.folder  # such as nanosets
+    label = f"{folder}/{row.subject}"
+    if row.part:
         label = f"{label}/{row.part}"
     return label
 
 
 def _target_name(node: Node) -> str:
-    """Return the name in `--select` of a row of outputs.
+    """Return the name by which users select outputs, as in `nanoset verify --select web`.
+
+        a text collection (corpus)          web
+        a webdataset                        shuffled
+        the columns of a corpus             web/columns
+        a view (selection) of a corpus      english/view
+        a part of a nanoset (a mixture)     pretrain/train
 
     Args:
-        node: The last output of the row.
-
-    Returns:
-        Such as web for a corpus, pretrain/train for a split of a nanoset, web/columns for the
-        columns of a corpus.
+        node: The output. If several outputs have the same name, it is the last that is made.
     """
-    subject, _, _ = node.name.partition("/")  # "pretrain" of the output pretrain/train/blend
+    subject, _, _ = node.name.partition("/")  # "pretrain" of pretrain/train/blend
     kind = node.row.kind
     if kind in ("corpus", "webdataset"):
         return subject
@@ -173,91 +178,105 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return a target for each row of `nanoset status`, whose outputs are verified together.
+    """Return everything that `nanoset verify` can check.
 
-    For example, the row of the corpus `web` has its inventory, shards and dataset, and is called
-    `web`.
+    Outputs that users see as one thing are checked together. For example, these are one target,
+    named `web`:
+
+        the list of files of the text collection `web`
+        its shards, which are the tokenized pieces of the text
+        its dataset, which is all shards joined
 
     Args:
-        project: Its nanoset.yaml and raw folder request the outputs.
+        project: The project, whose nanoset.yaml and folder of raw text request the outputs.
     """
-    quiet_project = replace(project, progress=SILENT)  # a verification shows no progress
-    # Only the names of the outputs matter here, so the graph needs to know nothing of the files.
+    # The graph of all outputs. A row of it is the outputs that are shown together. Their contents
+    # do not matter here, so nothing needs to be known of the raw files.
     graph = Graph(project, known={}, corpora=corpus_names(project))
+    quiet_project = replace(project, progress=SILENT)  # a check shows no progress
     all_targets: list[Target] = []
     for row in graph.rows():
-        # The stage of a whole output also verifies its parts, such as groups of tars.
+        # Some outputs are only parts of another one in the row, which is checked as a whole.
         whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
-        # The last output is made from the others, and is the one that users know by its name.
         name = _target_name(whole_outputs[-1])
-        # Name stages by their numbers, since workers get pickled copies of the target.
-        outputs = tuple((stages().index(node.stage), node.key) for node in whole_outputs)
-        all_targets.append(Target(name, quiet_project, outputs))
+
+        # Targets are pickled for workers on other machines. A stage, which is the code that makes
+        # an output, cannot be pickled, so write its number in the list of stages.
+        outputs = []
+        for node in whole_outputs:
+            stage_number = stages().index(node.stage)
+            outputs.append((stage_number, node.key))
+        all_targets.append(Target(name, quiet_project, tuple(outputs)))
     return all_targets
 
 
 def _selects_nothing(pattern: str, all_targets: Sequence[Target]) -> ConfigError:
-    """Return the error for a pattern that selects nothing, which lists the existing names.
+    """Return the error for a pattern of `nanoset verify --select` that selects nothing.
+
+    It lists the names that exist. If one is similar, it asks, such as for `pretrian`: "did you mean
+    pretrain?"
 
     Args:
-        pattern: The pattern.
-        all_targets: All outputs that could have been selected.
+        pattern: The pattern, such as pretrian or pre*/tain.
+        all_targets: Everything that could have been selected.
     """
-    names = [target.name for target in all_targets]  # such as pretrain/train
-    subjects = [name.partition("/")[0] for name in names]  # such as pretrain, which also selects
+    names = [target.name for target in all_targets]  # such as pretrain/train, pretrain/valid
+    first_names = [name.partition("/")[0] for name in names]  # pretrain, which selects both
     remedy = "name one of these, or a pattern that some of them match, such as pre*"
     return ConfigError(
         "this selects nothing",
         where="--select",
         found=repr(pattern),
         expected=f"corpora, nanosets or webdatasets: {', '.join(names)}",
-        # If a name is similar: did you mean it?
-        remedy=remedy_for_name(pattern, [*subjects, *names], remedy),
+        # A question with the similar name, or `remedy` if none is similar.
+        remedy=remedy_for_name(pattern, [*first_names, *names], remedy),
     )
 
 
 def verify_output(project: Project, name: str, deep: bool = False) -> Report:
-    """Verify the outputs of one row of `nanoset status`, given its name in `--select`.
+    """Check what has a certain name in `nanoset verify --select`, and report what is wrong with it.
 
     Args:
-        project: The project, whose nanoset.yaml must request the outputs.
-        name: The exact name, such as web, web/columns or pretrain/train.
-        deep: Whether to read every byte.
+        project: The project, whose nanoset.yaml must request it.
+        name: The exact name: `web` of a text collection, `web/columns` of its columns, or
+            `pretrain/train` of the training data of a mixture.
+        deep: Whether to read every byte. Otherwise, sizes and samples are checked.
 
     Raises:
-        ConfigError: nanoset.yaml requests no such outputs.
+        ConfigError: nanoset.yaml requests nothing that this name selects.
     """
-    # As a pattern, the name may also select other rows: `web` selects `web` and `web/columns`.
-    selected = targets(project, [name])
-    (target,) = [target for target in selected if target.name == name]
-    return target.verify(deep=deep)
+    # As a pattern, `web` also selects `web/columns`. So look for the exact name.
+    targets_by_name = {target.name: target for target in targets(project, [name])}
+    return targets_by_name[name].verify(deep=deep)
 
 
 def verify_project(
     project: Project, select: Sequence[str] = (), deep: bool = False
 ) -> Iterator[Report]:
-    """Verify the outputs of a project, and yield a report on each row of `nanoset status`.
+    """Check all outputs of a project, or some: the command `nanoset verify`.
+
+    For example, this finds files that are missing, or that somebody changed.
 
     Args:
-        project: The project. If it has an executor, such as a Dask cluster, a deep verification
-            runs there, and verifies outputs in parallel.
-        select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
-            everything.
-        deep: Whether to read every byte.
+        project: The project. If it has a cluster, a deep check runs there, in parallel.
+        select: Patterns of names, such as `web` (a text collection) or `pre*/train` (the training
+            data of mixtures). An empty sequence selects everything.
+        deep: Whether to read every byte. Otherwise, sizes and samples are checked.
 
     Yields:
-        The reports, in the order of the rows. Without a selection, the first one lists files in the
-        raw folder that are not read, if any.
+        A report on each output that users know by a name. If everything is checked, the first
+        report lists files in the folder of raw text that nothing reads, if there are any.
 
     Raises:
         ConfigError: A pattern selects nothing.
     """
     if not select:
-        report_on_raw_folder = verify_raw_folder(project)
-        if report_on_raw_folder.findings:
-            yield report_on_raw_folder
+        raw_folder_report = verify_raw_folder(project)
+        if raw_folder_report.findings:
+            yield raw_folder_report
 
-    # For outputs in a bucket, show its address in place of the folder with local copies.
+    # If the outputs are in a bucket, reports name local copies of files, such as
+    # /home/me/outputs/web.bin. Replace that by the address s3://bucket/outputs/web.bin.
     access = project.outputs.access
     address = access.url(access.folder)
     for report in _reports(project, targets(project, select), deep=deep):
@@ -326,30 +345,32 @@ class _PartOfCheck(NamedTuple):
 
 
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
-    """Verify targets deeply on the workers of an executor, such as a cluster.
+    """Check outputs on the workers of a cluster, reading every byte.
 
-    A large check of an output, such as comparing all of its tokens, is divided into parts. So the
-    work has two rounds:
+    One output may be much larger than all others. If one worker checked it, the others would wait.
+    So large checks, such as comparing all tokens, are divided into parts, and there are two rounds:
 
-    1. A task verifies one target, but leaves out the checks that are divided into parts.
-    2. A task checks one part, of any target. All workers are busy until the end, even if one target
-       is much larger than the others.
+        1. A task checks one target (outputs that belong together), except for large checks.
+        2. A task does one part of a large check, of any target.
 
     Args:
-        executor: Runs tasks in other processes.
+        executor: Runs tasks on the workers.
         chosen: The targets.
 
     Yields:
         The report on each target, in their order, as soon as it is complete.
     """
+    # Round 1. Each report has a list of the large checks that it still lacks.
     partial_reports = _verify_without_parts(executor, chosen)
-    parts = _parts_of_checks(partial_reports)
-    # Yields (position in the list of parts, outcome), in the order in which the tasks end.
-    outcomes = executor.run(check_part_task, (part.task for part in parts))
 
+    # Round 2. Workers do the parts of all checks, in any order. An outcome comes with the position
+    # of its part in the list.
+    parts = _parts_of_checks(partial_reports)
+    outcomes = executor.run(check_part_task, (part.task for part in parts))
     for partial in partial_reports:
         for deferred in partial.deferred_checks:
-            # Take outcomes, also of later checks, until all parts of this check are done.
+            # Wait until all parts of this check are done. Meanwhile, outcomes of other checks
+            # arrive, too. Each is noted with its own check.
             while not deferred.is_complete:
                 position, outcome = next(outcomes)
                 part = parts[position]
@@ -357,7 +378,7 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
             partial.report.include(deferred.report())
         yield partial.report
 
-    # All outcomes were taken. Asking for another one lets the executor end the run.
+    # All outcomes have arrived. Asking for another one lets the executor end.
     next(outcomes, None)
 
 
@@ -376,56 +397,62 @@ def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfC
 
 
 def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[_PartialReport]:
-    """Verify targets, but leave out the checks that are divided into parts.
+    """Check outputs on the workers of a cluster, except for large checks.
+
+    Large checks, such as comparing all tokens, are left out: they are divided into parts later, so
+    that many workers share them.
 
     Args:
-        executor: Runs tasks in other processes, such as workers of a cluster.
-        chosen: The targets. All must be verified deeply: every byte is read.
+        executor: Runs tasks on the workers.
+        chosen: What to check. A target is several outputs that belong together.
 
     Returns:
-        The reports so far, in the order of the targets. Each has a list of the checks that were
-        left out.
+        For each target, in their order, the report so far, and the checks that it still lacks.
     """
-    # The files of some outputs contain paths of this machine, which workers may not see. Verify
-    # these outputs here, completely: nothing is left out.
     report_by_number: dict[int, _PartialReport] = {}
     numbers_for_workers: list[int] = []
     for number, target in enumerate(chosen):
         if target.is_bound_to_machine:
+            # Its files contain paths of this machine, which workers may not see. So check it here,
+            # completely.
             complete_report = target.verify(deep=True)
             report_by_number[number] = _PartialReport(complete_report, deferred_checks=[])
         else:
             numbers_for_workers.append(number)
 
-    # Workers verify the others. Their results come in any order.
+    # Workers check the others. Their results come in any order.
     tasks = [chosen[number] for number in numbers_for_workers]
     for task_number, partial in executor.run(_verify_target_without_parts, tasks):
-        report_by_number[numbers_for_workers[task_number]] = partial
+        target_number = numbers_for_workers[task_number]
+        report_by_number[target_number] = partial
     return [report_by_number[number] for number in range(len(chosen))]
 
 
 def _verify_target_without_parts(target: Target) -> _PartialReport:
-    """Verify a target in a worker process, but leave out the checks that are divided into parts.
+    """Check outputs on a worker of a cluster, but only note the large checks, for other workers.
+
+    A large check, such as comparing all tokens of a dataset, can be divided into parts. If this
+    worker did it alone, it might take hours while others wait.
 
     Args:
-        target: The outputs of one row of `nanoset status`.
+        target: Some outputs that belong together.
 
     Returns:
-        The findings so far, and the checks that were left out. Workers do their parts later, in
-        parallel.
+        The report so far, and the large checks, which are done later.
     """
     deferred_checks: list[_DeferredCheck] = []
 
-    def defer(report: Report, check: DividedCheck) -> None:
-        """Note a check for later, instead of doing it now."""
-        # Its project has the paths of this worker, which mean nothing to the workers that will do
-        # the parts. Give it the original project. (Some checks need no project.)
+    def note_check(report: Report, check: DividedCheck) -> None:
+        """Note a large check, instead of doing it."""
         if check.project is not None:
+            # Its project has the paths of this worker, while another worker will do the check. Put
+            # the original project in its place.
             check = replace(check, project=target.project)
         deferred_checks.append(_DeferredCheck(report.output, check))
 
-    # `verify` calls `defer` in place of doing a divided check.
+    # `in_task` yields the project with paths as this worker sees them. `verify` calls `note_check`
+    # for each large check.
     with target.project.in_task() as project_of_worker:
         target_of_worker = replace(target, project=project_of_worker)
-        report = target_of_worker.verify(deep=True, run=defer)
+        report = target_of_worker.verify(deep=True, run=note_check)
     return _PartialReport(report, deferred_checks)
