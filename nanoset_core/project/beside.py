@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from nanoset_core.text.endings import is_text, is_txt_or_csv
@@ -26,40 +25,51 @@ _SETTINGS = re.compile(
 
 
 def text_beside(folder: Path, *, has_corpora: bool) -> list[str]:
-    """Return the text files in a project's folder that are outside of its subfolder `raw`.
+    """Return the text files that the user may have put at the wrong place in a new project.
 
-    `nanoset init` mentions them, since a user who put text there may expect that it is read.
+    Text is read from the subfolder `raw`. `nanoset init` mentions text at other places:
+
+        raw/web/a.jsonl      at the right place
+        texts/b.jsonl        mentioned
+        texts/c.txt          mentioned only if `raw` has no text at all
+        requirements.txt     not mentioned: a .txt or .csv file here is often something else
 
     Args:
         folder: The project's folder.
         has_corpora: Whether `raw` has text.
 
     Returns:
-        Paths relative to the project's folder, sorted.
+        Paths relative to the project's folder, sorted, such as ["texts/b.jsonl"].
     """
     files = []
     for file in _files_outside_raw(folder):
-        # Files such as .txt and .csv are often no training data, such as requirements.txt. Mention
-        # them only if there is no other text, and if they are in a subfolder.
         is_in_subfolder = file.parent != folder
-        counts_if_txt = is_in_subfolder and not has_corpora
-        if _is_meant_as_text(file.name, may_be_txt=counts_if_txt):
+        may_be_txt = is_in_subfolder and not has_corpora  # whether .txt and .csv files count
+        if _is_meant_as_text(file.name, may_be_txt=may_be_txt):
             files.append(file.relative_to(folder).as_posix())
     return sorted(files)
 
 
-def _files_outside_raw(folder: Path) -> Iterator[Path]:
-    """Yield the files in a project's folder and two levels below, without raw text and outputs.
+def _files_outside_raw(folder: Path) -> list[Path]:
+    """Return the files in a project's folder, and up to two levels below, where text may be.
 
-    Hidden files and folders are left out. The search ends after about 10,000 entries.
+    Raw text, which is at the right place, and outputs are left out, and so are hidden files:
+
+        notes.txt             returned
+        texts/en/a.jsonl      returned
+        raw/web/a.jsonl       left out
+        .git/config           left out
+
+    A folder may contain millions of files, so the search ends after about 10,000.
 
     Args:
         folder: The project's folder.
     """
-    unsearched = [folder]
+    files = []
+    folders_to_search = [folder]
     n_entries = 0
-    while unsearched and n_entries < _MOST_ENTRIES:
-        entries = _entries_of(unsearched.pop())
+    while folders_to_search and n_entries < _MOST_ENTRIES:
+        entries = _entries_of(folders_to_search.pop())
         n_entries += len(entries)
         for entry in entries:
             if entry.name.startswith("."):
@@ -67,9 +77,10 @@ def _files_outside_raw(folder: Path) -> Iterator[Path]:
             path = Path(entry.path)
             is_folder = entry.is_dir(follow_symlinks=False)
             if not is_folder:
-                yield path
+                files.append(path)
             elif _is_searched(path, folder):
-                unsearched.append(path)
+                folders_to_search.append(path)
+    return files
 
 
 def _entries_of(folder: Path) -> list[os.DirEntry[str]]:
@@ -81,17 +92,21 @@ def _entries_of(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _is_searched(path: Path, project_folder: Path) -> bool:
-    """Return whether a folder may contain text that the user put at the wrong place.
+    """Return whether to look for misplaced text in a folder of a project. For example:
+
+        texts, texts/en      yes
+        texts/en/old         no: three levels deep
+        raw                  no: text is at the right place there
+        data                 yes: the folder of outputs itself
+        data/datasets        no: it contains outputs
 
     Args:
         path: The folder, in the project's folder or below it.
         project_folder: The project's folder.
     """
-    # Raw text is at the right place. The folder of outputs itself is searched, but the folders in
-    # it contain outputs.
+    depth = len(path.relative_to(project_folder).parts)  # 2 for texts/en
     is_raw = path == project_folder / RAW
     has_outputs = path.parent == project_folder / _OUTPUTS
-    depth = len(path.relative_to(project_folder).parts)  # 1 for a folder in the project's folder
     return depth <= _DEPTH and not is_raw and not has_outputs
 
 

@@ -19,31 +19,35 @@ _ALWAYS_KEPT = (MANIFEST, CURRENT)
 
 
 def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
-    """Find local copies of files that are in the bucket of the outputs, and remove them if asked.
+    """Find the copies of files in a bucket that are on this machine, and delete them if asked.
 
-    The next command that needs such a file downloads it again.
+    If the outputs of a project are in a bucket, files are downloaded when they are needed, and the
+    copies stay, which may fill the disk. A deleted copy is downloaded again when it is needed:
+
+        s3://bucket/datasets/web/3f9c…/web.bin    →    /home/ann/copies/datasets/web/3f9c…/web.bin
 
     Args:
-        project: Its root is in a bucket, and it has a folder for copies on this machine.
-        remove: Whether to remove the copies, too.
+        project: The project.
+        remove: Whether to delete the copies.
 
     Returns:
-        Path of each copy → size in bytes, without copies that a running build may need.
+        Path of each copy → size in bytes, without those that a running build may be reading.
 
     Raises:
         ConfigError: The outputs are not in a bucket.
     """
-    bucket = project.outputs.access
     if project.config.root_place is None:
         raise _not_in_bucket_error(project)
+    bucket = project.outputs.access
 
-    # A build holds leases: small files that name what it works on. Those of builds on this machine
-    # are in the folder of copies; only these builds read the copies.
+    # A running build stores the names of the outputs that it uses, such as "web". Builds on other
+    # machines have copies of their own, so only those on this machine matter. They store the names
+    # in the local folder, too.
     local_folder = FileAccess(bucket.folder)
     if not remove:
         return _removable_copies(bucket, busy_names=leased_names(local_folder))
 
-    # New builds wait during this block, so that none begins to read a copy that is being removed.
+    # No new build begins during this block, so none begins to read a copy that is being deleted.
     with collecting(local_folder) as busy_names:
         copies = _removable_copies(bucket, busy_names)
         for path in copies:
@@ -67,41 +71,48 @@ def _not_in_bucket_error(project: Project) -> ConfigError:
 
 
 def _removable_copies(access: FileAccess, busy_names: Collection[str]) -> dict[Path, int]:
-    """Return the local copies of objects in the bucket that may be removed.
+    """Return the local copies of files in a bucket that nothing on this machine needs now.
 
     Args:
         access: Access to the bucket, and to the folder with local copies of its objects.
-        busy_names: Corpora, nanosets and so on that builds on this machine work on.
+        busy_names: What running builds on this machine use, such as {"web"}.
 
     Returns:
-        Path → size in bytes.
+        Path of each copy → size in bytes.
     """
     copies: dict[Path, int] = {}
     if not access.folder.is_dir():
         return copies
     for stored in access.store.list():
-        # Another program may have stored an object with a name such as a/../../b, whose path would
-        # be outside the folder of copies.
+        # Another program may have stored an object with a name such as a/../../b. Its path would be
+        # outside of the folder of copies, and must not be deleted.
         if not is_inside(stored.name) or not _may_be_removed(stored.name, busy_names):
             continue
-        # A file of another size is no copy of the object as it is now.
         path = access.folder / stored.name
-        if path.is_file() and path.stat().st_size == stored.size:
+        is_copy = path.is_file() and path.stat().st_size == stored.size
+        if is_copy:
             copies[path] = stored.size
     return copies
 
 
 def _may_be_removed(name: str, busy_names: Collection[str]) -> bool:
-    """Return whether an object is a file of an output whose local copy nothing needs now.
+    """Return whether the local copy of an object in a bucket may be deleted.
+
+    For example, while a build on this machine uses the text collection `web`:
+
+        datasets/code/3f9c…/code.bin         yes
+        datasets/web/81aa…/web.bin           no: the build may be reading it
+        datasets/code/3f9c…/manifest.json    no: it is small, and every command needs it
+        notes.txt                            no: it is no file of an output
 
     Args:
-        name: Name of the object, such as datasets/web/<digest>/web.bin: the folder of a stage, the
-            name of a corpus, nanoset or webdataset, and so on.
-        busy_names: Corpora, nanosets and so on that builds on this machine work on.
+        name: Name of the object.
+        busy_names: What running builds on this machine use, such as {"web"}.
     """
-    # Objects without a folder are no files of outputs, nor are the leases of builds.
-    stage_folder, *names = name.split("/")
-    if not names or stage_folder == LEASE_FOLDER:
+    # The files by which builds say what they use are objects, too.
+    stage_folder, *names = name.split("/")  # "datasets", ["code", "3f9c…", "code.bin"]
+    is_in_output = len(names) > 0 and stage_folder != LEASE_FOLDER
+    if not is_in_output:
         return False
     subject = names[0]
     file_name = names[-1]

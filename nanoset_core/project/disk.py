@@ -32,44 +32,52 @@ _REQUIRED_SHARE = 0.9
 
 
 def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Estimate how many bytes some outputs will take, from the size of the raw text.
+    """Estimate how many bytes a build will write, so that it does not fill the disk.
 
-    Indexes and other small files are not counted.
+    For example, for 1 GB of raw text, of which nothing has been built:
+
+        {"shards": 600000000, "datasets": 600000000, "tars": 0}
 
     Args:
-        project: The project, whose raw folder is listed.
-        nodes: The outputs that will be made.
+        project: The project, whose folder of raw text is listed.
+        nodes: The outputs that will be made. Only those that are large are counted.
 
     Returns:
-        Kind of output, such as "shards" → bytes; 0 for a kind that is not made.
+        Kind of output → bytes; 0 for a kind that is not made.
     """
 
-    @functools.cache  # several outputs are made from the same corpus
+    # An estimate of each text collection (corpus) is used for several outputs: remember it.
+    @functools.cache
     def text_of(corpus: str) -> TextEstimate:
-        """Return an estimate of the text of a corpus."""
+        """Return an estimate of the text of a corpus, such as of its tokens."""
         return _estimate_text(project, corpus)
 
-    # Only stages with large outputs estimate them. `estimated_as` is the kind of output.
-    need = {stage.estimated_as: 0 for stage in stages() if isinstance(stage, Estimated)}
+    bytes_by_kind: dict[str, int] = {}
+    for stage in stages():  # a stage makes outputs of one kind
+        if isinstance(stage, Estimated):
+            bytes_by_kind[stage.estimated_as] = 0
     for node in nodes:
-        if isinstance(node.stage, Estimated):
-            need[node.stage.estimated_as] += node.stage.disk_bytes(project, node.key, text_of)
-    return need
+        stage = node.stage
+        if isinstance(stage, Estimated):
+            bytes_by_kind[stage.estimated_as] += stage.disk_bytes(project, node.key, text_of)
+    return bytes_by_kind
 
 
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
-    """Return what is known of the size of a corpus: that of its text, and an earlier build of it.
+    """Return what is known of the size of a text collection (corpus) before it is tokenized.
+
+    That is the size of its files; and an earlier build, if there was one. If that made 250 million
+    tokens of 1 GB, the same text with new files, now 2 GB, will have about 500 million.
 
     Args:
-        project: The project, whose raw folder and outputs are looked at.
-        corpus: Name of the corpus. If it cannot be listed, its size counts as unknown: the step
-            that has to read its files will report why.
+        project: The project, whose folder of raw text and outputs are looked at.
+        corpus: Name of the corpus. If its folder cannot be listed, nothing is known. The build will
+            report why.
     """
     try:
         text_bytes = list_contents(project, corpus).size
     except NanosetError:
         return TextEstimate()
-    # The tokens of an earlier build show about how many tokens a byte of this text has.
     try:
         earlier_build = project.outputs.live(TOKENIZED.layout.folder, corpus)
     except NanosetError:
@@ -201,9 +209,13 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return the outputs of a corpus that are missing, or not made from its current inventory.
+    """Return which outputs of a text collection (corpus) have to be made, without reading its text.
 
-    The inventory is a stored list of the corpus's files. The files are not looked at again.
+    The first output of a corpus is its inventory, a list of its files. The others are made from it:
+
+        inventory    exists
+        shards       were made from this inventory                            up to date
+        dataset      was made from shards of an earlier inventory             has to be made
 
     Args:
         project: The project, whose outputs are looked at.
@@ -213,10 +225,11 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
         MissingError: The corpus has no inventory.
     """
     inventory = require(project, INVENTORY, Key(corpus))
-    # From the recipe of the inventory follow those of all outputs of the corpus. They are compared
-    # with the recipes by which the stored outputs were made.
-    recipe = from_plain(Recipe, inventory.recipe)
-    graph = graph_over(project, {corpus: recipe}, [corpus])
+
+    # A recipe says what an output is made from. From that of the inventory, the graph derives what
+    # all outputs of the corpus should be made from, and compares it with what they were made from.
+    inventory_recipe = from_plain(Recipe, inventory.recipe)
+    graph = graph_over(project, {corpus: inventory_recipe}, [corpus])
     stale_nodes = set()
     for node in graph.nodes():
         is_of_this_corpus = node.is_of_corpus and node.key.subject == corpus

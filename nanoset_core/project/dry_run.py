@@ -112,17 +112,23 @@ def plan(
     *,
     force: bool = False,
 ) -> DryRun:
-    """Return what a build of the selected outputs, and of what they need, would make.
+    """Return what a build would make, without making it: `nanoset build --dry-run`.
+
+    For example, if a file was added to the text collection `web`:
+
+        corpus web                 1 file added (c.jsonl)    3 steps: files, shards, dataset
+        nanoset pretrain train     dataset changed           2 steps
 
     Args:
-        survey: The project's outputs, and the corpora that cannot be read.
-        selected: The outputs that are to be built.
+        survey: The project's outputs, with the reasons why some are not up to date; and the text
+            collections that cannot be read.
+        selected: The outputs that are to be built. What they are made from is built, too.
         label_of: Returns what the build calls the step that makes an output.
         force: Whether to rebuild the selected outputs even if they are up to date.
 
     Returns:
-        The plan. It does not know of outputs whose last check failed in Dagster, which a build
-        makes as well.
+        The plan. A build may do more: it also makes outputs again of which the last check in
+        Dagster, the program that runs builds, has failed.
 
     Raises:
         StorageError: The disk of the outputs cannot be queried.
@@ -130,7 +136,7 @@ def plan(
     project = survey.graph.project
     due = _due_nodes(survey.graph, selected, force=force)
 
-    # Outputs of a corpus that cannot be read would fail. They need neither text nor disk space.
+    # What is made from a collection that cannot be read will not be made, and needs no space.
     blocked = {node for node in due if _is_blocked(survey.graph, node, survey.failures)}
     possible = due - blocked
     return DryRun(
@@ -138,8 +144,8 @@ def plan(
         text_bytes=text_bytes(project, possible),
         disk_bytes=_disk_bytes(project, possible),
         free_bytes=free_bytes(project),
-        place=_place(project),  # where the outputs are, such as a bucket
-        views=planned_views(survey.graph, due),  # which documents new views would select
+        place=_place(project),  # the folder of the outputs, or the address in a bucket
+        views=planned_views(survey.graph, due),  # which documents new selections would have
     )
 
 
@@ -185,71 +191,96 @@ def _planned_rows(
     blocked: Collection[Node],
     label_of: Callable[[Node], str],
 ) -> Iterator[PlannedRow]:
-    """Yield the rows of `nanoset status` that have outputs to make.
+    """Yield what a dry run of a build prints: the outputs that would be made, and why.
 
-    A row is the outputs that are shown in one line, such as the shards and dataset of a corpus.
+    Outputs that belong together share a row. For example:
+
+        web         stale        1 file added (c.jsonl)           steps: files, shards, dataset
+        news        failing      a.jsonl is not UTF-8             no steps
+        pretrain    up to date   it is rebuilt, because of --force
 
     Args:
-        survey: The project's outputs, and the corpora that cannot be read.
+        survey: The project's outputs, and the text collections that cannot be read.
         due: The outputs that are to be made.
-        blocked: The outputs in `due` that cannot be made, because a corpus cannot be read.
-        label_of: Returns the label of an output's step.
+        blocked: Those of them that cannot be made, because a text collection cannot be read.
+        label_of: Returns what the step that makes an output is called.
     """
-    budget = ReadingBudget(PLANNED_BYTES)  # shared by all rows
+    # For some outputs, tables are read to find out whether a build would fail. That must not take
+    # long: the rows may read PLANNED_BYTES together.
+    budget = ReadingBudget(PLANNED_BYTES)
     for row_nodes in survey.graph.rows():
         due_nodes = [node for node in row_nodes if node in due]
         if not due_nodes:
             continue
         findings = CorpusFindings(failure=_corpus_failure(survey, row_nodes))
-        row = status_row(survey.graph, row_nodes, budget, findings)
+        status = status_row(survey.graph, row_nodes, budget, findings)
 
-        # The outputs of a row are made from each other: if one cannot be made, the build fails, and
-        # makes none of them.
-        state = row.state
-        steps = [label_of(node) for node in due_nodes]
-        if any(node in blocked for node in due_nodes):
+        # The outputs of a row are made from each other. If one of them cannot be made, none is.
+        is_blocked = any(node in blocked for node in due_nodes)
+        if is_blocked:
             state = "failing"
             steps = []
+        else:
+            state = status.state
+            steps = [label_of(node) for node in due_nodes]
+
+        reasons = status.why
+        if not reasons:
+            reasons = (FORCED,)  # nothing changed, so the user has asked for it
         yield PlannedRow(
-            kind=row.kind,
-            name=row.name,
-            part=row.part,
+            kind=status.kind,
+            name=status.name,
+            part=status.part,
             state=state,
-            why=row.why or (FORCED,),  # without a reason, the user has asked for a rebuild
+            why=reasons,
             steps=tuple(steps),
         )
 
 
 def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
-    """Return why a corpus cannot be read if a row is that of the corpus, or None.
+    """Return why a text collection (corpus) cannot be read, if some outputs are those of a corpus.
 
     Args:
         survey: The project's outputs, and the corpora that cannot be read.
-        row_nodes: The outputs of the row. That of a corpus has its inventory, a list of its files.
+        row_nodes: Outputs that `nanoset status` shows in one row. Those of a corpus begin with its
+            inventory, a list of its files.
+
+    Returns:
+        The reason, such as "a.jsonl is not UTF-8". None if the corpus can be read, or if these are
+        other outputs.
     """
     subject = row_nodes[0].key.subject
     is_row_of_corpus = inventory_node(subject) in row_nodes
-    return survey.failures.get(subject) if is_row_of_corpus else None
+    if not is_row_of_corpus:
+        return None
+    return survey.failures.get(subject)
 
 
 def _is_blocked(graph: Graph, node: Node, failures: Mapping[str, str]) -> bool:
-    """Return whether an output is made, directly or not, from a corpus that cannot be read.
+    """Return whether an output cannot be made, because it depends on text that cannot be read.
+
+    For example, a file of the text collection `news` is damaged:
+
+        files of news  →  dataset of news  →  nanoset (a mixture of texts)
+
+    Then the nanoset is blocked. The search goes from it to its inputs, the inputs of these, and so
+    on, until it finds the files.
 
     Args:
         graph: The project's outputs, with what each is made from.
         node: The output.
-        failures: Each corpus that cannot be read → why.
+        failures: Text collections that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
     """
-    unreadable = {inventory_node(corpus) for corpus in failures}
+    unreadable_nodes = {inventory_node(corpus) for corpus in failures}  # their lists of files
     visited_nodes = {node}
-    unexamined = [node]
-    while unexamined:
-        current = unexamined.pop()
-        if current in unreadable:
+    nodes_to_examine = [node]
+    while nodes_to_examine:
+        examined_node = nodes_to_examine.pop()
+        if examined_node in unreadable_nodes:
             return True
-        new_inputs = set(graph.inputs(current).values()) - visited_nodes
+        new_inputs = set(graph.inputs(examined_node).values()) - visited_nodes
         visited_nodes |= new_inputs
-        unexamined.extend(new_inputs)
+        nodes_to_examine.extend(new_inputs)
     return False
 
 

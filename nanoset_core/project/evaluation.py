@@ -14,26 +14,30 @@ if TYPE_CHECKING:
 
 
 def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
-    """Yield a warning if evaluations are requested, but the split for them, valid, has no data.
+    """Warn if a training is to be evaluated, but has no data for that.
 
-    The trainer skips such evaluations without a message.
+    For example, in these settings, the data are divided between train, valid and test as "99,0,1",
+    so valid, which evaluations read, gets nothing. The trainer would skip all evaluations without a
+    message:
+
+        split: 99,0,1
+        schedule: {eval_iters: 10, …}     (10 batches for each evaluation)
 
     Args:
-        spec: The settings of a nanoset. Its schedule has `eval_iters`, the number of batches that
-            each evaluation reads.
+        spec: The settings of a nanoset, which is what a training reads.
     """
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
         return  # no evaluations are requested
-    # The preset names the trainer. Some trainers divide a stream of tokens into windows themselves,
-    # and never read a split for validation.
-    reads_windows = get_preset(spec.preset).windows
-    if reads_windows:
+    # Some trainers divide a stream of tokens themselves, and never read valid. The preset is the
+    # name of the trainer.
+    divides_tokens_itself = get_preset(spec.preset).windows
+    if divides_tokens_itself:
         return
-
     missing = _missing_validation_data(spec)
     if missing is None:
-        return
+        return  # there are data for evaluations
+
     n_samples = schedule.samples()["valid"]
     yield (
         f"eval_iters: {schedule.eval_iters:,} asks for {n_samples:,} samples of valid, "
@@ -50,11 +54,18 @@ class _MissingData(NamedTuple):
 
 
 def _missing_validation_data(spec: ResolvedNanoset) -> _MissingData | None:
-    """Return why the settings of a nanoset give no data to valid; None if they give it some.
+    """Return why a training has no data for evaluations, which read the split `valid`.
+
+    The settings divide data in one of two ways:
+
+        blend_per_split: {train: web, test: news}    valid reads nothing, since it is not listed
+        split: 99,0,1                                valid gets 0 of 100 parts
 
     Args:
-        spec: The settings. They divide data in one of two ways: by a list of corpora for each
-            split, or by shares of the same corpora, such as "98,1,1" for train, valid and test.
+        spec: The settings of a nanoset, which is what a training reads.
+
+    Returns:
+        The reason, and what to do; None if valid has data.
     """
     if spec.blend_per_split:
         if spec.blend_of("valid") is not None:

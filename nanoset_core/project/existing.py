@@ -89,20 +89,25 @@ def all_outputs(listing: FileAccess) -> list[StoredOutput]:
 def _outputs_below(
     listing: FileAccess, stage_folder: str, name: str = "", *, shared_folder: str | None
 ) -> Iterator[StoredOutput]:
-    """Yield the outputs in a folder of a stage, and in the folders below it.
+    """Find the outputs that are stored in a folder, and in the folders below it.
 
-    For example, the folder nanosets/pretrain/train/blend contains the versions of one output of
-    the stage folder "nanosets"; its name is "pretrain/train/blend".
+    Every build of an output is a version, in a folder that is named by a digest. The path to these
+    folders is the name of the output:
+
+        nanosets/pretrain/train/blend/3f9c…     the output pretrain/train/blend
+        nanosets/pretrain/train/blend/81aa…     another version of it
+        nanosets/pretrain/valid/blend/c04d…     the output pretrain/valid/blend
 
     Args:
-        listing: Access to the output root.
-        stage_folder: Folder of the stage.
-        name: Path of a folder below it; empty for the folder itself.
-        shared_folder: Name of the folder with the files that versions share, such as the `cache` of
-            a nanoset; None if the stage has no shared files.
+        listing: Access to the output folder.
+        stage_folder: First folder of the path, such as nanosets, which has outputs of one kind.
+        name: Path below it of the folder to search, such as pretrain/train; at first empty.
+        shared_folder: Name of a folder that has no outputs, but files that versions share, such as
+            the `cache` of a nanoset; None if there is none.
 
     Raises:
-        StorageError: A current version was deleted, or the pointer to it cannot be read.
+        StorageError: The current version of an output was deleted, or it is not clear which one is
+            current.
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
@@ -110,69 +115,82 @@ def _outputs_below(
     if output is not None:
         yield output
 
-    # Names of outputs have several parts, so search the folders below this one as well.
-    if name.count("/") < _MAX_NAME_DEPTH:
-        for folder_name in _folders_to_search(name, entries, output, shared_folder):
-            name_below = f"{name}/{folder_name}" if name else folder_name
-            yield from _outputs_below(
-                listing, stage_folder, name_below, shared_folder=shared_folder
-            )
+    if name.count("/") >= _MAX_NAME_DEPTH:
+        return  # no output has a longer name
+    for folder_name in _folders_to_search(name, entries, output, shared_folder):
+        if name == "":
+            name_below = folder_name
+        else:
+            name_below = f"{name}/{folder_name}"
+        yield from _outputs_below(listing, stage_folder, name_below, shared_folder=shared_folder)
 
 
 def _folders_to_search(
     name: str, entries: Iterable[Entry], output: StoredOutput | None, shared_folder: str | None
 ) -> list[str]:
-    """Return which folders in a folder may contain outputs.
+    """Return which folders in a folder may contain outputs, or lead to some. For example:
 
-    For example, of the folders `train`, `valid` and `cache` of the nanoset `pretrain`, `cache`
-    contains none, since it is the folder of shared files.
+        nanosets/                 pretrain, finetune     both are searched
+        nanosets/pretrain/        train, valid, cache    `cache` has files that outputs share
+        datasets/web/             3f9c…, current         a version (build) of the output, and a
+                                                         link to it: nothing is searched
 
     Args:
-        name: Path of the folder below that of the stage; empty for the folder of the stage itself.
+        name: Path of the folder, without the first part: empty, pretrain, and web.
         entries: The files and folders in it.
         output: The output whose versions are in it, or None.
-        shared_folder: Name of the folder with the files that versions share, or None.
+        shared_folder: Name of the folder with shared files, such as cache, or None.
     """
     folders = [entry.name for entry in entries if entry.is_folder]
     if name == "":
-        return folders  # those of corpora, nanosets and so on: even one may be named `current`
+        return folders  # these have names that users chose, so even one named `current` counts
 
-    excluded = {_CURRENT_LINK}
+    excluded_names = {_CURRENT_LINK}
     if output is not None:
-        excluded |= output.versions
-    is_folder_of_subject = "/" not in name  # that of a nanoset, for example, and not of its splits
-    if is_folder_of_subject and shared_folder is not None:
-        excluded.add(shared_folder)
-    return [folder for folder in folders if folder not in excluded]
+        excluded_names |= output.versions
+    is_first_name = "/" not in name  # pretrain, and not pretrain/train
+    if is_first_name and shared_folder is not None:
+        excluded_names.add(shared_folder)
+    return [folder for folder in folders if folder not in excluded_names]
 
 
 def _output_in(
     listing: FileAccess, stage_folder: str, name: str, entries: Iterable[Entry]
 ) -> StoredOutput | None:
-    """Return the output whose versions are in a folder, or None if there are none.
+    """Return the output whose builds are in a folder, if there are any.
 
-    Each version has a folder that is named by its digest. Next to these, the file `current.json`
-    names the current version.
+    Every build of an output is a version, in a folder that is named by a digest. A file says which
+    one is current:
+
+        datasets/web/3f9c…           a version
+        datasets/web/81aa…           another version
+        datasets/web/current.json    names 3f9c…
 
     Args:
-        listing: Access to the output root.
-        stage_folder: Folder of the stage.
-        name: Path of the folder below it; empty for the folder of the stage itself.
-        entries: The files and folders in it.
+        listing: Access to the output folder.
+        stage_folder: First folder of the path, such as datasets.
+        name: The rest of the path, such as web. It is empty for the folder `datasets` itself, which
+            has no versions.
+        entries: The files and folders in the folder.
 
     Raises:
-        StorageError: The current version was deleted, or the pointer to it cannot be read.
+        StorageError: The current version was deleted, or current.json cannot be read.
     """
-    digests = {entry.name for entry in entries if entry.is_folder and is_digest(entry.name)}
+    digests = set()
+    for entry in entries:
+        if entry.is_folder and is_digest(entry.name):
+            digests.add(entry.name)
     if name == "":
-        digests = set()  # the folder of a stage has no versions: this is a corpus with such a name
+        digests = set()  # a text collection, whose name happens to look like a digest
     has_pointer = any(entry.name == CURRENT for entry in entries)
     if not digests and not has_pointer:
         return None
 
     folder = listing.folder.joinpath(stage_folder, name)
-    current = _existing_current(listing, folder, digests) if has_pointer else None
-    return StoredOutput(stage_folder, name, folder, frozenset(digests), current)
+    current_digest: str | None = None
+    if has_pointer:
+        current_digest = _existing_current(listing, folder, digests)
+    return StoredOutput(stage_folder, name, folder, frozenset(digests), current_digest)
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:

@@ -39,31 +39,40 @@ class VersionPair(NamedTuple):
 
 
 def find_versions(project: Project, first: str, second: str | None) -> VersionPair:
-    """Return the two versions of a dataset that the arguments of `nanoset diff` name.
+    """Return the two builds of a dataset that the arguments of `nanoset diff` name.
+
+    Every build is kept as a version, which is named by a digest. A corpus is a collection of texts,
+    and a view is a selection of its documents:
+
+        nanoset diff web          the current version of the corpus `web`, and the one before
+        nanoset diff english      those of the view `english`
+        nanoset diff 3f9c 81aa    the versions whose digests begin with these digits
 
     Args:
-        project: Its output root has the versions.
-        first: The name of a dataset or view, whose last two versions are meant; or with `second`,
-            the first digits of the old version's digest.
-        second: The first digits of the new version's digest, or None.
+        project: The project, whose output folder has the versions.
+        first: The first argument, such as "web" or "3f9c".
+        second: The second argument, such as "81aa", or None.
 
     Raises:
         ConfigError: There is no such version, there are several, or the two are of different
             corpora.
-        MissingError: There is no previous version, or a purge erased it.
-        FormatError: A manifest cannot be read.
+        MissingError: There is no previous version, or `nanoset purge` erased it.
+        FormatError: The file that describes a version cannot be read.
     """
     outputs = project.outputs
     if second is None:
-        # Packs such as `web-packs-2048` have the documents of the dataset `web`. Compare those.
+        # Packs are documents joined to samples of one length, so `web-packs-2048` has the documents
+        # of `web`. Compare those.
         name = project.config.unpacked_name(first)
-        check_corpus_name(name, "CORPUS")  # the argument of the command, for an error
-        stage = VIEW if name in project.config.views else DATASET
+        check_corpus_name(name, "CORPUS")  # an error calls the argument so
+        is_view = name in project.config.views
+        stage = VIEW if is_view else DATASET
         return _previous_and_current(outputs, stage.layout.folder, name)
 
     old = _version_by_digest(outputs, first)
     new = _version_by_digest(outputs, second)
-    if (old.stage, old.name) != (new.stage, new.name):
+    is_same_dataset = old.stage == new.stage and old.name == new.name
+    if not is_same_dataset:
         raise ConfigError(
             "these are datasets of two corpora",
             found=f"{old.name} and {new.name}",
@@ -73,30 +82,38 @@ def find_versions(project: Project, first: str, second: str | None) -> VersionPa
 
 
 def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> VersionPair:
-    """Return the current version of a corpus's dataset or of a view, and the newest of the others.
+    """Return the current build of a dataset or view, and the one before it.
+
+    Every build is kept as a version, which is named by a digest. For example, of these versions of
+    the dataset of `web`, the second and the third one are returned:
+
+        81aa…    built on Monday
+        c04d…    built on Tuesday
+        3f9c…    built on Wednesday, current
 
     Args:
-        outputs: The output root.
-        stage_folder: Folder of the stage: that of datasets or of views.
-        name: Name of the corpus or view.
+        outputs: The outputs of the project.
+        stage_folder: The folder of datasets, or that of views.
+        name: Name of the text collection (corpus) or of the view, such as web.
 
     Raises:
         ConfigError: There is no such corpus or view, or it has not been built.
         MissingError: There is no other version.
-        FormatError: A manifest cannot be read.
+        FormatError: The file that describes a version cannot be read.
     """
     current = outputs.current_version(stage_folder, name)
     if current.manifest is None:
         found = current.problem if current.exists else repr(name)
         raise _not_built_error(outputs, stage_folder, name, found)
-    # Versions come with the newest first.
-    for version in outputs.versions(stage_folder, name, strict=True):
-        if version.digest != current.manifest.digest:
+    current_digest = current.manifest.digest
+
+    for version in outputs.versions(stage_folder, name, strict=True):  # newest first
+        if version.digest != current_digest:
             return VersionPair(version, current.manifest)
     raise MissingError(
         "there is no previous version of it",
         where=outputs.access.url(outputs.folder / stage_folder / name),
-        found=f"the current one alone, {current.manifest.digest}",
+        found=f"the current one alone, {current_digest}",
         remedy="name two digests, or build again once its text or settings changed",
     )
 
@@ -104,11 +121,15 @@ def _previous_and_current(outputs: OutputRoot, stage_folder: str, name: str) -> 
 def _not_built_error(
     outputs: OutputRoot, stage_folder: str, name: str, found: str | None
 ) -> ConfigError:
-    """Return the error that there is no corpus or view of a name, or that it was never built.
+    """Return the error that a name is not that of a dataset, or that it was never built.
+
+    The error lists the names that exist. If one is similar, it asks, such as for `wbe`: "did you
+    mean web?" A dataset belongs to a text collection (corpus). A view is a selection of one, and is
+    compared like a dataset.
 
     Args:
-        outputs: The output root, whose corpora and views the error suggests.
-        stage_folder: Folder of the stage: that of datasets or of views.
+        outputs: The outputs of the project.
+        stage_folder: The folder in which the name was looked for: that of datasets or of views.
         name: The name that the user gave.
         found: What exists instead, as a clause.
     """
@@ -125,35 +146,45 @@ def _not_built_error(
     )
 
 
-def _version_by_digest(outputs: OutputRoot, digest: str) -> Manifest:
-    """Return the version of a dataset or view whose digest begins with these digits.
+def _version_by_digest(outputs: OutputRoot, digest_start: str) -> Manifest:
+    """Return the build of a dataset that the user names by the first digits of its digest.
+
+    Every build is a version, in a folder such as datasets/web/3f9c41d0…. For example:
+
+        3f9c     one version begins so: return it
+        3f       too short
+        zzzz     no version begins so
+        81aa     two versions begin so: the error lists both
 
     Args:
-        outputs: The output root.
-        digest: At least four hexadecimal digits, such as "3f9c".
+        outputs: The outputs of the project, with all versions of datasets and views.
+        digest_start: At least four hexadecimal digits.
+
+    Returns:
+        The manifest of the version, which describes it.
 
     Raises:
         ConfigError: No version has such a digest, or several have.
-        MissingError: A purge erased the version.
+        MissingError: `nanoset purge` erased the version.
     """
-    stored = _stored_versions(outputs)
-    is_prefix = _DIGEST_PREFIX.fullmatch(digest) is not None
-    if not is_prefix:
-        raise _no_version_error(outputs, digest, stored, matching=[])
+    all_folders = _stored_versions(outputs)
+    is_valid = _DIGEST_PREFIX.fullmatch(digest_start) is not None
+    if not is_valid:
+        raise _no_version_error(outputs, digest_start, all_folders, matching=[])
 
-    matching = [folder for folder in stored if folder.name.startswith(digest)]
+    matching = [folder for folder in all_folders if folder.name.startswith(digest_start)]
     if len(matching) == 1:
         manifest = outputs.manifest_at(matching[0])
         if manifest is not None:  # None: the version was deleted in the meantime
             return manifest
 
     if not matching:
-        # Its folder may have been erased by a purge, which left a receipt.
-        erasure = erasure_of_digest(outputs.access, digest)
+        # If a purge erased the version, it left a receipt that says so.
+        erasure = erasure_of_digest(outputs.access, digest_start)
         if erasure is not None:
             where = outputs.access.url(outputs.folder / DATASET.layout.folder)
-            raise _erased_error(where, digest, erasure)
-    raise _no_version_error(outputs, digest, stored, matching)
+            raise _erased_error(where, digest_start, erasure)
+    raise _no_version_error(outputs, digest_start, all_folders, matching)
 
 
 def _stored_versions(outputs: OutputRoot) -> list[Path]:
@@ -172,32 +203,39 @@ def _stored_versions(outputs: OutputRoot) -> list[Path]:
 
 
 def _no_version_error(
-    outputs: OutputRoot, digest: str, stored: Sequence[Path], matching: Sequence[Path]
+    outputs: OutputRoot, digest_start: str, all_versions: Sequence[Path], matching: Sequence[Path]
 ) -> ConfigError:
-    """Return the error for a digest that names no version, or several.
+    """Return the error that the digits which the user gave name no build of a dataset, or several.
+
+    Every build is a version, in a folder such as datasets/web/3f9c…. The error lists what the user
+    may have meant. For example:
+
+        several begin so    "the first four digits or more one of books 81aa02…, web 81aa77…"
+        none begins so      "the first four digits or more one of …", with all versions
+        there is none       "the first four digits or more of a built dataset; there is none yet"
 
     Args:
-        outputs: The output root.
-        digest: The digits that the user gave.
-        stored: Folders of all versions.
+        outputs: The outputs of the project.
+        digest_start: The digits.
+        all_versions: Folders of all versions.
         matching: Folders of those whose digests begin with these digits.
     """
     message = "no such version of a dataset"
     if len(matching) > 1:
         message = "several datasets have digests that begin so"
 
-    # List the versions that the digits may mean, or all versions if they mean none: "the first four
-    # digits or more one of web 3f9c…, books 81d0…".
-    versions = sorted(f"{folder.parent.name} {folder.name}" for folder in matching or stored)
-    choices = "of a built dataset; there is none yet"
-    remedy = "run `nanoset build` first"
-    if versions:
-        choices = f"one of {', '.join(versions[:_MAX_LISTED])}"
+    folders = matching or all_versions
+    labels = sorted(f"{folder.parent.name} {folder.name}" for folder in folders)  # web 81aa77…
+    if labels:
+        choices = f"one of {', '.join(labels[:_MAX_LISTED])}"
         remedy = "name one of these, or a corpus alone"
+    else:
+        choices = "of a built dataset; there is none yet"
+        remedy = "run `nanoset build` first"
     return ConfigError(
         message,
         where=outputs.access.url(outputs.folder / DATASET.layout.folder),
-        found=repr(digest),
+        found=repr(digest_start),
         expected=f"the first four digits or more {choices}",
         remedy=remedy,
     )

@@ -144,13 +144,16 @@ def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
 
 
 def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
-    """Return the setting that a token is appended to each document, if it has to be written.
+    """Return the setting `append_eod` for a new project, if it has to be written.
+
+    Usually a token such as "</s>" is appended to each document, so that a model learns where
+    documents end. That is the default. But some tokenizers have no such token:
+
+        end token "</s>"     {}
+        no end token         {"append_eod": False}, with a comment on how to change it
 
     Args:
-        end: The token that ends documents. Without one, none can be appended.
-
-    Returns:
-        {"append_eod": False} with a comment for nanoset.yaml; empty if the default, true, applies.
+        end: The token that ends documents, or None.
     """
     if end is not None:
         return {}
@@ -161,24 +164,28 @@ def _append_eod_keys(end: EndToken | None) -> dict[str, Any]:
     return {"append_eod": ExplainedValue(False, comment)}
 
 
-def _special_tokens_keys(template: Sequence[str]) -> dict[str, Any]:
-    """Return the setting that leaves out the tokens which a tokenizer adds to every text itself.
+def _special_tokens_keys(added_by_tokenizer: Sequence[str]) -> dict[str, Any]:
+    """Return the setting `special_tokens` for a new project, if it has to be written.
 
-    Trainers differ in whether they add such tokens. So nanoset.yaml says that nanoset does not, and
-    a comment says which versions of the trainer do.
+    Some tokenizers add a token such as "<s>" to every text themselves. Whether training data get it
+    depends on the trainer: some versions of megatron-core let the tokenizer add it, and others do
+    not. So the setting has to be made by the user. What is suggested is not to add it, and a
+    comment says which versions would:
+
+        special_tokens: none     # The tokenizer's own encode adds <s>. So do megatron-core up to …
 
     Args:
-        template: The tokens that it adds, such as ["<s>"].
+        added_by_tokenizer: The tokens that the tokenizer adds, such as ["<s>"].
 
     Returns:
         {"special_tokens": "none"} with the comment; empty if no tokens are added.
     """
-    if not template:
+    if not added_by_tokenizer:
         return {}
-    added = " and ".join(dict.fromkeys(template))
+    token_names = " and ".join(dict.fromkeys(added_by_tokenizer))  # each once
     comment = (
-        f"The tokenizer's own encode adds {added}. So do megatron-core up to 0.14 and from 0.17 "
-        "on; 0.15 and 0.16 do not."
+        f"The tokenizer's own encode adds {token_names}. So do megatron-core up to 0.14 and from "
+        "0.17 on; 0.15 and 0.16 do not."
     )
     return {"special_tokens": ExplainedValue("none", comment)}
 

@@ -28,24 +28,34 @@ class Policy:
     """
 
     def keeps(self, written_ns: int, current_since_ns: int) -> bool:
-        """Return whether an old version, or a file of it, is kept because of its age.
+        """Return whether an old build of an output is kept because of its age.
+
+        Builds of an output, such as a dataset, are kept as versions until `nanoset gc` deletes
+        them. Suppose that the user keeps what is younger than 30 days:
+
+            version    written          kept?
+            3f9c…      40 days ago      no
+            81aa…      20 days ago      yes, because of its age
+            c04d…      10 days ago      (it is the current version)
+            55d0…      1 hour ago       yes: it is newer than the current one, so a build may be
+                                        about to complete it and make it current
+
+        With `unfinished`, the last case does not count.
 
         Args:
-            written_ns: When it was written, in nanoseconds since 1970.
-            current_since_ns: When the current version of the output became current; 0 if there is
-                none.
+            written_ns: When the version, or a file of it, was written, in nanoseconds since 1970.
+            current_since_ns: When the current version became current. If there is none, this is 0,
+                so everything is newer.
         """
-        # What is newer than the current version may be the work of a build that is still running.
-        # If there is no current version, this is all that exists.
         may_be_in_progress = written_ns > current_since_ns
         if may_be_in_progress and not self.unfinished:
             return True
-
-        # Keep what is younger than the user's limit, if there is one.
         if self.older_than_days is None:
-            return False
-        limit_ns = time.time_ns() - self.older_than_days * _DAY_NS
-        return written_ns > limit_ns
+            return False  # age does not matter
+        now_ns = time.time_ns()
+        limit_ns = now_ns - self.older_than_days * _DAY_NS
+        is_young = written_ns > limit_ns
+        return is_young
 
 
 @dataclass(frozen=True, slots=True)

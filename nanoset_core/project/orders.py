@@ -33,21 +33,27 @@ _REORDERED = (
 
 
 def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None:
-    """Return by which column a view is sorted, and whether in descending order.
+    """Return by which column the documents of a dataset are sorted, if they are.
+
+    A view is a selection of documents, and may be made of another view. For example:
+
+        views:
+          good:   of: web,  order: {by: score}     sorted by score
+          short:  of: good, order: stored          as in `good`, so sorted by score
+          mixed:  of: good, order: {seed: 1}       shuffled
 
     Args:
-        views: Name → settings of each view, a selection of documents.
-        name: Name of a dataset, which may be a view.
+        views: Name → settings of each view.
+        name: Name of a dataset, which need not be a view.
 
     Returns:
-        The order, such as by "score", descending; None if the dataset is not a view, or if its
-        documents are in the order of the raw text or shuffled by a seed.
+        The order, such as by score. None if the dataset is not a view, or if its documents are in
+        the order of the raw text, or shuffled.
     """
     if name not in views:
         return None
 
-    # A view may be a selection from another view, and so on. The last one that sets an order
-    # decides; `order: stored` keeps that of the view before it.
+    # Go from the first view to this one. The last one that sets an order decides.
     order: ViewOrderSpec | None = None
     for view in chain_of(views, name):
         view_order = views[view].order
@@ -55,28 +61,34 @@ def sorting_of(views: Mapping[str, ViewSpec], name: str) -> ViewOrderSpec | None
             order = view_order
 
     is_shuffled = order is not None and order.by is None
-    return None if is_shuffled else order
+    if is_shuffled:
+        return None
+    return order
 
 
 def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset) -> Iterator[str]:
-    """Yield a warning for each sorted view that does not suit the trainer of a nanoset.
+    """Warn about documents that were sorted for a training, but to no good effect.
+
+    A view is a selection of documents, which may be sorted, such as by quality. There are two
+    warnings, with the view `best`:
+
+        the training data are cut into 98 % for training and 2 % for validation, in their order:
+        all of the best (or worst) documents are for validation
+
+        the trainer shuffles the samples: the order has no effect
 
     Args:
-        views: Name → settings of each view, a selection of documents.
-        spec: The settings of the nanoset.
+        views: Name → settings of each view.
+        spec: The settings of a nanoset, which is what a training reads.
     """
     for dataset in spec.corpora:
         order = sorting_of(views, dataset)
         if order is None:
-            continue  # not a view, or not sorted
+            continue  # it is not sorted
 
-        # The trainer cuts a dataset into splits in the order of its documents. If a view is sorted
-        # by quality, the best or the worst documents become the split for validation.
-        held_out_splits = _held_out_splits(spec, dataset)
+        held_out_splits = _held_out_splits(spec, dataset)  # such as ["valid", "test"]
         if held_out_splits:
             yield _cut_off_warning(dataset, order, spec.shares, held_out_splits)
-
-        # Most trainers then shuffle the samples of each split, so that sorting was in vain.
         if not keeps_order(spec):
             yield _SHUFFLED_BY_TRAINER.format(view=dataset, column=order.by)
 
@@ -84,20 +96,25 @@ def nanoset_order_warnings(views: Mapping[str, ViewSpec], spec: ResolvedNanoset)
 def _cut_off_warning(
     view: str, order: ViewOrderSpec, shares: str | None, held_out_splits: Sequence[str]
 ) -> str:
-    """Return the warning that splits for evaluation are cut off at the end of a sorted view.
+    """Return the warning that validation data would be the best or the worst documents.
+
+    A view is a selection of documents, which may be sorted. If they are sorted by ascending
+    quality, and the last 2 % of them are for validation, these are the best ones, and training has
+    none of them.
 
     Args:
         view: Name of the view.
-        order: Its order. At the end of an ascending one are the documents with the highest values.
-        shares: The key `split` of the nanoset, such as "98,1,1".
-        held_out_splits: The splits that are cut off.
+        order: By which column it is sorted, and whether in descending order.
+        shares: How the documents are divided: "98,1,1" for train, valid and test.
+        held_out_splits: The splits at the end, such as ["valid", "test"].
     """
+    values_at_end = "lowest" if order.descending else "highest"
     return _CUT_OFF_IN_ORDER.format(
         view=view,
         column=order.by,
         split=shares,
         held_out=" and ".join(held_out_splits),
-        extreme="lowest" if order.descending else "highest",
+        extreme=values_at_end,
     )
 
 
@@ -131,36 +148,48 @@ def reordering_warnings(
 
 
 def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield a warning for each limit on the size of a sorted view, since it ignores the order.
+    """Warn if a view is sorted and limited in size, which may not mean what its author thinks.
 
-    Users may expect `order: {by: quality}` with `documents: 1000` to take the 1,000 best documents.
-    But the limit takes any 1,000 documents, which are sorted afterwards. The rule `top` takes the
-    best ones.
+    A view is a selection of documents. Suppose that these settings are to give the 1,000 best
+    documents of `web`:
+
+        best:
+          of: web
+          documents: 1000
+          order: {by: quality, descending: true}
+
+    But `documents` first takes any 1,000 documents, and then these are sorted. For the best ones,
+    there is the key `top`.
 
     Args:
-        views: Name → settings of each view, a selection of documents.
-        name: Name of the view.
+        views: Name → settings of each view.
+        name: Name of the view, such as best.
+
+    Yields:
+        A warning for each key that limits the size.
     """
     if views[name].order == "stored":
-        return  # it keeps the order of another view, which gets the warning
+        return  # it has the order of another view, for which the warning is given
     order = sorting_of(views, name)
     if order is None:
         return  # it is not sorted
-    if _is_ranked_by(views, name, order.by):
-        return  # it uses `top`
+    has_top = _is_ranked_by(views, name, order.by)
+    if has_top:
+        return  # it has the best documents already, in their order
     for key in _limits(views, name):
         yield _limit_warning(key, order)
 
 
 def _is_ranked_by(views: Mapping[str, ViewSpec], name: str, column: str | None) -> bool:
-    """Return whether a view, or one that it is chosen from, has a rule `top` by a column.
+    """Return whether a view has the documents with the highest (or lowest) values of a column.
 
-    Such a rule keeps the documents with the highest values of the column, as an order does not.
+    A view is a selection of documents, and may be made of another view. One of them may have a key
+    such as `top: {by: quality, documents: 1000}`, which keeps the 1,000 best documents.
 
     Args:
         views: Name → settings of each view.
         name: Name of the view.
-        column: Name of the column.
+        column: Name of the column, such as quality.
     """
     for view in chain_of(views, name):
         top = views[view].top
@@ -187,41 +216,59 @@ def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
 
 
 def _limit_warning(key: str, order: ViewOrderSpec) -> str:
-    """Return the warning that a limit on the size of a sorted view ignores the order.
+    """Return the warning that a limit on the size of a sorted selection ignores the order.
+
+    For example, a view, which is a selection of documents, has these keys. It is meant to have the
+    1,000 best documents, but gets any 1,000 documents, in the order of their quality:
+
+        documents: 1000
+        order: {by: quality, descending: true}
+
+    The warning says what to write instead: `top: {by: quality, documents: …}`.
 
     Args:
-        key: Path of the limit in nanoset.yaml, such as "views.best.documents".
-        order: The order of the view.
+        key: The limit, as a path in nanoset.yaml, such as "views.best.documents".
+        order: The order.
     """
     _, _, limit = key.rpartition(".")  # "documents" or "tokens"
     column = order.by
-    best = "highest" if order.descending else "lowest"
-
-    # What to write instead, such as {by: score, documents: …, ascending: true}.
-    rule = f"by: {column}, {limit}: …"
-    if not order.descending:
-        rule += ", ascending: true"
+    if order.descending:
+        extreme = "highest"
+        top = f"top: {{by: {column}, {limit}: …}}"  # two braces stand for one
+    else:
+        extreme = "lowest"
+        top = f"top: {{by: {column}, {limit}: …, ascending: true}}"
     return (
         f"`{key}` takes documents in the order of their hashes, and not the first ones by "
-        f"{column}: {key} is applied before the order. To keep the documents with the {best} "
-        f"{column}, use `top: {{{rule}}}` in place of it"
+        f"{column}: {key} is applied before the order. To keep the documents with the {extreme} "
+        f"{column}, use `{top}` in place of it"
     )
 
 
 def _held_out_splits(spec: ResolvedNanoset, corpus: str) -> list[SplitName]:
-    """Return the splits that get the documents at the end of a dataset: valid, test or both.
+    """Return which evaluation data are cut off at the end of a dataset: valid, test or both.
+
+    A training may divide each dataset by shares, in the order of its documents. For example, of
+    1,000 documents:
+
+        "98,1,1"     980 for training, then 10 for valid, then 10 for test    valid and test
+        "90,10,0"    900 for training, then 100 for valid                     valid
+        "0,100,0"    all for valid: nothing is cut off from a training        neither
 
     Args:
-        spec: The settings of a nanoset. Its key `split`, such as "98,1,1", cuts each dataset into
-            consecutive parts for train, valid and test.
+        spec: The settings of a nanoset, which is what a training reads.
         corpus: Name of the dataset.
 
     Returns:
-        The splits, such as ["valid", "test"]; empty if the nanoset does not cut this dataset.
+        The splits; none if the nanoset does not divide this dataset by shares.
     """
     if spec.shares is None or corpus not in corpora_of(spec.blend):
         return []
-    train_share, *other_shares = parse_split(spec.shares)
-    if train_share == 0:
-        return []  # all documents are for evaluation, so none are cut off from training
-    return [split for split, share in zip(SPLITS[1:], other_shares, strict=True) if share > 0]
+    share_by_split = dict(zip(SPLITS, parse_split(spec.shares), strict=True))
+    if share_by_split["train"] == 0:
+        return []
+    held_out_splits: list[SplitName] = []
+    for split in SPLITS[1:]:  # valid and test
+        if share_by_split[split] > 0:
+            held_out_splits.append(split)
+    return held_out_splits

@@ -108,17 +108,17 @@ class Project:
 
     @property
     def executor(self) -> Executor | None:
-        """The cluster on which tasks run, or None for processes of this machine.
+        """The cluster on which the tasks of a build run; None for processes of this machine.
 
-        The bytes of outputs do not depend on where tasks run.
+        It makes no difference to the outputs where tasks run. On a cluster, a worker may not see
+        the disk of this machine. So the executor sends it the tokenizer, which the tasks need.
         """
         spec, chosen_by = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":
             return None
         from nanoset_core.execution.cluster_executor import ClusterExecutor
 
-        cluster = self._cluster(spec, chosen_by)
-        # Workers may not see this machine's disk: the executor sends them the tokenizer.
+        cluster = self._cluster(spec, chosen_by)  # Dask, Ray or Slurm
         files_for_workers = tuple(tokenizer_files(self.config.tokenizer_file))
         return ClusterExecutor(cluster, self.outputs.access, files_for_workers, self.progress)
 
@@ -250,50 +250,58 @@ class Project:
 def holding(
     function: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Decorate a function that makes an output, so that it holds a lease while it runs.
+    """Decorate a function that makes an output, so that its files are not deleted meanwhile.
 
-    A lease is a small file that tells other machines what is in use, so that `nanoset gc` removes
-    neither the output nor what it is made from.
+    Somebody may run `nanoset gc`, which deletes old files, on another machine. While the function
+    runs, a lease says what it needs. That is a small file, which `nanoset gc` looks for:
+
+        @holding
+        def make_dataset(project, corpus): …
+
+        make_dataset(project, "web")     the lease has the name "web"
 
     Args:
-        function: Its first arguments are a project, and the name of a corpus, a nanoset or a
-            webdataset. It may have further ones.
+        function: Its first arguments are the project, and the name of what it makes. It may have
+            further ones.
     """
 
     @wraps(function)
     def call_with_lease(project: Project, name: str, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Call the function while a lease is held."""
+        """Call the function with a lease on the output, and on what it is made from."""
         access = project.outputs.access
         with leased(access, names_of(project, name), name):
-            # If local copies of files in a bucket are removed meanwhile, call it again.
+            # If another process deletes local copies of files in a bucket, call it again.
             return despite_lost_copies(access, lambda: function(project, name, *args, **kwargs))
 
     return call_with_lease
 
 
 def despite_lost_copies(access: FileAccess, work: Callable[[], _R]) -> _R:
-    """Do some work, and do it again if another process removed local copies of files in a bucket.
+    """Do some work with outputs in a bucket, again if local copies of files vanish meanwhile.
 
-    The next attempt downloads them again. After eight attempts, the error is final.
+    Files in a bucket are downloaded when they are needed, and the copies stay on this machine. To
+    make room, another process may delete copies that the work is about to read. Then the work fails
+    with an error about a missing file. When it is repeated, the file is downloaded again.
 
     Args:
-        access: How the outputs are reached.
-        work: The work. It must be possible to repeat it.
+        access: Access to the outputs.
+        work: The work, a function that can be called several times: up to _ATTEMPTS (8) times.
 
     Returns:
-        The result of `work`.
+        What the function returns.
 
     Raises:
-        FileNotFoundError, MissingError: The file of the last attempt's error is missing.
+        FileNotFoundError, MissingError: A file is missing, and not only its copy; or the last
+            attempt failed.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
         except (FileNotFoundError, MissingError) as error:
-            # On a disk, or if the bucket lacks the file as well, another attempt is pointless.
+            # If the bucket does not have the file, or if there is no bucket, do not try again.
             if not _may_be_lost_copy(access, error):
                 raise
-    return work()  # the last attempt: every error is final
+    return work()  # the last attempt: every error is raised
 
 
 def _may_be_lost_copy(access: FileAccess, error: FileNotFoundError | MissingError) -> bool:
@@ -319,14 +327,18 @@ def _missing_paths(error: FileNotFoundError | MissingError) -> list[Any]:
 
 
 def names_of(project: Project, name: str) -> set[str]:
-    """Return the names of an output, of the datasets that it reads, and of their corpora.
+    """Return the names of what must not be deleted while an output is made: it, and what it needs.
 
-    For example, "pretrain" gives {"pretrain", "best-web", "web"}, if the nanoset `pretrain` reads
-    the view `best-web` of the corpus `web`.
+    For example, a nanoset, which is what a training reads, is made from a view (a selection of
+    documents) of a corpus (a collection of texts):
+
+        "pretrain"     {"pretrain", "best-web", "web"}
+        "best-web"     {"best-web", "web"}
+        "web"          {"web"}
 
     Args:
         project: Its settings say what the output is made from.
-        name: Name of a nanoset, webdataset, view, packs or corpus.
+        name: Name of the output.
     """
     config = project.config
     names = {name}
@@ -334,6 +346,8 @@ def names_of(project: Project, name: str) -> set[str]:
         names.update(config.nanosets[name].corpora)
     if name in config.webdatasets:
         names.update(config.webdatasets[name].corpora)
-    # The corpus that a view is selected from; that of a corpus is the corpus itself.
+
+    # Add the corpus that each view comes from. `base_of` returns it, or the name itself if that is
+    # a corpus already.
     corpora = {base_of(config.derived, dataset) for dataset in names}
     return names | corpora

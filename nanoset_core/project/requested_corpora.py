@@ -34,16 +34,21 @@ def requested_corpora(config: ProjectConfig) -> set[str]:
 
 
 def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> None:
-    """Check that the corpora in nanoset.yaml exist, and that no view or packs have such a name.
+    """Check the names of text collections (corpora) in the settings.
+
+    A corpus is a folder of raw text. Two mistakes are possible:
+
+        blend: wbe              there is no folder `wbe`: "did you mean web?"
+        views: {web: …}         a view (a selection of documents) has the name of a corpus
 
     Args:
         config: The settings of nanoset.yaml.
-        known: Names of the corpora of the raw folder.
+        known: Names of the corpora that exist, such as {"web"}.
 
     Raises:
-        ConfigError: A corpus does not exist, or shares its name with a derived dataset.
+        ConfigError: There is such a mistake.
     """
-    for name in config.derived:
+    for name in config.derived:  # views and similar datasets
         if name in known:
             raise _shared_name(config, name)
     for mention in _mentions(config):
@@ -52,21 +57,25 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 
 
 def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
-    """Yield every place in nanoset.yaml that names a corpus.
+    """Yield every place in the settings that names a text collection (corpus). For example:
+
+        corpora:
+          web: {text_key: body}     the key "corpora", corpus "web"
+        nanosets:
+          pretrain: {blend: code}   the key "nanosets.pretrain", corpus "code"
 
     Args:
         config: The settings of nanoset.yaml.
-
-    Yields:
-        First the settings of corpora, then the outputs that are made from corpora.
     """
     for corpus in config.corpora:
         yield _Mention("corpora", corpus)
-    # A setting such as `blend: web` of a nanoset makes the dataset of `web` an input of an output.
+
+    # There are many ways to request an output, but all of them say what it is made from. So look at
+    # each output instead: a nanoset with `blend: code` is made from the dataset of `code`.
     for node in requested_nodes(config):
         for input_node in node.inputs(config).values():
             if input_node.is_of_corpus:
-                key_in_yaml = node.key.requested_at  # such as nanosets.pretrain
+                key_in_yaml = node.key.requested_at
                 yield _Mention(key_in_yaml, corpus=input_node.key.subject)
 
 
@@ -89,12 +98,18 @@ def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
 def _unknown_corpus(
     config: ProjectConfig, mention: _Mention, known: Collection[str]
 ) -> ConfigError:
-    """Return the error for a corpus that the raw folder does not have, or that has no text.
+    """Return the error that the settings name a text collection (corpus) that cannot be read.
+
+    A corpus is a folder of raw text. There are two cases:
+
+        the folder exists, but has no text     "this corpus has no text that could be read"
+        there is no such folder                "this corpus is not in the raw folder"; and if the
+                                               name is similar to another: "did you mean web?"
 
     Args:
         config: The settings.
-        mention: The corpus, and the place in nanoset.yaml that names it.
-        known: The corpora that the raw folder has.
+        mention: The name, and the place in nanoset.yaml that has it.
+        known: Names of the corpora that exist.
     """
     folder = config.corpus_folder(mention.corpus)
     where = f"{config.file}: {mention.key}.{mention.corpus}"  # such as nanosets.pretrain.web
@@ -105,7 +120,8 @@ def _unknown_corpus(
             "this corpus has no text that could be read", where=where, found=existing, remedy=remedy
         )
 
-    # The name may be misspelt: suggest a similar name of a corpus, or of a view or packs.
+    # Where a corpus is named, a view (a selection of documents) may often be, too. So the user may
+    # have meant one of these.
     similar_names = [*known, *config.derived]
     return ConfigError(
         "this corpus is not in the raw folder",

@@ -67,25 +67,31 @@ def add_stale_inputs(
     inputs_of: Callable[[Node], Iterable[Node]],
     is_stale: Callable[[Node], bool],
 ) -> set[Node]:
-    """Return some outputs, together with the stale outputs that have to be made before them.
+    """Return what has to be made for some outputs: they themselves, and inputs not up to date.
 
-    For example, a dataset is made from shards, and these from an inventory. If the shards are
-    stale and the inventory is not, the dataset gives the dataset and the shards.
+    For example, a dataset is made from shards (tokenized pieces of text), and these from a list of
+    files:
+
+        list of files  →  shards  →  dataset
+
+    If the shards are not up to date, but the list is, the dataset needs the shards and the dataset
+    to be made.
 
     Args:
-        outputs: The outputs to start from, stale or not.
+        outputs: The outputs to start from, which are always part of the result.
         inputs_of: Returns the outputs that an output is made directly from.
-        is_stale: Returns whether an output has to be made.
+        is_stale: Returns whether an output is not up to date.
     """
-    # Follow stale inputs only: what an input that is up to date was made from need not be rebuilt.
-    result = set(outputs)
-    unexamined = list(outputs)  # outputs in `result` whose inputs were not looked at yet
-    while unexamined:
-        for parent in inputs_of(unexamined.pop()):
-            if parent not in result and is_stale(parent):
-                result.add(parent)
-                unexamined.append(parent)
-    return result
+    to_make = set(outputs)
+    nodes_to_examine = list(outputs)
+    while nodes_to_examine:
+        node = nodes_to_examine.pop()
+        for input_node in inputs_of(node):
+            # The inputs of an input that is up to date need not be looked at.
+            if input_node not in to_make and is_stale(input_node):
+                to_make.add(input_node)
+                nodes_to_examine.append(input_node)
+    return to_make
 
 
 def divide_into_runs(
@@ -95,22 +101,27 @@ def divide_into_runs(
     *,
     runs_in_sequence: bool = False,
 ) -> list[list[Step]]:
-    """Return the runs that can start now, with their steps in the order of the pipeline.
+    """Divide the work of a build into runs of Dagster, which executes several runs at once.
 
-    A step makes one output. The runs contain each step that has to run, that the caller accepts,
-    and whose inputs will exist: they are up to date now, or are made earlier in the same run.
+    A step makes one output. For example, four steps, of which the last one needs the second, are
+    divided by the text collection that they belong to:
+
+        run "web"         1. shards of web,  2. dataset of web
+        run "code"        3. shards of code
+        run "pretrain"    4. index, which needs the dataset of web
+
+    If the runs are executed one after another, step 4 can be done. If they are executed at the same
+    time, it may begin before the dataset exists. So it is left out, and done another time.
 
     Args:
-        state: The steps, and which of them have to run.
-        accepts: Returns whether the caller wants a step. It is called in the order of the pipeline,
-            once for each step that has to run and whose inputs will exist.
-        run_key: Returns a key of the run that a step belongs to; steps with equal keys share a run.
-        runs_in_sequence: Whether the runs are executed in sequence, so that a step may also use
-            what an earlier run makes. Runs that Dagster executes at the same time can't wait for
-            each other.
+        state: The steps, inputs first, and which of them have to run.
+        accepts: Returns whether the caller wants a step. It is called in the order of the steps,
+            once for each that has to run and whose inputs will exist.
+        run_key: Returns a key of the run that a step belongs to, such as "web".
+        runs_in_sequence: Whether the runs are executed one after another.
 
     Returns:
-        The steps of each run. A run without steps is left out.
+        The steps of each run, in their order. A run without steps is left out.
     """
     steps_by_run: dict[Hashable, list[Step]] = {}
     run_by_node: dict[Node, Hashable] = {}  # the outputs that the runs make so far
@@ -133,14 +144,22 @@ def divide_into_runs(
 def _is_made_before(
     node: Node, run: Hashable, run_by_node: Mapping[Node, Hashable], runs_in_sequence: bool
 ) -> bool:
-    """Return whether an output will have been made once the next step of a run begins.
+    """Return whether an output will exist when the next step of a run begins.
+
+    A build is divided into runs, and each run makes several outputs in steps. The output may be
+    made
+
+        by an earlier step of the same run      it will exist
+        by another run                          it will exist only if runs are executed in sequence
+        by no run                               it will not exist
 
     Args:
         node: The output.
-        run: Key of the run.
-        run_by_node: The outputs that all runs make so far → the key of their run.
-        runs_in_sequence: Whether earlier runs will have ended by then.
+        run: Key of the run, such as "web".
+        run_by_node: The outputs that are made so far → key of the run that makes them.
+        runs_in_sequence: Whether runs are executed one after another, and not at the same time.
     """
     if node not in run_by_node:
         return False
-    return runs_in_sequence or run_by_node[node] == run
+    is_same_run = run_by_node[node] == run
+    return is_same_run or runs_in_sequence

@@ -185,17 +185,22 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The tokenizer on this machine; one in a bucket is downloaded.
+        """The tokenizer on this machine; one in a bucket is downloaded first.
 
-        Usually this is a path, such as gemma/tokenizer.json. Some tokenizers consist of files that
-        do not say everything, such as a list of merges without special tokens: then it is a
-        `TokenizerFile`, which has a path and the missing settings from nanoset.yaml.
+        For most tokenizers, one file has everything:
+
+            tokenizer: {path: gemma/tokenizer.json}                  a Path
+
+        Others need more, such as a second file with the merges, or a pattern by which text is
+        split:
+
+            tokenizer: {path: vocab.json, merges: merges.txt}        a `TokenizerFile` with both
         """
         spec = self.tokenizer
         merges_path: Path | None = None
         if spec.merges is not None:
             merges_path = self._tokenizer_path(spec.merges, "merges")
-        written_settings = TokenizerFile(
+        as_written = TokenizerFile(
             path=self._tokenizer_path(spec.path, "path"),
             merges=merges_path,
             pattern=spec.pattern,
@@ -204,10 +209,11 @@ class ProjectConfig(WrittenConfig):
             vocab_size=spec.vocab_size,
             legacy=spec.legacy,
         )
-        # If the path is a folder, find the tokenizer's file in it.
-        tokenizer = as_source(written_settings)
-        has_settings = bool(tokenizer.settings)  # any key but the path
-        return tokenizer if has_settings else tokenizer.path
+        tokenizer = as_source(as_written)  # if the path is a folder, this finds the file in it
+        needs_more_than_path = bool(tokenizer.settings)
+        if needs_more_than_path:
+            return tokenizer
+        return tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
         """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
@@ -233,22 +239,25 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return the settings with which a worker of a cluster can do a task of this project.
 
-        Paths on the machine that hands out the tasks are replaced by those of the worker's copies.
+        The worker may not see the disk of the machine that sent the task. So the tokenizer was sent
+        with it, and the worker has stored a copy:
+
+            before    tokenizer: {path: /home/ann/tokenizer.json}
+            after     tokenizer: {path: /tmp/copies/tokenizer.json}
 
         Args:
             folder: The worker's folder for copies of files.
         """
         worker_config = self.with_copies_in(folder)
-        if is_remote(self.tokenizer.path):
-            return worker_config  # the worker downloads the tokenizer to that folder
+        is_in_bucket = is_remote(self.tokenizer.path)
+        if is_in_bucket:
+            return worker_config  # the worker downloads the tokenizer itself
 
-        # A local tokenizer was sent to the worker with the task: `local_tokenizer` knows where the
-        # copy is. Let the settings name the paths of the copy: /tmp/…/tokenizer.json, for example,
-        # in place of /home/ann/tokenizer.json.
-        copy = as_source(local_tokenizer(worker_config.tokenizer_file))
-        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=None)
+        copy = as_source(local_tokenizer(worker_config.tokenizer_file))  # finds the stored copy
+        merges_path: str | None = None  # a second file, which some tokenizers have
         if copy.merges is not None:
-            tokenizer = replace(tokenizer, merges=str(copy.merges))
+            merges_path = str(copy.merges)
+        tokenizer = replace(self.tokenizer, path=str(copy.path), merges=merges_path)
         return replace(worker_config, tokenizer=tokenizer)
 
     @property
@@ -378,15 +387,18 @@ def _empty_config_error(file: Path) -> ConfigError:
 
 
 def _expand_nanosets(parsed: WrittenConfig, file: Path) -> ExpandedNanosets:
-    """Replace two shorthands of nanosets by the views and nanosets that they stand for.
+    """Replace two shorthands in the settings by what they stand for.
 
-    1. The mixture of a nanoset may divide a corpus by a column, such as `lang`. That stands for a
-       view for each value of the column: the documents with this value.
-    2. A nanoset may have `scales`, such as 0.1 and 0.01. Each stands for a smaller nanoset, which
-       reads views with this share of the documents.
+    A nanoset is what a training reads: a mixture of text collections (corpora) such as `web`. A
+    view is a selection of documents.
+
+    1. The mixture may divide a corpus by the values of a column, such as the language. That stands
+       for a view for each value: one with the English documents of `web`, one with the German ones.
+    2. `scales: [0.1, 0.01]` asks for smaller variants of the nanoset, for experiments. That stands
+       for two further nanosets, of views with 10 % and 1 % of the documents.
 
     Args:
-        parsed: The settings, each of which is valid on its own.
+        parsed: The settings. Each value in them is valid on its own.
         file: Path of the nanoset.yaml, for errors.
 
     Returns:
@@ -410,19 +422,22 @@ def _errors_of_packs(config: ProjectConfig) -> list[ConfigError]:
 
 
 def resolve(written: WrittenConfig) -> ProjectConfig:
-    """Return the settings that stages use, in which the shorthands of nanoset.yaml are resolved.
+    """Return the settings of a nanoset.yaml in a simpler form, without its shorthands.
 
-    - A nanoset with phases becomes a nanoset for each phase.
-    - The key `packing` of a nanoset or webdataset asks for samples of whole documents, in place of
-      stretches of one long text. Such samples are packs, which have a section of their own: the
-      key adds an entry there, which the nanoset reads in place of its corpus.
+    A nanoset is what a training reads. Two shorthands are replaced, so that no other code has to
+    know them:
+
+        nanoset `run` with two phases             two nanosets, run-phase-1 and run-phase-2
+        nanoset `chat` with `packing: …`          a dataset of packs, which `chat` reads. Packs are
+                                                  samples of whole documents, while other samples
+                                                  are cut from one long text
 
     Args:
-        written: The settings of a nanoset.yaml, which follow all rules.
+        written: The settings. They were checked, and follow all rules.
 
     Raises:
-        ConfigError: A file that the settings name is not what it should be, or the key `packing`
-            needs packs whose name is taken.
+        ConfigError: A file that the settings name is not what it should be, or the packs need a
+            name that is taken.
     """
     nanosets = resolve_nanosets(written.nanosets, written.file)
     resolved = resolve_packing(written.file, nanosets, written.webdatasets, written.packs)
@@ -432,7 +447,7 @@ def resolve(written: WrittenConfig) -> ProjectConfig:
     values["nanosets"] = resolved.nanosets
     values["webdatasets"] = resolved.webdatasets
     values["packs"] = resolved.packs
-    # `packed` is the former name of the key `pbin`. A file has at most one of them.
+    # The key `pbin` was named `packed` in earlier versions. A file has at most one of them.
     values["pbin"] = written.pbin or written.packed
     return ProjectConfig(**values)
 

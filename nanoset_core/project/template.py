@@ -69,20 +69,20 @@ def schema_text() -> str:
 def _section_lines(
     section: type[DataclassInstance], values: Mapping[str, Any], indent: str = ""
 ) -> Iterator[str]:
-    """Yield the lines of a section: each key, with its help and the reason for its value above it.
+    """Yield the lines of a section of a first nanoset.yaml, with comments that explain each key.
 
-    For example, the keys {"eod": ExplainedValue("</s>", "The config names it."),
-    "pad": CommentedOut("<pad>")} become
+    For example, {"eod": ExplainedValue("</s>", "The config names it."), "pad": CommentedOut("<p>")}
+    becomes
 
-        # Help on eod.
-        # The config names it.
+        # Token that ends documents.           (the help of the key)
+        # The config names it.                 (why this value was chosen)
         eod: </s>
-        # Help on pad.
-        # pad: <pad>
+        # Token that fills up samples.
+        # pad: <p>                             (only a suggestion, which the user may uncomment)
 
     Args:
-        section: The dataclass that declares the keys.
-        values: The keys and their values, as for `config_text`.
+        section: The dataclass that declares the keys, each with its help.
+        values: The keys and their values.
         indent: Spaces in front of each line.
     """
     for key, entry in values.items():
@@ -98,39 +98,42 @@ def _section_lines(
             value = entry.value
             comment_mark = "# "
 
-        # A section has several lines. To comment it out, each of them becomes a comment.
+        # The value may be a section of its own, with several lines. All of them become comments.
         for line in _key_lines(declaration.hint, key, value):
             yield f"{indent}{comment_mark}{line}"
 
 
 def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
-    """Yield the lines of one key of nanoset.yaml. There are three kinds of keys:
+    """Yield the lines of one key of a nanoset.yaml. There are three kinds of keys:
 
         raw: raw               a value
-        tokenizer:             a section
+
+        tokenizer:             a section: {"path": "gemma"}
           path: gemma
-        nanosets:              a section for each name that the user chooses
-          pretrain:
+
+        nanosets:              a section for each name that the user chooses:
+          pretrain:            {"pretrain": {"seed": 1}}
             seed: 1
 
     Args:
-        hint: Declared type of the key, which decides the kind.
+        hint: The declared type of the key, which decides the kind.
         key: The key.
-        value: Its value, the mapping of the section, or name → mapping.
+        value: Its value: plain, or a dict as above.
     """
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
 
-    section, suffix = inner_section  # the dataclass of the section; "" or ".<name>"
+    # The dataclass that declares the keys of the section; and "", or ".<name>" for the third kind.
+    section, suffix = inner_section
     yield f"{key}:"
     if suffix == "":
         yield from _section_lines(section, value, indent="  ")
-        return
-    for name, settings in value.items():
-        yield f"  {_in_yaml(name)}:"
-        yield from _section_lines(section, settings, indent="    ")
+    else:
+        for name, settings in value.items():
+            yield f"  {_in_yaml(name)}:"
+            yield from _section_lines(section, settings, indent="    ")
 
 
 def _in_yaml(value: object) -> str:

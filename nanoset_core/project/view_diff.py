@@ -115,32 +115,41 @@ class _ViewDocuments:
 
 
 def diff_views(project: Project, old: Manifest, new: Manifest, show: int) -> ViewDiff:
-    """Compare two versions of a view: which documents the new one gained and lost, and why.
+    """Compare two builds of a view: which documents the new one gained and lost.
+
+    A view is a selection of the documents of a dataset, and may have several copies of a document.
+    For example:
+
+        document            A    B    C
+        copies in the old   0    1    2
+        copies in the new   1    1    0
+        increase            1    0   -2     one copy was gained, and two were lost
 
     This takes some 100 bytes of memory for each document.
 
     Args:
-        project: Its output root has the versions.
-        old: The old version of the view, a selection of a corpus's documents.
-        new: The new version of it.
-        show: Largest number of gained documents, and of lost ones, to return with file and line.
+        project: The project, whose output folder has both builds.
+        old: The manifest of the old build, which describes it.
+        new: The manifest of the new build.
+        show: How many of the gained documents, and of the lost ones, to return with file and line.
 
     Raises:
-        MissingError: The dataset that a version was chosen from, or one of its shards, was deleted.
+        MissingError: The dataset that a build was chosen from, or a part of it, was deleted.
     """
-    # A document is recognised by its number, if both versions are chosen from the same dataset.
+    # To recognise a document in both builds, compare its number in the dataset, or, if the dataset
+    # was rebuilt between them, its id.
     is_same_dataset = old.recipe["parents"]["dataset"] == new.recipe["parents"]["dataset"]
     before = _documents_of(project, old, by_number=is_same_dataset)
     after = _documents_of(project, new, by_number=is_same_dataset)
 
-    # Number the documents of both versions together, and compare how many copies and tokens of each
-    # they have. For example, [1, 0, -2] copies were added of the documents 0, 1 and 2: one copy was
-    # gained, and two were lost.
-    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)
-    copies_added = _increases(numbers_before, before.copies, numbers_after, after.copies)
-    tokens_added = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
-    gained = _changes(project, after, numbers_after, copies_added, tokens_added, show)
-    lost = _changes(project, before, numbers_before, -copies_added, -tokens_added, show)
+    # Give numbers to the documents of both builds together: 0 to A, 1 to B and 2 to C.
+    numbers_before, numbers_after = _common_numbers(before.keys, after.keys)  # [1, 2], [0, 1]
+    more_copies = _increases(numbers_before, before.copies, numbers_after, after.copies)
+    more_tokens = _increases(numbers_before, before.tokens, numbers_after, after.tokens)
+
+    # What the old build has more of was lost.
+    gained = _changes(project, after, numbers_after, more_copies, more_tokens, show)
+    lost = _changes(project, before, numbers_before, -more_copies, -more_tokens, show)
     settings = setting_differences(_settings(old), _settings(new))
     return ViewDiff(old=old, new=new, settings=settings, gained=gained, lost=lost)
 
@@ -149,30 +158,33 @@ def _changes(
     project: Project,
     documents: _ViewDocuments,
     numbers: NDArray[np.int64],
-    copies_added: NDArray[np.int64],
-    tokens_added: NDArray[np.int64],
+    more_copies: NDArray[np.int64],
+    more_tokens: NDArray[np.int64],
     show: int,
 ) -> DocumentChanges:
-    """Return the documents of which one version of a view has more copies than the other one.
+    """Return the documents of which this build of a view has more copies than the other build.
 
-    For example, the versions together have 4 documents, and this one has those with the numbers 1
-    and 3. Of the numbers 0 to 3 it has [-2, 1, 0, 2] more copies: it gained 3 copies, of both of
-    its documents.
+    A view is a selection of documents, and may have several copies of one. The documents of both
+    builds are numbered together. For example:
+
+        number                               0     1     2     3
+        copies here, minus copies there     -2     1     0     2
+        is in this build                     no    yes   no    yes
+
+    So this build gained 3 copies: one of document 1, and two of document 3.
 
     Args:
-        project: Its output root has the corpus of the view.
-        documents: The documents of the version that may have more.
-        numbers: Number of each of them, shape (n_documents,). The documents of both versions are
-            numbered together.
-        copies_added: How many more copies this version has of the document with each number, shape
-            (n_numbers,); negative if it has fewer.
-        tokens_added: How many more tokens these copies have, shape (n_numbers,).
-        show: Largest number of documents to return with file and line.
+        project: The project, for the files and lines of documents.
+        documents: The documents of this build.
+        numbers: The number of each of them, shape (n_documents,): [1, 3].
+        more_copies: The second row of the table, shape (n_numbers,).
+        more_tokens: How many tokens these copies have, shape (n_numbers,).
+        show: How many documents to return with file and line.
     """
-    has_more_copies = copies_added[numbers] > 0  # (n_documents,)
+    has_more_copies = more_copies[numbers] > 0  # (n_documents,) [True, True]
     return DocumentChanges(
-        documents=_sum_of_positive(copies_added),
-        tokens=_sum_of_positive(tokens_added),
+        documents=_sum_of_positive(more_copies),
+        tokens=_sum_of_positive(more_tokens),
         first=_first_origins(project, documents, has_more_copies, show),
     )
 
@@ -233,23 +245,24 @@ def _sum_of_positive(differences: NDArray[np.int64]) -> int:
 def _first_origins(
     project: Project, documents: _ViewDocuments, mask: NDArray[np.bool_], limit: int
 ) -> list[DocumentOrigin]:
-    """Return the file and line of the first documents of a view that a mask selects.
+    """Return where some documents of a view come from: their files and lines of raw text.
+
+    A view is a selection of the documents of a dataset. For example, it has the documents 4, 7 and
+    9 of the dataset, and the mask [True, False, True] selects 4 and 9. The result says that they
+    come from line 5 of a.jsonl and line 2 of b.jsonl, say.
 
     Args:
-        project: Its output root has the corpus.
-        documents: All documents of a version of the view.
-        mask: Which of them are selected, shape (n_documents,).
-        limit: Largest number of documents to return.
-
-    Returns:
-        The origins, in the order of the documents; at most `limit` of them.
+        project: The project, whose output folder has the dataset.
+        documents: The documents of the view.
+        mask: Which of them to return, shape (n_documents,).
+        limit: How many to return at most: the first ones.
     """
-    numbers_in_corpus = documents.documents[mask][:limit].tolist()
-    if not numbers_in_corpus:
+    numbers_in_dataset = documents.documents[mask]  # (n_selected,) [4, 9]
+    first_numbers = numbers_in_dataset[:limit].tolist()
+    if not first_numbers:
         return []  # without opening files
-    # A view is chosen from the dataset of a corpus, which knows where its documents come from.
-    corpus = dataset_of(project.outputs, documents.view).corpus
-    return Lineage(corpus).origins(numbers_in_corpus)
+    dataset = dataset_of(project.outputs, documents.view).corpus
+    return Lineage(dataset).origins(first_numbers)
 
 
 def _settings(view: Manifest) -> dict[str, Any]:
@@ -258,31 +271,44 @@ def _settings(view: Manifest) -> dict[str, Any]:
 
 
 def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _ViewDocuments:
-    """Read which documents of a corpus a version of a view has, and how many copies of each.
+    """Read which documents a view has, with the copies and tokens of each, and a key for each.
+
+    A view is a selection of the documents of a dataset. It stores their numbers in the dataset, and
+    may repeat some. For example, it stores [4, 7, 4]:
+
+        document    4     7
+        copies      2     1
+        tokens      60    12      (one copy of document 4 has 30 tokens)
+
+    The key of a document serves to recognise it in another build of the view. If both builds are
+    selections of the same dataset, the number is enough. If not, the numbers mean different
+    documents. Then the key is a hash of the document's id.
 
     Args:
-        project: Its output root has the corpus.
-        view: The version.
-        by_number: Whether documents are identified by their numbers in the corpus; otherwise by
-            hashes of their ids, or of their files and lines, since other versions of the corpus
-            number them differently.
+        project: The project, whose output folder has the dataset.
+        view: The manifest of the view, which describes it.
+        by_number: Whether the key is the number.
 
     Returns:
-        The documents in the order of the corpus, each once, with copies, tokens and keys.
+        The documents, ascending by their numbers in the dataset.
     """
-    # A view stores the numbers of its documents in the corpus. It may repeat some.
     selection = dataset_of(project.outputs, view)
-    n_selected = len(selection.sequences)
-    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_selected)]
-    numbers = np.concatenate(chunks)  # (n_selected,) such as [4, 7, 4]
-    documents, copies = np.unique(numbers, return_counts=True)  # (n_documents,) [4, 7], [2, 1]
+    n_stored = len(selection.sequences)
+    chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_stored)]
+    stored_numbers = np.concatenate(chunks)  # (n_stored,) [4, 7, 4]
+    # Both (n_documents,): [4, 7] and [2, 1]
+    documents, copies = np.unique(stored_numbers, return_counts=True)
 
-    corpus = selection.corpus
-    lengths = _document_lengths(corpus.sequences)[documents]  # (n_documents,) tokens of one copy
+    # Look up the tokens of each document in the dataset, which is that of a whole text collection.
+    dataset = selection.corpus
+    lengths_in_dataset = _document_lengths(dataset.sequences)  # (n_documents_in_dataset,)
+    tokens = copies * lengths_in_dataset[documents]  # (n_documents,) [60, 12]
+
     keys: NDArray[Any] = documents
     if not by_number:
-        keys = _document_hashes(project, corpus.name, corpus.manifest)[documents]
-    return _ViewDocuments(view, documents, copies, tokens=copies * lengths, keys=keys)
+        hashes_in_dataset = _document_hashes(project, dataset.name, dataset.manifest)
+        keys = hashes_in_dataset[documents]
+    return _ViewDocuments(view, documents, copies, tokens, keys)
 
 
 def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:

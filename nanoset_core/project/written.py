@@ -208,10 +208,16 @@ class WrittenConfig(Section):
         return local_path(path, base=self.file.parent, where=f"{self.file}: {key}")
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each contradiction between several sections of the file.
+        """Yield an error for each contradiction between several sections of the settings.
 
-        For example, a nanoset names a view that no section describes. Mistakes within one section
-        are found by the class of the section, and not looked for here.
+        For example, in these settings, a training (nanoset) reads a selection of documents (view)
+        that no section describes:
+
+            nanosets:
+              pretrain: {blend: {best-web: 1.0}}
+            views: {}
+
+        Mistakes within one section are found by the class of the section.
 
         Args:
             where: The nanoset.yaml; its path is also `file`.
@@ -219,7 +225,7 @@ class WrittenConfig(Section):
         # Files and folders.
         yield from self._location_errors()
 
-        # What sections need of the sections `tokenizer` and `tokenization`.
+        # The tokenizer: special tokens that are needed have to be named.
         yield from missing_token_errors(self.file, self.tokenizer, self.tokenization)
         yield from end_token_errors(self.file, self.nanosets, self.tokenization)
         for name, webdataset in self.webdatasets.items():
@@ -227,14 +233,14 @@ class WrittenConfig(Section):
                 self.file, name, webdataset, self.tokenizer, self.tokenization
             )
 
-        # Datasets that sections are made from, or name.
+        # Datasets that sections name have to exist, and to be of the right kind.
         yield from view_errors(self.file, self.views, self.corpora)
         yield from self.broken_pack_rules()
         yield from contamination_errors(self.file, self.contamination, self.views)
         yield from reader_errors(self.file, self.nanosets, self.exports)
         yield from pbin_errors(self.file, self.pbin, self.packed)  # `packed`: its former name
 
-        # Names, which all sections share in Dagster.
+        # No two things may have the same name.
         yield from self._name_errors()
 
     def broken_pack_rules(self) -> Iterator[ConfigError]:
@@ -274,14 +280,15 @@ class WrittenConfig(Section):
     def _root_errors(
         self, raw_folder: Path | RemoteFolder, root_folder: Path
     ) -> Iterator[ConfigError]:
-        """Yield an error if the outputs would be inside the raw folder, or in place of a file.
+        """Yield an error if the folder of outputs cannot be used. There are two mistakes:
 
-        Outputs below the raw folder would be listed as corpora.
+            raw: text, root: text/out    outputs are inside the raw text, and would be read as text
+            root: notes.txt              a file, not a folder
 
         Args:
-            raw_folder: The raw folder.
-            root_folder: Folder of the outputs; for outputs in a bucket, the folder on this machine
-                with copies of them.
+            raw_folder: The folder of raw text.
+            root_folder: The folder of outputs. If outputs are in a bucket, this is a folder on this
+                machine with copies of them, which is never a user's file.
         """
         is_in_bucket = is_remote(self.root)
         if self._is_root_inside_raw(raw_folder, root_folder):
@@ -350,18 +357,28 @@ class WrittenConfig(Section):
                 )
 
     def _named_things(self) -> Iterator[str]:
-        """Yield the name of each job and group of assets in Dagster, with the section it is from.
+        """Yield everything that gets a name in Dagster, so that no two things get the same one.
 
-        For example, `webdatasets.shuffled` is the webdataset `shuffled`.
+        Dagster is the program that runs builds and shows the outputs. For example:
+
+            nanosets.pretrain          what a training reads
+            webdatasets.shuffled
+            views.web_views            a job that makes all views (selections) of the texts `web`
+
+        Yields:
+            The section of nanoset.yaml, and the name.
         """
-        # A nanoset with phases becomes a nanoset for each phase, with a name of its own.
         for name, nanoset in self.nanosets.items():
+            # A nanoset with two phases becomes two, nanosets.pretrain-phase-1 and so on.
             yield from nanoset.resolved_names(f"nanosets.{name}")
-        yield from [f"webdatasets.{name}" for name in self.webdatasets]
+        for name in self.webdatasets:
+            yield f"webdatasets.{name}"
         yield from self._jobs_of_views_and_packs()
         yield from self._jobs_of_pbin_files()
-        yield from [f"exports.{name}" for name in self.exports]
-        yield from [f"contamination.{name}" for name in self.contamination]
+        for name in self.exports:
+            yield f"exports.{name}"
+        for name in self.contamination:
+            yield f"contamination.{name}"
 
     def _jobs_of_views_and_packs(self) -> Iterator[str]:
         """Yield the name of each job that makes all views of a corpus, or all packs of one.
@@ -377,15 +394,14 @@ class WrittenConfig(Section):
         yield from [f"packs.{corpus}_packs" for corpus in corpora_with_packs]
 
     def _jobs_of_pbin_files(self) -> Iterator[str]:
-        """Yield the name of each job that makes a .pbin file: of a view, or of packs.
+        """Yield the name of each job that makes a .pbin file, a file of tokens for some trainers.
 
-        The .pbin files of corpora have no job, since they are one asset together.
-
-        Yields:
-            The section and the name of the job, such as "pbin.short_packed" for the view `short`.
+        A view is a selection of documents, and packs are documents joined to longer samples. Each
+        of them has a job, such as "pbin.short_packed" for the view `short`. Whole text collections
+        have none: their .pbin files are made together.
         """
-        # The names end in `_packed` because the key `pbin` was called `packed` before, which is
-        # still allowed.
+        # The names end with `_packed`, because the key `pbin` was named `packed` in earlier
+        # versions. Both are allowed.
         for name in (*self.pbin, *self.packed):
             is_view_or_packs = name in self.derived
             if is_view_or_packs:
