@@ -102,15 +102,17 @@ def _distribution_cells(numbers: NumberStatistics | None) -> list[str]:
 
 
 def value_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[ValueRow]:
-    """Return the rows of the table of one column.
+    """Return the rows of the table that `nanoset columns web lang` prints for one column.
+
+    A column of numbers is shown as a histogram, and any other by its most frequent values:
+
+        en                600    ████████████
+        de                300    ██████
+        12 other values   100    ██
 
     Args:
-        statistics: All columns of the corpus.
-        column: One of them.
-
-    Returns:
-        The histogram of a column of numbers, or the most frequent values of another one. Documents
-        with other values, without a value, and with NaN follow.
+        statistics: All columns of a text collection.
+        column: The column.
     """
     if column.numbers is not None:
         return _histogram_rows(column, column.numbers.bins)
@@ -173,11 +175,13 @@ def _frequent_rows(statistics: CorpusColumns, column: ColumnStatistics) -> list[
 
 
 def _listed_values(column: ColumnStatistics) -> Sequence[FrequentValue]:
-    """Return the values of a column that are worth a row each, most frequent first.
+    """Return which values of a column get a row of their own in a table, most frequent first.
+
+    If even the most frequent values occur only once, as ids do, a list of some of them is of no
+    use. Then there is none, unless these are all values.
 
     Args:
-        column: The statistics of the column. If even its most frequent values occur only once, as
-            ids do, none is worth a row, unless these are all values.
+        column: The statistics of the column, with its most frequent values.
     """
     all_occur_once = all(value.max_documents == 1 for value in column.values)
     if all_occur_once and column.distinct > len(column.values):

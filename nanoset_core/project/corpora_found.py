@@ -313,19 +313,24 @@ def with_keys(
     text_key: str | None,
     ask: Callable[[str, Sequence[str]], str | None],
 ) -> list[FoundCorpus]:
-    """Return corpora with the keys of their first lines.
+    """Find out which keys of JSON lines have the text and the ids, in each collection of texts.
+
+    A new project has several collections (corpora), whose lines may differ:
+
+        web     {"text": "It rains.", "id": 7}        text and id
+        chat    {"body": "Hi!"}                       body, and no id
 
     Args:
-        raw: The raw folder.
-        found: Its corpora.
-        text_key: Key of the text of all corpora; None to look for it.
+        raw: The folder with the folders of all corpora.
+        found: The corpora.
+        text_key: Key of the text of all corpora, if the user named it; None to look for it.
         ask: Asks the user a question with some answers; returns None if there is no answer.
 
     Returns:
-        The same corpora, each with the key of its text and, if there is one, that of its ids.
+        The same corpora, with their keys.
 
     Raises:
-        ConfigError: A corpus has no key that is certainly that of the text, and there is no answer.
+        ConfigError: It is not certain which key of a corpus has the text, and there is no answer.
     """
     return [_with_text_key(raw, corpus, text_key, ask) for corpus in found]
 

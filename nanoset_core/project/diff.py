@@ -273,13 +273,14 @@ def _compare_files(old: DatasetVersion, new: DatasetVersion) -> list[FileDiff]:
 
 
 def _files_to_compare(old: DatasetVersion, new: DatasetVersion) -> list[str]:
-    """Return the files whose documents may differ, so that the tables of other files are not read.
+    """Return which files of raw text may have other documents in the new build of a dataset.
 
-    With the same settings, the same bytes give the same documents.
+    If the settings are the same, only changed files can. If they differ, all can. Other files need
+    not be looked at, which saves time.
 
     Args:
-        old: The old version of the dataset.
-        new: The new version of the dataset.
+        old: The old build, with its settings and the digests of its files.
+        new: The new build.
     """
     paths = list(dict.fromkeys([*old.files, *new.files]))
     has_same_settings = old.dataset.recipe["options"] == new.dataset.recipe["options"]
@@ -289,15 +290,17 @@ def _files_to_compare(old: DatasetVersion, new: DatasetVersion) -> list[str]:
 
 
 def _change_of_file(path: str, old: DatasetVersion, new: DatasetVersion) -> Change:
-    """Return what happened to a file between two versions of a dataset.
+    """Return what happened to a file of raw text between two builds of a dataset.
+
+        only the new build has it       added
+        only the old build has it       removed
+        its bytes differ                changed
+        its bytes are the same          other settings: these may have given other documents
 
     Args:
-        path: Path of the file. At least one of the versions was made from it.
-        old: The old version.
-        new: The new version.
-
-    Returns:
-        The change; `other settings` if the file has the same bytes in both versions.
+        path: Path of the file.
+        old: The old build, with the digests of its files.
+        new: The new build.
     """
     if path not in old.files:
         return "added"
@@ -346,16 +349,20 @@ def _count_documents(
 
 
 def _shards_with(version: DatasetVersion, paths: Collection[str]) -> list[str]:
-    """Return the shards that contain documents of some files of raw text.
+    """Return the tokenized pieces of text (shards) that contain documents of some files. For
+    example:
 
-    A shard is the tokens of one range of a corpus's text, which may begin or end within a file.
+        shard 3f9c…    a.jsonl, b.jsonl
+        shard 81aa…    b.jsonl, c.jsonl
+
+    b.jsonl is in both. a.jsonl is only in the first one.
 
     Args:
-        version: The version of the dataset, which was made from all of its shards.
+        version: A build of a dataset, with the files of each of its shards.
         paths: The files.
 
     Returns:
-        Digests of the shards, in document order.
+        Digests of the shards, in the order of the text.
     """
     path_set = set(paths)
     digests = []

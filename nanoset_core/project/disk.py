@@ -86,12 +86,13 @@ def _estimate_text(project: Project, corpus: str) -> TextEstimate:
 
 
 def check_disk(project: Project, nodes: Collection[Node], say: Callable[[str], None]) -> None:
-    """Report how much disk space a build takes, and refuse the build if there is too little.
+    """Report how much disk space a build takes, and stop it if there is too little.
 
-    Nothing is done for small builds, and for outputs in a bucket.
+    For example: "takes about 1.2 GB of disk (shards 600 MB, datasets 600 MB); 40 GB are free".
+    Nothing is done for builds of less than 256 MiB, and for outputs in a bucket.
 
     Args:
-        project: The project, whose root is on the disk.
+        project: The project, whose outputs are on the disk.
         nodes: The outputs that will be made.
         say: Prints a line for the user.
 
@@ -175,11 +176,12 @@ def _nearest_existing_folder(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return the stored size of the text that some outputs are made from, for each corpus.
+    """Return how much raw text a build reads, for each text collection (corpus).
 
     Args:
-        project: The project, whose raw folder is listed.
-        nodes: The outputs. Only those of corpora, such as shards, read text.
+        project: The project, whose folder of raw text is listed.
+        nodes: The outputs that will be made. Only those of a corpus itself, such as its tokenized
+            pieces, read text. Others are made from these.
 
     Returns:
         Corpus → bytes, such as {"web": 3200000000}. A corpus that cannot be read counts as empty:

@@ -88,11 +88,12 @@ class _ShardFile:
         )
 
     def as_duplicate(self, corpus: str, dataset_range: FileFact) -> DuplicateTokens:
-        """Return the shard, with the range of the dataset that should have the same tokens.
+        """Return a piece of tokenized text (shard), with the bytes of a dataset that should be the
+        same.
 
         Args:
-            corpus: Name of the corpus.
-            dataset_range: The range.
+            corpus: Name of the text collection, such as web.
+            dataset_range: The bytes, such as 300 to 500 of datasets/web/3f9c…/web.bin.
         """
         return DuplicateTokens(
             corpus=corpus,
@@ -246,10 +247,17 @@ def drop_duplicate_tokens(project: Project) -> Iterator[DuplicateTokens]:
 
 
 def _batches(duplicates: Iterable[DuplicateTokens]) -> Iterator[list[DuplicateTokens]]:
-    """Yield shards in batches, each of which is full once it has `_BATCH_BYTES` of tokens.
+    """Divide shards (tokenized pieces of text) into batches of about 16 GiB of tokens.
+
+    The shards of a batch are first compared with a dataset, while builds may begin, and then
+    deleted, while builds have to wait. If there were one batch only, an interruption would lose all
+    of the comparison.
 
     Args:
-        duplicates: The shards, in any order.
+        duplicates: The shards.
+
+    Yields:
+        The batches. Each is full as soon as it has `_BATCH_BYTES` or more.
     """
     batch: list[DuplicateTokens] = []
     batch_bytes = 0

@@ -150,12 +150,16 @@ def plan(
 
 
 def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:
-    """Return what a build would make: selected outputs that are stale, and their stale inputs.
+    """Return what a build would make: the selected outputs that are not up to date, and their
+    inputs.
+
+    For example, the user selects a nanoset, which is made from a dataset. If a file of raw text has
+    changed, both are not up to date, and both are made.
 
     Args:
-        graph: The project's outputs, with the reasons why they are stale.
-        selected: The outputs that are to be built.
-        force: Whether to include the selected outputs that are up to date.
+        graph: The project's outputs, with the reasons why they are not up to date.
+        selected: The outputs that the user wants.
+        force: Whether to make these again even if they are up to date.
     """
 
     def is_stale(node: Node) -> bool:

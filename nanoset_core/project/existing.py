@@ -52,12 +52,13 @@ def stage_folders() -> list[str]:
 
 
 def shared_folders() -> dict[str, str]:
-    """Return the name of the folder in which versions share files, for the stages that have one.
+    """Return the folders that contain no outputs, but files which several builds of outputs share.
 
-    Versions of a nanoset's splits, for example, share the index files in the folder `cache`.
+    For example, trainers read a nanoset (a mixture of texts) by index files. All builds of a
+    nanoset share these, in the folder nanosets/pretrain/cache.
 
     Returns:
-        Folder of the stage below the output root → name of the shared folder.
+        Folder of a kind of output → name of the shared folder, such as {"nanosets": "cache"}.
     """
     folders: dict[str, str] = {}
     for stage in stages():
@@ -67,16 +68,21 @@ def shared_folders() -> dict[str, str]:
 
 
 def all_outputs(listing: FileAccess) -> list[StoredOutput]:
-    """Return every output below the output root, those of corpora first.
+    """Return every output that is stored, whether it is still requested or not.
+
+    For example, datasets/web has two builds (versions), each in a folder named by its digest:
+
+        StoredOutput("datasets", "web", versions {3f9c…, 81aa…}, current 3f9c…)
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
 
     Returns:
-        The outputs, each with its versions, also those that nanoset.yaml does not request any more.
+        The outputs, those of text collections first.
 
     Raises:
-        StorageError: A current version was deleted, or the pointer to it cannot be read.
+        StorageError: The current version of an output was deleted, or the file that names it cannot
+            be read.
     """
     outputs: list[StoredOutput] = []
     for stage_folder in stage_folders():
@@ -194,16 +200,22 @@ def _output_in(
 
 
 def _existing_current(listing: FileAccess, folder: Path, versions: Collection[str]) -> str | None:
-    """Return the digest of the current version of an output, after a check that it exists.
+    """Return the current version of an output, after a check that it exists.
+
+    Every build of an output is a version, in a folder that is named by its digest. A small file,
+    current.json, names the current one. If that was deleted, nobody knows what it was made from, so
+    `nanoset gc` must not delete anything.
 
     Args:
-        listing: Access to the output root.
-        folder: Folder of the output, which has a pointer to the current version: a small file that
-            names it.
+        listing: Access to the output folder.
+        folder: Folder of the output, such as datasets/web, with current.json.
         versions: Digests of the versions that exist.
 
+    Returns:
+        Its digest, such as 3f9c….
+
     Raises:
-        StorageError: The current version was deleted, or the pointer cannot be read.
+        StorageError: The current version was deleted, or current.json cannot be read.
     """
     current = _pointed_version(listing, folder)
     if current is not None and current not in versions:
@@ -212,14 +224,18 @@ def _existing_current(listing: FileAccess, folder: Path, versions: Collection[st
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
-    """Return the digest of the current version of an output, which a file next to it names.
+    """Return the digest that current.json has, a small file that names the current build of an
+    output.
 
     Args:
-        listing: Access to the output root.
-        folder: Folder of the output's versions.
+        listing: Access to the output folder.
+        folder: Folder of the output, such as datasets/web.
+
+    Returns:
+        The digest, such as 3f9c…; None if there is no such file.
 
     Raises:
-        StorageError: The pointer to it cannot be read.
+        StorageError: The file cannot be read.
     """
     try:
         return read_current(folder, listing)
@@ -228,10 +244,13 @@ def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
 
 
 def unreadable(place: Path, why: str) -> StorageError:
-    """Return the error for a version that `nanoset gc` has to keep, but that cannot be read.
+    """Return the error with which `nanoset gc` stops if it cannot read a build that it has to keep.
+
+    It deletes builds that nothing needs. If it cannot read a build, it does not know what this
+    needs, so it deletes nothing at all.
 
     Args:
-        place: Folder of the version, or the pointer to it.
+        place: The folder of the build, or the file that names the current one.
         why: What is wrong, as a clause.
     """
     return StorageError(

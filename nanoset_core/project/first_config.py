@@ -145,19 +145,19 @@ def _draft_config(
     key_prefix: Sequence[str],
     ask: Ask,
 ) -> _DraftConfig:
-    """Choose the content of a first nanoset.yaml, without writing it.
+    """Choose the settings of a new project, for `nanoset init`, without writing them yet.
+
+    If something cannot be chosen, such as which key of JSON lines has the text, the error is not
+    raised, but returned: the caller may have a more important error to report, such as that there
+    is a nanoset.yaml already.
 
     Args:
         folder: The project's folder.
-        text: The corpora in its raw folder.
+        text: What is in its subfolder `raw`.
         tokenizer: File or folder of the tokenizer; None for the one in the project's folder.
-        text_key: Key of the text in all corpora; None for what their first lines suggest.
-        key_prefix: Precedes the keys of the project's assets in Dagster.
+        text_key: The key of JSON lines that has the text; None for what the first lines suggest.
+        key_prefix: Precedes all names of the project in Dagster, the program that runs builds.
         ask: Asks the user if something cannot be decided.
-
-    Returns:
-        The content. If something can neither be chosen nor asked for, the error is not raised, but
-        returned: the caller may have a more important one to report.
     """
     try:
         chosen_tokenizer = choose_tokenizer(folder, tokenizer, ask)
@@ -358,13 +358,18 @@ class _NanosetData(NamedTuple):
 
 
 def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
-    """Return what a nanoset reads if all splits take their share of the same corpora.
+    """Return what a training reads if train, valid and test divide the same text collections
+    (corpora).
 
-    For example, two million tokens and the split "98,1,1" give 1,960,000 tokens for training.
+    For example, with two million tokens and the split "98,1,1":
+
+        train    1,960,000 tokens
+        valid       20,000 tokens
+        test        20,000 tokens
 
     Args:
         training: Name of each corpus → how much text it has.
-        split: Shares of train, valid and test, such as "98,1,1".
+        split: Shares of train, valid and test.
         length: Tokens of a sample.
     """
     all_tokens = sum(amount.tokens for amount in training.values())
@@ -442,15 +447,19 @@ def _data_per_split(
 def _too_small_for_evaluation(
     corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> list[str]:
-    """Return the corpora for validation and tests that might not have a single sample.
+    """Return the texts for validation and test that are so small that there may be no sample of
+    them.
+
+    For example, if a sample has 512 tokens, a file `valid.jsonl` with 300 tokens is too small. It
+    is left out.
 
     Args:
-        corpora: All corpora, also those for training, which are never too small.
-        amounts: Name of each corpus → how much text it has.
+        corpora: All collections of texts. Those for training are never too small.
+        amounts: Name of each collection → how much text it has, by an estimate.
         length: Tokens of a sample.
 
     Returns:
-        Names of the corpora.
+        Names of the collections.
     """
     too_small: list[str] = []
     for corpus in corpora:
@@ -463,15 +472,19 @@ def _too_small_for_evaluation(
 def _amounts_by_split(
     corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], left_out: Collection[str]
 ) -> dict[SplitName, dict[str, TextAmount]]:
-    """Group corpora by the split that they are for.
+    """Group collections of texts (corpora) by what they are for. For example:
+
+        train    web: 2,000,000 tokens, code: 500,000 tokens
+        valid    web_valid: 10,000 tokens
+        test     none
 
     Args:
-        corpora: The corpora, each for one split.
+        corpora: The corpora, each for one split (train, valid or test).
         amounts: Name of each corpus → how much text it has.
-        left_out: Names of corpora that no split reads.
+        left_out: Names of corpora that are not used.
 
     Returns:
-        Each split, also one without corpora → name of each of its corpora → how much text it has.
+        Split → name of each of its corpora → how much text it has.
     """
     amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {split: {} for split in SPLITS}
     for corpus in corpora:
@@ -486,17 +499,19 @@ def _reasons_for_splits(
     is_test_shared: bool,
     empty_splits: Sequence[SplitName],
 ) -> Iterator[str]:
-    """Yield sentences for a comment that explains which corpora each split reads.
+    """Yield the comment that `nanoset init` writes on which texts are for train, valid and test.
+
+    For example: "By the names of files and folders: 3 files of web for train, 1 file of web for
+    valid. There is nothing for test."
 
     Args:
-        corpora: The corpora, each for one split.
+        corpora: The collections of texts (corpora), each for one split.
         too_small: Names of those that are left out.
-        is_test_shared: Whether valid reads the corpora for test.
+        is_test_shared: Whether valid reads the texts for test.
         empty_splits: The splits that read nothing.
 
     Yields:
-        First, for example, "By the names of files and folders: 3 files of web for train, 1 file of
-        web for valid." Then the exceptions, if any.
+        The sentences.
     """
     counts = []
     for corpus in corpora:
@@ -512,14 +527,15 @@ def _reasons_for_splits(
 
 
 def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
-    """Return the value of the key `blend`: which corpora are read, and in which shares.
+    """Return the setting `blend`: which collections of texts (corpora) a training reads, in which
+    shares.
+
+        one corpus                                        "web"
+        web with 800,000 tokens, books with 200,000       {"web": 0.8, "books": 0.2}
+        the size of one is not known                      {"web": 1.0, "books": 1.0}
 
     Args:
         amounts: Name of each corpus, at least one → how much text it has.
-
-    Returns:
-        The name of the only corpus; or, of several, name → share of the tokens, such as
-        {"books": 0.2, "web": 0.8}. If the size of one is not known, all shares are 1.
     """
     if len(amounts) == 1:
         return next(iter(amounts))

@@ -115,11 +115,11 @@ def estimate_amount(raw: Path, corpus: FoundCorpus, tokenizer: FirstTokenizer) -
 
 
 def _measured_token_bytes(sample: Measure, tokenizer: FirstTokenizer, folder: Path) -> float | None:
-    """Return how many bytes of a sample are one token, on average, such as 4.2.
+    """Return how many bytes of a text are one token, on average, such as 4.2.
 
     Args:
-        sample: Some of the text.
-        tokenizer: The tokenizer.
+        sample: Some of the text of a collection, which is tokenized for this.
+        tokenizer: The tokenizer. A new project may not have one yet.
         folder: Folder of the text, for errors.
 
     Returns:
@@ -139,13 +139,16 @@ def _measured_token_bytes(sample: Measure, tokenizer: FirstTokenizer, folder: Pa
 
 
 def _likely_tokens(sample: Measure, token_bytes: float | None) -> float:
-    """Return about how many tokens all files have, scaled up from a sample.
+    """Estimate how many tokens all files of a text collection have, from a sample of the text.
 
-    Every document has an end-of-document token in addition to the tokens of its text.
+    For example, a sample of 1,000,000 bytes in 200 documents, with 4 bytes for each token, has
+    250,000 tokens, and 200 more, which mark the ends of documents. If all files are 10 times
+    larger, they have about 2,502,000.
 
     Args:
         sample: The sample.
-        token_bytes: Bytes of a token; None if not known.
+        token_bytes: Bytes of a token; None if they are not known, so that the usual number is
+            assumed.
     """
     tokens_of_text = sample.text_bytes * sample.scale / (token_bytes or _USUAL_TOKEN_BYTES)
     return tokens_of_text + sample.documents * sample.scale
@@ -154,27 +157,30 @@ def _likely_tokens(sample: Measure, token_bytes: float | None) -> float:
 def _certain_tokens(sample: Measure, token_bytes: float | None) -> float:
     """Return how many tokens the text of a sample has at least.
 
-    Only some of it was tokenized: tokens of the rest may be longer, though hardly twice as long on
-    average.
+    If a token has 4 bytes on average in what was tokenized, it hardly has more than 8 in the rest.
+    So a sample of 1,000,000 bytes in 200 documents has at least 125,200 tokens, of which 200 mark
+    the ends of documents.
 
     Args:
-        sample: The sample.
-        token_bytes: Bytes of a token; None if not known.
+        sample: The sample, of which only some text was tokenized.
+        token_bytes: Bytes of a token; None if they are not known. Hardly any text has tokens of
+            more than 16 bytes.
     """
     longest_token_bytes = 2 * token_bytes if token_bytes else _MAX_TOKEN_BYTES
     return sample.text_bytes / longest_token_bytes + sample.documents
 
 
 def longest_length(amounts: Sequence[TextAmount]) -> int:
-    """Return how long samples can be if every corpus has to have at least one.
+    """Return how many tokens a sample can have, so that every text collection has at least one
+    sample.
+
+    It is a power of two, and not more than USUAL_LENGTH (2,048 tokens). For example:
+
+        tokens of the smallest collection     700    5,000
+        length                                512    2,048
 
     Args:
-        amounts: How much text each corpus has. Those without tokens do not count.
-
-    Returns:
-        Number of tokens in a sample: USUAL_LENGTH if all corpora are large enough for it. Otherwise
-        the largest power of two with which the smallest corpus still has a sample: 512 for 700
-        tokens.
+        amounts: How much text each collection has. Those without tokens do not count.
     """
     least_tokens = [int(amount.least_tokens) for amount in amounts if amount.tokens]
     if not least_tokens:
@@ -279,13 +285,15 @@ def _n_parts(amounts: Sequence[TextAmount], length: int) -> float:
 
 
 def explained_split(split: str) -> str | ExplainedValue:
-    """Return a split as it is written, with the reason if it is not the default.
+    """Return the setting `split` with a comment that explains it, if it is not the usual one.
+
+    It says which shares of the text are for training, validation and test. With little text, the
+    usual shares would be too small for a sample. For example, "1,0,0" gets the comment "There is
+    little text: valid and test are left out, since there might be no sample. With more text, use
+    …".
 
     Args:
-        split: Shares of train, valid and test, such as "98,1,1".
-
-    Returns:
-        The split alone, or with a comment such as "There is little text: test is left out, …".
+        split: The shares.
     """
     if split == DEFAULT_SPLIT:
         return split
@@ -358,10 +366,18 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
 def choose_schedule(
     tokens: Mapping[SplitName, float], length: int
 ) -> CommentedOut | ExplainedValue:
-    """Propose the section `schedule` of a new nanoset.yaml: a training run of about one epoch.
+    """Suggest the length of a first training, in which each text is read about once.
+
+    For example, with 10,000 samples for training:
+
+        schedule:
+          iterations: 296
+          global_batch_size: 32
+          eval_interval: 29
+          eval_iters: …
 
     Args:
-        tokens: About how many tokens each split has.
+        tokens: About how many tokens train, valid and test have.
         length: Number of tokens in a sample.
 
     Returns:

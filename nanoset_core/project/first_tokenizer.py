@@ -34,7 +34,9 @@ class FirstTokenizer:
     """Its file; None if there is no usable tokenizer yet."""
 
     def bytes_per_token(self, text: str) -> float | None:
-        """Return how many bytes of a text are one token, on average.
+        """Return how many bytes of a text are one token, on average, such as 4.2.
+
+        `nanoset init` estimates by it how many tokens a collection of texts has.
 
         Args:
             text: The text, which is tokenized.
@@ -58,16 +60,23 @@ NO_TOKENIZER = FirstTokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"}
 
 
 def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokenizer:
-    """Choose the tokenizer of a new project: the one that the user named, or one in its folder.
+    """Choose the tokenizer of a new project: the one that the user named, or one in the project's
+    folder.
+
+    The result has settings for nanoset.yaml, such as
+
+        tokenizer:
+          path: tokenizer.json
+          eod: </s>              (the token that ends documents)
 
     Args:
         folder: The project's folder.
         named: The file or folder of the tokenizer; None to look for one in `folder`.
-        ask: Asks for the end-of-document token if the tokenizer's files do not name it.
+        ask: Asks for the token that ends documents if the tokenizer's files do not name it.
 
     Returns:
-        The settings of the tokenizer. If none is named and `folder` has no usable one,
-        NO_TOKENIZER: settings that the user has to replace.
+        The settings. If none is named and `folder` has no usable one, NO_TOKENIZER: settings that
+        the user has to replace.
 
     Raises:
         NanosetError: The tokenizer that the user named is not usable.
@@ -102,18 +111,18 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
 
 
 def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToken | None:
-    """Ask the user which token ends documents.
+    """Ask the user which token ends documents, because the files of the tokenizer do not say it.
 
     Args:
         file: The tokenizer.
-        special: The texts of its special tokens, which are offered as answers.
+        special: Its special tokens, which are offered as answers, such as ["<s>", "</s>"].
         ask: Asks the question.
 
     Returns:
         The token, or None without an answer.
 
     Raises:
-        ConfigError: The tokenizer has no such token.
+        ConfigError: The user has named a token that the tokenizer does not have.
     """
     from nanoset_core.tokenizers.end_token import EndToken
     from nanoset_core.tokenizers.tokenizer import token_id
@@ -127,14 +136,17 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
 
 
 def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
-    """Return the key `eod` of the section `tokenizer`, with the reason for its value.
+    """Return the setting `eod`, which names the token that ends documents, with a comment on the
+    reason.
+
+    For example: eod: </s>   # Id 2, by tokenizer_config.json.
 
     Args:
         file: The tokenizer.
-        end: The token that ends documents; None if none is known.
+        end: The token; None if none is known.
 
     Returns:
-        {"eod": …}, with a comment that names the file which says so; empty without a token.
+        {"eod": …}; empty without a token.
     """
     from nanoset_core.tokenizers.end_token import end_reason
 

@@ -90,14 +90,16 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 def _planned_duplicates(
     project: Project, builds_by_name: Mapping[str, str]
 ) -> Iterator[DuplicateTokens]:
-    """Yield the shards whose tokens are stored twice: also in the dataset of their corpus.
+    """Yield the pieces of text whose tokens are stored twice, so that one copy can be deleted.
+
+    A text collection (corpus) is tokenized in pieces, the shards, which are joined to a dataset.
+    The file of a shard can then be deleted. But if a running build works on the corpus `web`, the
+    shards of `web` stay as they are, with the reason "a build works on it (…)" in the field
+    `why_not`.
 
     Args:
-        project: Its output root is searched.
-        builds_by_name: Name of each corpus that a running build works on → the build.
-
-    Yields:
-        The shards. Those of a busy corpus keep their tokens: the field `why_not` says so.
+        project: The project, whose output folder is searched.
+        builds_by_name: What running builds work on, such as {"web": "process 123"}.
     """
     for shard in find_duplicate_tokens(project):
         yield replace(shard, why_not=_reason_if_busy(builds_by_name, shard.corpus))
@@ -213,13 +215,17 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
 
 
 def _remove_hidden(folders_by_garbage: Mapping[Garbage, tuple[Path, ...]]) -> GarbageCollection:
-    """Remove the folders of hidden garbage.
+    """Delete what `nanoset gc` has hidden before, and report what could not be deleted.
+
+    Old versions of outputs were renamed, so that no program finds them any more. Now their folders
+    are deleted, which may take long.
 
     Args:
-        folders_by_garbage: A version or index file → the folders with its files.
+        folders_by_garbage: An old version → the folders that its files are in now.
 
     Returns:
-        As `garbage`, what was removed completely; as `left_alone`, the folders that still exist.
+        As `garbage`, what was deleted completely; as `left_alone`, the folders that still exist,
+        for example because the user may not delete files in them.
     """
     removed: list[Garbage] = []
     unremovable: list[LeftAlone] = []
@@ -242,11 +248,17 @@ class _HideAttempt(NamedTuple):
 
 
 def _hide_all(access: FileAccess, garbage: Iterable[Garbage]) -> _HideAttempt:
-    """Hide garbage from readers, so that its files can be deleted later without haste.
+    """Hide old versions of outputs from all programs, so that their files can be deleted later.
+
+    A version that cannot be hidden, for example because the folder is write-protected, stays as it
+    is.
 
     Args:
-        access: Access to the output root.
-        garbage: Versions and index files that nothing needs.
+        access: Access to the output folder.
+        garbage: Versions, and index files of trainers, that nothing needs.
+
+    Returns:
+        What was hidden, with the folders to delete; and what was not, with the reason.
     """
     attempt = _HideAttempt(folders_by_garbage={}, refused=[])
     for item in garbage:
@@ -388,12 +400,17 @@ def _unfinished_objects(
 
 
 def _reason_if_busy(builds_by_name: Mapping[str, str], subject: str) -> str | None:
-    """Return why an output is kept if a running build works on its subject, or None.
+    """Return why an output is not touched by `nanoset gc`, if a running build works on it.
+
+    For example: "a build works on it (process 123); run `nanoset gc` again once that has ended".
 
     Args:
-        builds_by_name: Name of each corpus, nanoset and so on that a running build works on → the
-            build, as a clause.
-        subject: The corpus or nanoset that the output belongs to.
+        builds_by_name: What running builds work on, such as {"web": "process 123"}.
+        subject: What the output belongs to: a text collection such as `web`, or a mixture of
+            several.
+
+    Returns:
+        The reason, or None.
     """
     if subject not in builds_by_name:
         return None

@@ -97,11 +97,16 @@ class Graph:
         self._project_by_folder: dict[str, Project] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
-        """Set the recipe of an output, instead of deriving it from its inputs.
+        """Say what an output is made from, instead of letting the graph derive it from the output's
+        inputs.
+
+        This is needed for the first output of each text collection, the list of its files, which is
+        made from no other output. What all further outputs should be made from follows from these
+        lists.
 
         Args:
-            node: The output, such as the inventory of a corpus.
-            recipe: What it should be made from. Recipes of outputs that are made from it follow.
+            node: The output.
+            recipe: What it should be made from: settings, and digests.
         """
         self._recipes[node] = recipe
 
@@ -136,11 +141,17 @@ class Graph:
         return list(rows.values())
 
     def steps(self) -> list[Step]:
-        """Return the work of making each output, for outputs whose recipe is known.
+        """Return the work of a project: what has to be made or is up to date already, in order.
+
+        A step is the work of making one output. For example:
+
+            files of web      up to date
+            shards of web     seed: 7 → 8
+            dataset of web    shards changed      needs the shards
 
         Returns:
-            A step for each of these outputs, also for one that is up to date. A step follows those
-            that make its inputs.
+            A step for each output, after the steps of what it is made from. Outputs that depend on
+            raw files which were not listed yet have none.
         """
         steps = []
         for node in self.nodes():
@@ -163,11 +174,14 @@ class Graph:
     def inputs(self, node: Node) -> Mapping[str, Node]:
         """Return the outputs that an output is made from, or has to be made after.
 
+        For example, the dataset of the text collection `web` has the input {"shards": shards of
+        web}, which are the tokenized pieces of the text.
+
         Args:
             node: The output.
 
         Returns:
-            Name of the input in the recipe → the output, such as "shards" → the shards of a corpus.
+            Name of the input → the output that it is.
         """
         return node.inputs(self.project.config)
 
@@ -233,14 +247,16 @@ class Graph:
         return digests
 
     def project_of(self, node: Node) -> Project:
-        """Return the project, with a cached listing of the folder that an output is in.
+        """Return the project for looking at an output, in a form that needs few requests to a
+        bucket.
 
-        If the root is a bucket, one listing then answers for all outputs in the same folder, in
-        place of a request for each of them.
+        If the outputs are in a bucket, each look at a file is a request, and there may be thousands
+        of outputs. The returned project lists the folder of the output once, and then answers from
+        the list for all outputs in this folder, such as datasets/web and datasets/code.
 
         Args:
-            node: The output. Outputs of all corpora share the folder of their stage; others have
-                the folder of their nanoset or webdataset.
+            node: The output. Those of text collections share the folder of their kind (datasets).
+                Others have a folder of their own (nanosets/pretrain).
         """
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
@@ -326,15 +342,16 @@ class Graph:
         return reasons
 
     def changes(self, node: Node) -> Sequence[Reason]:
-        """Return which inputs and settings changed since the current version of an output was made.
+        """Return what has changed since an output was made: inputs and settings.
 
-        Unlike `stale_reasons`, this does not report damaged files.
+        For example: "dataset changed" and "seed: 7 → 8". Unlike `stale_reasons`, this does not
+        report damaged files.
 
         Args:
             node: The output.
 
         Returns:
-            The changes; empty if the version was made by the output's recipe. If there is nothing
+            The changes; none if the output would be made in the same way now. If there is nothing
             to compare, the reasons of `stale_reasons`, such as that the output was never built.
         """
         recipe = self.recipe(node)
@@ -440,12 +457,17 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return the graph of a project whose corpora have these inventories.
+    """Return the graph of a project's outputs: what each should be made from, and what is out of
+    date.
+
+    All outputs of a corpus (a collection of texts) are made from its inventory, a list of its
+    files. So it is enough to say what the inventories should be.
 
     Args:
-        project: Its nanoset.yaml requests the outputs of the graph.
-        inventories: Name of a corpus → recipe of its inventory, the list of its files.
-        corpora: Names of the corpora of the raw folder; by default those with an inventory.
+        project: The project, whose nanoset.yaml requests the outputs.
+        inventories: Name of a corpus → recipe of its inventory: the digests of its files.
+        corpora: Names of all corpora of the raw folder; by default those with an inventory. Outputs
+            of the others are part of the graph, but it is not known what they should be made from.
     """
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
@@ -472,12 +494,16 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest of the output that a recipe makes; Dagster records it as data version.
+    """Return the digest by which an output is known: a hash of what it is made from.
+
+    If two builds make an output from the same inputs with the same settings, the digest is the
+    same. It is the name of the output's folder, such as datasets/web/3f9c…. Dagster, the program
+    that runs builds, records it as data version.
 
     Args:
-        node: The output. A group of tars, which is one part of a webdataset, has the digest of the
-            webdataset's plan.
-        recipe: Its recipe.
+        node: The output. Some are parts of a larger one, such as a group of tar files of a
+            webdataset. All parts have the digest of the webdataset's plan.
+        recipe: What it is made from.
     """
     if isinstance(node.stage, InParts):
         return node.stage.part_digest(recipe)

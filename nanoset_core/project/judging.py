@@ -31,17 +31,21 @@ _NOTE = "nanoset.json"
 def judge_all(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Decide what happens to each version and file that nothing needs.
+    """Decide what happens to each old version and file that nothing needs: delete it, or leave it
+    alone?
+
+    Every build of an output, such as a dataset, is kept as a version. `nanoset gc` deletes those
+    that nothing needs, but only if nanoset certainly wrote all files in them. Anything else may be
+    somebody's only copy.
 
     Args:
-        listing: Access to the output root.
-        outputs: All outputs below it.
+        listing: Access to the output folder.
+        outputs: All outputs in it, with their versions.
         needed: The versions and files that have to stay.
-        policy: Which shared files are kept because of their age.
+        policy: Which files are kept because of their age.
 
     Yields:
-        Each of them as garbage, which may be removed; or as left alone, if nanoset may not have
-        written it.
+        Each version or file: as garbage, or as left alone with the reason.
     """
     for output in outputs:
         for digest in output.versions:
@@ -183,16 +187,21 @@ def _place_of(manifest: Manifest) -> str:
 
 
 def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:
-    """Return why a version stays as a whole if it has a file that nanoset did not write, or None.
+    """Return why an old version of an output stays: because it has a file that nanoset did not
+    write.
 
-    Such a file may be somebody's only copy.
+    Such a file may be somebody's only copy. For example:
+
+        web.bin, manifest.json               no reason: nanoset wrote both
+        web.bin, manifest.json, notes.txt    "it holds a file that is not of nanoset: notes.txt"
+        web.bin, a link to /home/ann         "it holds a symbolic link: …"
 
     Args:
         entries: Path of each file in the folder of the version → its entry.
         our_files: Paths of the files that nanoset wrote.
 
     Returns:
-        The reason, such as "it holds a symbolic link: notes.txt".
+        The reason, or None.
     """
     for file, entry in entries.items():
         if entry.is_link:
@@ -244,11 +253,16 @@ def judge_all_shared_files(
 def _by_subject(
     outputs: Iterable[StoredOutput], stage_folder: str
 ) -> dict[str, list[StoredOutput]]:
-    """Group the outputs of a stage by the nanoset, corpus and so on that they belong to.
+    """Group the outputs of one kind by what they belong to.
+
+    For example, those of nanosets (mixtures of texts for training):
+
+        pretrain    pretrain/train/index, pretrain/train/blend, pretrain/valid/index …
+        finetune    finetune/train/index …
 
     Args:
-        outputs: All outputs.
-        stage_folder: Folder of the stage. Outputs of other stages are left out.
+        outputs: Outputs of all kinds.
+        stage_folder: Folder of the outputs to group, such as nanosets. Others are left out.
     """
     outputs_by_subject: dict[str, list[StoredOutput]] = {}
     for output in outputs:

@@ -288,13 +288,14 @@ def _shorten_tasks(
 
 
 def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
-    """Return a digest of the id of each document of a corpus that is to be erased.
+    """Return a hash of the id of each document of a text collection that is to be erased.
 
-    The record of a purge must not contain the ids themselves, which may be personal.
+    Later builds must leave out these documents, so their ids are recorded. But an id, such as the
+    address of a private page, may be what has to be erased. So only its hash is recorded.
 
     Args:
-        plan: The documents to erase, in all corpora.
-        corpus: Name of the corpus.
+        plan: The documents to erase, of all text collections.
+        corpus: Name of the collection (corpus).
     """
     digests: set[str] = set()
     for shard, documents in plan.documents.items():
@@ -306,14 +307,21 @@ def _id_digests(plan: PurgePlan, corpus: str) -> set[str]:
 def _shards_to_shorten(
     plan: PurgePlan, corpus: str, digests: Sequence[str]
 ) -> list[_ShardToShorten]:
-    """Return the current shards of a corpus that contain documents to be erased.
+    """Return which pieces of a text collection contain documents to be erased.
 
-    A shard is the tokens of one range of the corpus's text.
+    A text collection (corpus) is tokenized in pieces, the shards. For example:
+
+        number   digest    documents to be erased
+        0        3f9c…     none
+        1        81aa…     rows 4 and 17
+        2        c04d…     none
+
+    Only shard 1 is returned.
 
     Args:
-        plan: The documents to erase, in current and in old shards.
+        plan: The documents to erase.
         corpus: Name of the corpus.
-        digests: Digests of its current shards, in order.
+        digests: Digests of the shards that are in use, in order. Old shards are left out.
     """
     shards = []
     for number, digest in enumerate(digests):
@@ -360,13 +368,16 @@ def _check_requested_were_rebuilt(project: Project, plan: PurgePlan) -> None:
 
 
 def _requested_folders(project: Project) -> set[str]:
-    """Return the folder of each output that nanoset.yaml or the raw folder requests.
+    """Return the folders of all outputs that a project should have.
+
+    They are requested by nanoset.yaml, or by a folder of raw text: each text collection has a
+    dataset.
 
     Args:
-        project: Its nanoset.yaml and raw folder request outputs.
+        project: The project.
 
     Returns:
-        Paths below the root, such as datasets/web.
+        Paths below the output folder, such as {"datasets/web", "nanosets/pretrain/train/blend"}.
     """
     nodes = requested_nodes(project.config, corpus_names(project))
     return {f"{node.stage.layout.folder}/{node.name}" for node in nodes}
@@ -403,11 +414,14 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 
 
 def _endangered_tokens_error(project: Project, files: Collection[str]) -> StorageError:
-    """Return the error that a purge would erase tokens which current shards need.
+    """Return the error that erasing old files would also erase tokens that are in use.
+
+    To save space, some tokens are only stored in a dataset, and a piece of text (a shard) refers to
+    them. If that is an old dataset, it cannot be erased yet.
 
     Args:
-        project: Its output root has the files.
-        files: The files with these tokens, as paths below the root.
+        project: The project, whose output folder has the files.
+        files: The files with these tokens, as paths such as datasets/web/3f9c…/web.bin.
     """
     return StorageError(
         "tokens of current shards are in files that are to be erased",
@@ -450,10 +464,13 @@ def _file_with_tokens(shard: Manifest) -> str | None:
 
 
 def _stored_shards(outputs: OutputRoot) -> set[ShardKey]:
-    """Return all shards that are stored in an output root, current or not.
+    """Return all tokenized pieces of text (shards) that exist, whether they are in use or old.
 
     Args:
-        outputs: The output root, whose files are listed.
+        outputs: The outputs of the project, whose files are listed.
+
+    Returns:
+        Pairs of text collection and digest, such as ("web", "3f9c…").
     """
     shards: set[ShardKey] = set()
     for output in all_outputs(outputs.access.listing()):
@@ -513,11 +530,14 @@ def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> se
 
 
 def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageError:
-    """Return the error that a build used or made versions with the documents during a purge.
+    """Return the error that a build has come in between while documents were being erased.
+
+    The build used old outputs with these documents, or made new ones from them. It has ended by
+    now, so the purge (the command that erases documents) can be repeated.
 
     Args:
-        access: Access to the output root.
-        conflicts: Paths of the versions. The build has ended, so the purge can be repeated.
+        access: Access to the output folder.
+        conflicts: Paths of these outputs, such as shards/web/3f9c….
     """
     return StorageError(
         "a build made outputs from the documents that are to be erased, "

@@ -142,14 +142,19 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
 
 
 def _searched_corpora(project: Project, corpora: Collection[str]) -> list[str]:
-    """Return the corpora to search for documents, sorted.
+    """Return the text collections (corpora) in which documents to be erased are searched.
 
     Args:
-        project: Its output root has a folder of shards for each corpus.
-        corpora: The corpora that the user named; empty for all that have shards.
+        project: The project. A corpus that was tokenized has a folder of tokenized pieces, the
+            shards, in the folder `shards` of its outputs.
+        corpora: The corpora that the user named; empty for all that were tokenized.
+
+    Returns:
+        Names of the corpora, sorted, such as ["code", "web"].
 
     Raises:
-        ConfigError: A corpus that the user named has no shards.
+        ConfigError: A corpus that the user named has no shards. If the name is similar to another,
+            the error says so: "did you mean web?"
     """
     outputs = project.outputs
     # Each corpus with shards has a folder. Folders with a dot in front are for internal use.

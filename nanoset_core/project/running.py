@@ -110,14 +110,14 @@ class ExecutorSpec(Section):
         return int(_seconds(self.time or "1h") or 0)
 
     def cluster_key(self, where: str) -> str:
-        """Return the key that decides where tasks run, for messages.
+        """Return which setting names the cluster on which tasks run, for messages. For example:
+
+            kind: dask, address: tcp://a:8786           nanoset.yaml: executor.address
+            kind: dask, scheduler_file: /home/s.json    nanoset.yaml: executor.scheduler_file
+            kind: slurm                                 nanoset.yaml: executor
 
         Args:
-            where: Place of this section, such as "nanoset.yaml: executor".
-
-        Returns:
-            For a cluster of Dask or Ray, "nanoset.yaml: executor.address" or
-            "nanoset.yaml: executor.scheduler_file"; for other kinds, the place of the section.
+            where: Place of these settings, such as "nanoset.yaml: executor".
         """
         if self.kind not in ("dask", "ray"):
             return where
@@ -151,12 +151,13 @@ class ExecutorSpec(Section):
             yield error
 
     def _keys_of_other_kinds(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each key that only other kinds of executors have.
+        """Yield an error for each setting that the chosen kind of cluster does not have.
 
-        For example, `partition` is a key of Slurm, which Dask does not have.
+        For example, with `kind: dask` and `partition: gpu`, the error says "the executor dask has
+        no partition", and suggests kind slurm, which has.
 
         Args:
-            where: Place of the section.
+            where: Place of these settings, such as "nanoset.yaml: executor".
         """
         lacks = f"the executor {self.kind} has no"
         if self.kind == "processes":
@@ -173,10 +174,15 @@ class ExecutorSpec(Section):
             )
 
     def _slurm_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting that Slurm cannot take: jobs, time, memory and names.
+        """Yield an error for each setting that Slurm, which runs jobs on a cluster, cannot take.
+        For example:
+
+            time: soon          not a time limit: write 90m, 4h or 2d
+            memory: 8           not a size: write 8GB
+            partition: a;b      cannot be written into the script of a job
 
         Args:
-            where: Place of the section.
+            where: Place of these settings, such as "nanoset.yaml: executor".
         """
         if self.jobs is None:
             yield ConfigError(
@@ -206,12 +212,12 @@ class ExecutorSpec(Section):
         yield from self._directive_errors(where)
 
     def _name_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each name that must not be written into a Slurm job's script.
+        """Yield an error for each name that must not be written into the script of a Slurm job.
 
-        A shell runs the script, so that names must not have characters that are special to it.
+        A shell runs the script. With the partition "gpu; rm -rf x", it would run a second command.
 
         Args:
-            where: Place of the section.
+            where: Place of these settings, such as "nanoset.yaml: executor".
         """
         for key, name in (("partition", self.partition), ("account", self.account)):
             if name is not None and not _SLURM_NAME.fullmatch(name):
@@ -489,10 +495,13 @@ def _scheduler_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
 
 
 def _wait_errors(wait: str | float | None, where: str) -> Iterator[ConfigError]:
-    """Yield an error if a value is not a time to wait.
+    """Yield an error if a setting is not a time to wait for a cluster.
+
+        90, "90s", "30m", "24h"     valid
+        "soon", "-5", "400d"        not valid
 
     Args:
-        wait: The value, such as "30m" or 90; None stands for the default, which is valid.
+        wait: The value; None stands for the default, which is valid.
         where: The key or environment variable that has the value.
     """
     seconds = _seconds(wait or 0)

@@ -27,10 +27,11 @@ class GraphState:
     """Outputs to rebuild even if they are up to date."""
 
     def is_fresh(self, node: Node) -> bool:
-        """Return whether an output is current, whole, and not known to be faulty.
+        """Return whether an output is up to date, undamaged, and passed its last check.
 
         Args:
-            node: The output. One without a step, whose inputs are not known, is not fresh.
+            node: The output. One without a step, because it is not known what it should be made
+                from, is not fresh.
         """
         return (
             node in self.steps and self.steps[node].is_up_to_date and node not in self.failed_check

@@ -95,10 +95,11 @@ class ProjectConfig(WrittenConfig):
         return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether anything that a trainer reads is made from a corpus.
+        """Return whether a model is trained on a collection of texts (corpus), by the settings.
 
-        It may be made from the corpus itself, or from a view or packs of it. Trainers read
-        webdatasets, exports, .pbin files, and the train splits of nanosets.
+        A trainer may read the corpus itself, a view (a selection) of it, or packs (its documents,
+        joined to longer samples). It may also read a corpus only for validation, which is not
+        training.
 
         Args:
             corpus: Name of the corpus.
@@ -310,7 +311,10 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
 
 def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
-    """Return the settings that the plain values of a nanoset.yaml describe, resolved for stages.
+    """Check the content of a nanoset.yaml, and return it as settings.
+
+    For example, {"raw": "raw", "root": "data", …} becomes a `ProjectConfig` with the attributes
+    `raw`, `root` and so on.
 
     Args:
         value: The content of the file: mappings, lists, text and numbers.

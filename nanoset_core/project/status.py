@@ -222,10 +222,13 @@ def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[Statu
 
 
 def _corpus_of(nodes: Sequence[Node]) -> str | None:
-    """Return the corpus whose inventory is in a row, or None if the row has no inventory.
+    """Return the name of a text collection (corpus) if some outputs are those of a corpus, or None.
+
+    For example, the outputs of the corpus `web` are its inventory (a list of its files), shards and
+    dataset, which `nanoset status` shows in one row. Other rows have no inventory.
 
     Args:
-        nodes: The outputs of the row. Those of a corpus begin with its inventory, a list of files.
+        nodes: The outputs of a row.
     """
     corpus = nodes[0].key.subject
     return corpus if inventory_node(corpus) in nodes else None
@@ -331,11 +334,18 @@ def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
 
 
 def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
-    """Return the figures, details and warnings of a row: those of its outputs, combined.
+    """Return what `nanoset status` shows of some outputs together: counts, texts and warnings.
+
+    For example, a text collection has three outputs:
+
+        list of files    2 files
+        shards           7 documents, 31 tokens; "1 line was rejected"
+        dataset          62 bytes
+        together         2 files, 7 documents, 31 tokens, 62 bytes; "1 line was rejected"
 
     Args:
         graph: The project's outputs.
-        nodes: The outputs of the row, in the order in which they are made.
+        nodes: The outputs, in the order in which they are made.
     """
     summaries = [_summary_of_output(graph, node) for node in nodes]
     details: dict[str, str] = {}
@@ -349,11 +359,12 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
 
 
 def _summary_of_output(graph: Graph, node: Node) -> Summary:
-    """Return the figures, details and warnings of the current version of an output.
+    """Return what `nanoset status` shows of an output: counts, such as its documents, and warnings.
 
     Args:
         graph: The project's outputs.
-        node: The output. If it was not built, the summary is empty.
+        node: The output. If it was not built, the summary is empty. If files that it needs cannot
+            be read, the summary is a warning that says so.
     """
     manifest = graph.current(node).manifest
     if manifest is None:

@@ -45,15 +45,22 @@ class CommentedOut:
 
 
 def config_text(values: Mapping[str, Any]) -> str:
-    """Return the text of a nanoset.yaml, with the help of each key in a comment above it.
+    """Return the text of a first nanoset.yaml, in which a comment explains each key.
+
+    For example, {"raw": "raw", "history": CommentedOut("h")} becomes
+
+        # yaml-language-server: $schema=nanoset.schema.json
+        # Folder of raw text.
+        raw: raw
+        # Folder for the history of builds.
+        # history: h
+
+    The first line lets editors check the file.
 
     Args:
-        values: The keys, in the order in which they are written. The value of a key is plain, a
-            mapping of the keys in its section, or either of these as an `ExplainedValue`, with a
-            reason, or a `CommentedOut`, a suggestion.
-
-    Returns:
-        The text. Its first line lets editors check the file by the JSON schema next to it.
+        values: The keys, in the order in which they are written. A value is plain, or a mapping of
+            the keys in a section. `ExplainedValue` adds a reason to it, and `CommentedOut` makes it
+            a suggestion.
     """
     lines = [f"# yaml-language-server: $schema={SCHEMA_FILE}"]
     lines += _section_lines(WrittenConfig, values)

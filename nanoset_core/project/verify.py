@@ -151,15 +151,19 @@ def _target_name(node: Node) -> str:
 
 
 def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
-    """List the outputs that nanoset.yaml requests, or those that patterns select.
+    """List what `nanoset verify` checks: all outputs of a project, or those that the user selects.
+
+    For example, `--select 'pre*/train'` selects `pretrain/train`, the training data of a mixture of
+    texts, and `--select web` selects the text collection `web` and its columns.
 
     Args:
-        project: Its nanoset.yaml and raw folder request the outputs.
-        select: Patterns of names, such as `web` or `pre*/train`. An empty sequence selects
-            everything.
+        project: The project, whose nanoset.yaml and folder of raw text request outputs.
+        select: Patterns of names. An empty sequence selects everything.
 
     Returns:
-        A target for each row of `nanoset status`, in the order of the rows.
+        A target for each name: outputs that are checked together, such as the tokenized pieces and
+            the
+        dataset of `web`.
 
     Raises:
         ConfigError: A pattern selects nothing.

@@ -307,7 +307,11 @@ class WrittenConfig(Section):
             )
 
     def _is_root_inside_raw(self, raw_folder: Path | RemoteFolder, root_folder: Path) -> bool:
-        """Return whether the outputs are in the folder of raw text, or below it.
+        """Return whether the outputs would be inside the folder of raw text, and so be read as
+        text.
+
+            raw: text            root: text/out           yes
+            raw: s3://b/text     root: s3://b/text-2      no
 
         Args:
             raw_folder: The folder of raw text.
@@ -337,10 +341,16 @@ class WrittenConfig(Section):
             self.local(location, key)
 
     def _name_errors(self) -> Iterator[ConfigError]:
-        """Yield an error for each name that is used twice, also in different sections.
+        """Yield an error for each name that is used twice in the settings, also in different
+        sections.
 
-        Names of nanosets, webdatasets and so on become names of Dagster's jobs and groups of
-        assets, in which '-' is replaced by '_': so `my-set` and `my_set` are one name.
+        Names become names in Dagster, the program that runs builds. There, '-' is not allowed, and
+        is replaced by '_'. So these two have the same name:
+
+            nanosets:
+              my-set: …
+            webdatasets:
+              my_set: …
         """
         first_path_by_name: dict[str, str] = {}
         for path in self._named_things():  # such as webdatasets.my-set
