@@ -56,7 +56,10 @@ def find_copies(project: Project, *, remove: bool = False) -> dict[Path, int]:
 
 
 def _not_in_bucket_error(project: Project) -> ConfigError:
-    """Return the error that there are no copies, since the outputs are not in a bucket.
+    """Return the error for `nanoset gc --copies` if there can be no copies.
+
+    Only of files in a bucket, such as s3://bucket/prefix, are copies kept on this machine. If
+    `root`, the folder of outputs, is on a disk, there are none.
 
     Args:
         project: The project, whose setting `root` the error names.

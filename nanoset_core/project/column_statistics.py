@@ -310,12 +310,13 @@ class ColumnReading:
     """Collects the statistics of columns while the tables of a corpus are read, batch by batch."""
 
     def __init__(self, names: Sequence[str], scratch: Path, n_values: int) -> None:
-        """Begin with no document.
+        """Prepare to read the documents of a text collection, of which none was read so far.
 
         Args:
-            names: The columns.
-            scratch: An empty folder for scratch files, which the caller removes.
-            n_values: How many of the most frequent values to report.
+            names: The columns to compute statistics of, such as ["lang", "score"].
+            scratch: An empty folder for scratch files, since a column of numbers may not fit into
+                memory. The caller deletes it.
+            n_values: How many of the most frequent values to report, of columns of texts.
         """
         self._names = names
         self._scratch = scratch

@@ -147,10 +147,12 @@ def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> 
 
 
 def free_bytes(project: Project) -> int | None:
-    """Return how many bytes of the outputs' disk are free, or None if they are in a bucket.
+    """Return how many bytes are free on the disk of the outputs; None if the outputs are in a
+    bucket.
 
     Args:
-        project: Its root need not exist yet: then the nearest folder above it counts.
+        project: The project. Its folder of outputs need not exist yet: for /data/new/outputs, the
+            disk of the nearest folder that exists counts, such as /data.
 
     Raises:
         StorageError: The disk cannot be queried.

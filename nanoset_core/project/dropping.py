@@ -75,10 +75,15 @@ class _ShardFile:
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Return the file with the tokens of a shard.
+        """Return where the tokens of a shard, which is a tokenized piece of text, are stored.
+
+        They are in a file of its own, or in that of a dataset, which is all shards joined:
+
+            own file            size 200
+            bytes of a dataset  size 0: the shard has no file
 
         Args:
-            shard: Manifest of the shard.
+            shard: Manifest of the shard, which says where they are.
         """
         size = shard.access.size(shard.folder / BIN)
         return _ShardFile(

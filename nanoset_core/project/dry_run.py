@@ -175,14 +175,14 @@ def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[No
 
 
 def _disk_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Estimate how much disk space some outputs take.
+    """Estimate how much disk space some outputs take, such as {"shards": 600000000}.
 
     Args:
-        project: The project, whose raw folder is listed.
+        project: The project, whose folder of raw text is listed.
         nodes: The outputs.
 
     Returns:
-        Kind of output, such as "shards" → bytes; kinds that are not made are left out.
+        Kind of output → bytes; kinds that are not made are left out.
     """
     if not nodes:
         return {}

@@ -188,10 +188,12 @@ def _version_by_digest(outputs: OutputRoot, digest_start: str) -> Manifest:
 
 
 def _stored_versions(outputs: OutputRoot) -> list[Path]:
-    """Return the folders of all versions of all datasets and views.
+    """Return the folders of all builds of datasets and of views, which are selections of documents.
+
+    Every build is a version, in a folder that is named by a digest, such as datasets/web/3f9c….
 
     Args:
-        outputs: The output root, whose folders are listed.
+        outputs: The outputs of the project, whose folders are listed.
     """
     versions: list[Path] = []
     for stage in _COMPARABLE:
@@ -242,11 +244,14 @@ def _no_version_error(
 
 
 def _erased_error(where: object, digest: str, erasure: Erasure) -> MissingError:
-    """Return the error that a purge erased a version.
+    """Return the error that a build cannot be compared, since it contained documents that were
+    erased.
+
+    A purge erases documents from all outputs, and leaves a receipt that lists what it erased.
 
     Args:
-        where: Where versions are stored, for the error.
-        digest: The digits that the user gave.
+        where: Where builds are stored, for the error.
+        digest: The first digits of the build's digest, which the user gave.
         erasure: The purge, with its day and its receipt.
     """
     return MissingError(

@@ -170,7 +170,9 @@ def _draft_config(
 
 
 def _existing_config_error(path: Path) -> ConfigError:
-    """Return the error that the project has another nanoset.yaml already.
+    """Return the error for `nanoset init` in a project that has a nanoset.yaml already.
+
+    A file that is exactly as `nanoset init` would write it is no error.
 
     Args:
         path: The existing file, which stays as it is.
@@ -381,14 +383,14 @@ def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) ->
 
 
 def _explained_blend(training: Mapping[str, TextAmount]) -> Any:
-    """Return the value of the key `blend`: the only corpus, or the share of each of several.
+    """Return the setting `blend`: which collections of texts (corpora) a training reads.
+
+        one corpus         web
+        several corpora    {books: 0.2, web: 0.8}    # Shares by size: each corpus is read …
+        none yet           {CORPUS: 1.0}             (a name that the user has to replace)
 
     Args:
         training: Name of each corpus for training → how much text it has.
-
-    Returns:
-        For example "web", or {"books": 0.2, "web": 0.8} with a comment. If there is no corpus yet,
-        an example, which the user has to replace.
     """
     if not training:
         return {_NO_CORPUS: 1.0}
@@ -613,11 +615,13 @@ def _usual_id_key(corpora: Iterable[FoundCorpus]) -> str:
 
 
 def _explained_text_key(corpora: Iterable[FoundCorpus], text_key: str) -> str | ExplainedValue:
-    """Return the key of the text, with the keys of the first corpus that has it as the reason.
+    """Return the setting `text_key`, which key of JSON lines has the text, with a comment.
+
+    For example: text_key: body   # The first lines of web have id, body.
 
     Args:
-        corpora: The corpora, with the keys that their first lines have.
-        text_key: The key, such as "text". If no corpus has it, there is no reason.
+        corpora: The collections of texts, with the keys that their first lines have.
+        text_key: The key. If no collection has it, there is no comment.
     """
     for corpus in corpora:
         if corpus.text_key == text_key:

@@ -311,14 +311,18 @@ def explained_split(split: str) -> str | ExplainedValue:
 
 
 def _batch_size(train_samples: int) -> int:
-    """Return how many samples a training step reads: a power of two, at most _MAX_BATCH.
+    """Choose how many samples a training step reads, for a first training.
 
-    It is the largest one with which the samples last for _MIN_STEPS steps; or 1, if there is none.
-    With 10,000 samples, for example, it is 32, since 10,000 / 32 = 312 steps are enough, and
-    10,000 / 64 = 156 steps are not.
+    Large batches are usual, but with few samples, there would be few steps. So take the largest
+    power of two, up to 512 (_MAX_BATCH), that gives at least 250 steps (_MIN_STEPS). For 10,000
+    samples:
+
+        batch size    16     32     64
+        steps         625    312    156     so the batch size is 32
 
     Args:
-        train_samples: Number of samples for training.
+        train_samples: Number of samples for training. If even batches of 2 give fewer steps, the
+            batch size is 1.
     """
     batch = 1
     while 2 * batch <= _MAX_BATCH:
@@ -420,11 +424,13 @@ def _eval_interval(iterations: int) -> int:
 
 
 def _origin_of_schedule(train_tokens: float, train_samples: int) -> str:
-    """Return the comment that says where the numbers of a schedule come from.
+    """Return the comment on the length of a first training, which is chosen by an estimate.
+
+    For example: "About one epoch, by the first MiB of each corpus: 12,000 tokens, 23 samples."
 
     Args:
-        train_tokens: Number of tokens for training, an estimate: it is shown with two significant
-            digits, 12,345 as 12,000.
+        train_tokens: About how many tokens there are for training. Only two digits are shown:
+            12,345 becomes 12,000.
         train_samples: Number of samples for training.
     """
     rounded_tokens = float(f"{train_tokens:.2g}")

@@ -203,11 +203,17 @@ def _special_tokens_keys(added_by_tokenizer: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_in_config(folder: Path, file: Path) -> str:
-    """Return a path as nanoset.yaml names it: relative if it is below the project's folder.
+    """Return a path as it is written into the settings of a project, which is in a folder of its
+    own.
+
+    For the project's folder /home/ann/project:
+
+        /home/ann/project/llama/tokenizer.json    llama/tokenizer.json
+        /models/tokenizer.json                    /models/tokenizer.json
 
     Args:
         folder: The project's folder.
-        file: The file, such as tokenizers/llama/tokenizer.json.
+        file: The file.
     """
     absolute = file.resolve()
     base = folder.resolve()

@@ -606,13 +606,13 @@ def _unrequested(project: Project, outputs: Sequence[StoredOutput]) -> Iterator[
 
 
 def _stored_subjects(outputs: Iterable[StoredOutput]) -> set[tuple[str, str]]:
-    """Return the corpora, nanosets and so on that have an output with a current version.
+    """Return the names of what has been built and is in use. Each comes with a folder. For example:
+
+        ("datasets", "web")           the dataset of a collection of texts
+        ("nanosets", "pretrain")      a mixture of texts for training
 
     Args:
-        outputs: All outputs below the root.
-
-    Returns:
-        (folder of a stage, subject), such as ("nanosets", "pretrain").
+        outputs: All outputs that are stored. Those without a current build are left out.
     """
     return {
         (output.stage_folder, output.subject) for output in outputs if output.current is not None

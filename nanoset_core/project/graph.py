@@ -79,13 +79,19 @@ class Graph:
     def __init__(
         self, project: Project, known: Mapping[Node, Recipe], corpora: Iterable[str] | None = None
     ) -> None:
-        """Describe the outputs of a project.
+        """Describe the outputs of a project, and what they are made from.
+
+        A corpus is a collection of texts. Its first output is its inventory, a list of its files,
+        from which all others are made. So if the inventories are known, it follows what all outputs
+        should be.
 
         Args:
-            project: Its nanoset.yaml requests the outputs, and its root contains their versions.
-            known: Output → its recipe, which decides its bytes, for outputs without inputs: the
-                inventories, which list the files of each corpus. `set_recipe` adds more.
-            corpora: The corpora of the raw folder; by default those with a known inventory.
+            project: Its nanoset.yaml requests the outputs, and its output folder has those that
+                were built.
+            known: Output → its recipe, which is everything that decides its bytes, of outputs that
+                are not made from others: the inventories. `set_recipe` adds more.
+            corpora: Names of the corpora of the raw folder; by default those with a known
+                inventory.
         """
         if corpora is None:
             corpora = [node.key.subject for node in known if node.stage is INVENTORY]

@@ -284,10 +284,12 @@ def _last_change_ns(listing: FileAccess, outputs: Iterable[StoredOutput]) -> int
 
 
 def _shared_files(listing: FileAccess, folder: Path) -> dict[str, Entry]:
-    """Return the files of a shared folder by name, without unfinished ones.
+    """Return the index files in a folder, by name, without temporary ones that are being written.
+
+    Trainers find their samples by index files, which all builds of a training set share.
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder.
         folder: The folder, such as nanosets/pretrain/cache. It need not exist.
     """
     files: dict[str, Entry] = {}

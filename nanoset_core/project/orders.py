@@ -132,14 +132,18 @@ def keeps_order(spec: ResolvedNanoset) -> bool:
 def reordering_warnings(
     views: Mapping[str, ViewSpec], datasets: Sequence[str], what: str
 ) -> Iterator[str]:
-    """Yield a warning for each sorted view whose documents an output puts into another order.
+    """Warn if documents are sorted in vain, since an output puts them into another order.
+
+    A view is a selection of documents, which may be sorted, such as by quality. But suppose that
+    packs are made of it, in which documents are joined to samples of equal length:
+
+        the view best is sorted by quality, but packs have an order of their own, so this order has
+        no effect: remove `order`
 
     Args:
-        views: Name → settings of each view, a selection of documents.
-        datasets: Names of the datasets that the output is made from. Those that are not sorted
-            views give no warning.
-        what: What the output does with the documents, as a clause such as "packs have an order of
-            their own".
+        views: Name → settings of each view.
+        datasets: Names of the datasets that the output is made from.
+        what: What the output does, such as "packs have an order of their own".
     """
     for dataset in datasets:
         order = sorting_of(views, dataset)
@@ -199,14 +203,19 @@ def _is_ranked_by(views: Mapping[str, ViewSpec], name: str, column: str | None) 
 
 
 def _limits(views: Mapping[str, ViewSpec], name: str) -> Iterator[str]:
-    """Yield the keys that limit the size of a view, or of the views that it is chosen from.
+    """Yield the settings that limit the size of a view, which is a selection of documents.
+
+    A view may be made of another view, which may have a limit, too:
+
+        views:
+          good: {of: web, documents: 1000}     "views.good.documents"
+          best: {of: good, tokens: 50000}      "views.best.tokens"
+
+    For the view `best`, both are yielded.
 
     Args:
         views: Name → settings of each view.
         name: Name of the view.
-
-    Yields:
-        Paths in nanoset.yaml, such as "views.best.documents".
     """
     for view in chain_of(views, name):
         if views[view].documents is not None:

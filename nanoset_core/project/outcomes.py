@@ -333,12 +333,24 @@ def _versions_made_from(
 
 
 def _newest_made_from(project: Project, node: Node, digests: Collection[str]) -> Manifest | None:
-    """Return the newest version of an output that was made from one of some versions, or None.
+    """Return the newest build of an output that was made from certain builds of other outputs.
+
+    Each build has a manifest, a file that says what it was made from, by digests. For example, an
+    index was made from a dataset:
+
+        index c7f0…    newest     made from 81aa…
+        index 9e41…               made from 3f9c…
+        index 02bd…    oldest     made from 3f9c…
+
+    For the digests {3f9c…}, the result is 9e41….
 
     Args:
-        project: Its output root is searched.
+        project: The project, whose output folder has all builds.
         node: The output.
-        digests: Digests of versions of its inputs.
+        digests: Digests of the builds from which it should be made.
+
+    Returns:
+        The manifest of the build, or None.
     """
     # Versions come with the newest first.
     for version in project.outputs.versions(node.stage.layout.folder, node.name):

@@ -138,11 +138,13 @@ def _choose_views(project: Project, corpus: str, names: Collection[str]) -> dict
 
 
 def _has_correct_rules(project: Project, dataset: Manifest, view: str) -> bool:
-    """Return whether the rules of a view have no mistake, such as a column that does not exist.
+    """Return whether the rules of a view, which is a selection of documents, can be applied.
+
+    For example, the rule "score at least 0.5" cannot if the documents have no column `score`.
 
     Args:
         project: Its nanoset.yaml has the rules.
-        dataset: Manifest of the dataset that the view is chosen from.
+        dataset: Manifest of the dataset from which the documents are selected.
         view: Name of the view.
     """
     from nanoset_core.stages.views.choosing import check_rules

@@ -61,7 +61,14 @@ class Project:
         *,
         rebuild: bool = False,
     ) -> Project:
-        """Open the project of a nanoset.yaml, which is read and checked.
+        """Open a project by its nanoset.yaml, which is read and checked.
+
+        The result gives access to the settings, the outputs and the tokenizer. All commands begin
+        so:
+
+            project = Project.open("nanoset.yaml")
+            project.config.raw            the folder of raw text
+            project.outputs               the folder of outputs
 
         Args:
             config_file: The file, or its folder.
@@ -144,11 +151,16 @@ class Project:
         return tokenizer_facts(file)
 
     def special(self, key: Literal["bos", "eod", "pad"]) -> int | None:
-        """Return the id of a special token, or None if nanoset.yaml does not name one.
+        """Return the id of a special token, such as the one that ends documents.
+
+        The settings name tokens by their texts. With `eod: </s>`, `special("eod")` is 2, if the
+        tokenizer gives this id to the token.
 
         Args:
-            key: The key below `tokenizer` that names the token. For example, `eod: </s>` gives the
-                id 2 of this token.
+            key: "bos" (begin of a document), "eod" (end of a document) or "pad" (fills up samples).
+
+        Returns:
+            The id, or None if the settings do not name the token.
 
         Raises:
             ConfigError: The tokenizer has no such token.
@@ -226,15 +238,21 @@ class Project:
         )
 
     def _named(self, key: str, specs: Mapping[str, _R], name: str) -> _R:
-        """Return the settings with a name in a section of nanoset.yaml.
+        """Return the settings with a name in a section of nanoset.yaml. For example, with
+
+            nanosets:
+              pretrain: {…}
+
+        the name `pretrain` in the section "nanosets" gives {…}, and `pretrian` an error that asks
+        "did you mean pretrain?"
 
         Args:
-            key: Key of the section, such as "nanosets".
+            key: Key of the section.
             specs: Name → settings, of the whole section.
             name: The name.
 
         Raises:
-            ConfigError: There are none with this name.
+            ConfigError: There is no such name in the section.
         """
         if name in specs:
             return specs[name]

@@ -28,12 +28,16 @@ class PurgeReceipt:
     """The receipt of one purge."""
 
     def __init__(self, outputs: OutputRoot, ids: Iterable[str], corpora: Iterable[str]) -> None:
-        """Decide the name of the receipt: purges of the same ids and corpora share it.
+        """Prepare the receipt of a purge, which erases documents from all outputs.
+
+        The name of its file is a hash of what is erased. So if the same purge is run again, because
+        it was interrupted, it finds the receipt.
 
         Args:
-            outputs: The output root.
-            ids: Ids of the documents. The receipt contains only their digests.
-            corpora: The corpora that are searched; empty for all.
+            outputs: The outputs of the project.
+            ids: Ids of the documents. They may be personal, so the receipt contains only their
+                hashes.
+            corpora: Names of the text collections that are searched; empty for all.
         """
         self._outputs = outputs
         self._ids = tuple(sorted(purged.id_digest(identity) for identity in ids))
@@ -161,12 +165,14 @@ def _files_by_path(plan: PurgePlan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
-    """Return whether an earlier purge of these ids was interrupted.
+    """Return whether a purge, which erases documents from all outputs, was interrupted.
+
+    An unfinished purge has left an unfinished receipt, a JSON file with a dot in front of its name.
 
     Args:
-        project: Its output root may have an unfinished receipt.
+        project: The project.
         ids: Ids of the documents.
-        corpora: The corpora that were searched; empty for all.
+        corpora: Names of the text collections that were searched; empty for all.
 
     Raises:
         FormatError: The unfinished receipt is damaged.
@@ -175,13 +181,14 @@ def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) 
 
 
 def _documents_of(plan: PurgePlan) -> Iterator[ErasedDocument]:
-    """Yield the documents in current shards that a purge erases.
+    """Yield the documents that a purge erases, for its receipt: where they were, but not what they
+    were.
+
+    For example, `a.jsonl, line 1005, 31 tokens` of the text collection `web`. The id of a document
+    may be personal, and is left out.
 
     Args:
-        plan: The purge.
-
-    Yields:
-        Corpus, file, line and number of tokens of each document. Its id is personal, and left out.
+        plan: The purge. Only documents in use are listed: old copies are of the same documents.
     """
     for corpus, documents in plan.current.items():
         for document in documents:

@@ -80,11 +80,14 @@ def _mentions(config: ProjectConfig) -> Iterator[_Mention]:
 
 
 def _shared_name(config: ProjectConfig, name: str) -> ConfigError:
-    """Return the error for a derived dataset, such as a view, with the name of a corpus.
+    """Return the error that a collection of texts (corpus) and another dataset have the same name.
+
+    For example, there is a folder `web` of raw text, and a view (a selection of documents) is named
+    `web`, too. Then `blend: web` could mean either.
 
     Args:
         config: The settings.
-        name: The name that both have.
+        name: The name.
     """
     section = config.section_of(name)
     return ConfigError(

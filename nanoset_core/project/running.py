@@ -434,10 +434,10 @@ def _cluster_errors(spec: ExecutorSpec, where: str) -> Iterator[ConfigError]:
 
 
 def _ray_address_errors(address: str | None, where: str) -> Iterator[ConfigError]:
-    """Yield an error unless a value is the address of a Ray cluster.
+    """Yield an error unless a setting is the address of a Ray cluster, such as ray://host:10001.
 
     Args:
-        address: The value.
+        address: The value, or None.
         where: The key or environment variable that has it.
     """
     if address is None or not _RAY_ADDRESS.fullmatch(address):
@@ -546,10 +546,13 @@ def _is_time_zone(name: str) -> bool:
 
 
 def not_a_cron_line(where: str, line: str) -> ConfigError:
-    """Return the error for a `reconcile` that is not a cron line.
+    """Return the error for a setting that should say when something is done every day, but does
+    not.
+
+    It has the form of the program cron, such as "0 3 * * *": at minute 0 of hour 3, every day.
 
     Args:
-        where: Place of the key, such as "nanoset.yaml: automation.reconcile".
+        where: Place of the setting, such as "nanoset.yaml: automation.reconcile".
         line: Its value.
     """
     return ConfigError(

@@ -161,10 +161,18 @@ class ProjectConfig(WrittenConfig):
         return name
 
     def documents_of(self, corpus: str) -> DocumentsSpec:
-        """Return how a corpus's lines become documents: for example, which key has the text.
+        """Return how the lines of a collection of texts (corpus) become documents.
+
+        Settings in a corpus's own section override those for all corpora:
+
+            documents: {text_key: text}
+            corpora:
+              chat: {text_key: body}
+
+        Here, the text of `chat` is that of the key `body`, and that of all others that of `text`.
 
         Args:
-            corpus: Name of the corpus. Keys in its own section override those in `documents`.
+            corpus: Name of the corpus.
         """
         spec = self._corpus_spec(corpus)
         overrides: dict[str, Any] = {
@@ -217,11 +225,12 @@ class ProjectConfig(WrittenConfig):
         return tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
-        """Return the local path of a tokenizer file, of which a copy is downloaded from a bucket.
+        """Return the path of a tokenizer's file on this machine; one in a bucket is downloaded.
 
         Args:
-            location: Path or URL of the file.
-            key: The key below `tokenizer` that names it, for errors.
+            location: Path or URL of the file, such as gemma/tokenizer.json or
+                s3://bucket/tokenizer.json.
+            key: The key below `tokenizer` that has it, for errors.
         """
         if not is_remote(location):
             return self.local(location, f"tokenizer.{key}")

@@ -303,12 +303,17 @@ def status_row(
 
 
 def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> State:
-    """Return the state of a row, in the word that `nanoset status` shows.
+    """Return the state of some outputs in a word, as `nanoset status` shows it:
+
+        a build of them would fail                 failing
+        all are up to date                         up to date
+        something changed since they were built    stale
+        they were never built                      missing
 
     Args:
-        failure: Why a build of the row would fail, or None.
+        failure: Why a build would fail, or None.
         reasons: Why a build would have work to do; empty if everything is up to date.
-        exists: Whether the last output of the row was ever built.
+        exists: Whether they were ever built.
     """
     if failure is not None:
         return "failing"
@@ -318,14 +323,14 @@ def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> Stat
 
 
 def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Return what people should know about the settings of some outputs.
+    """Return warnings about the settings of some outputs, which are allowed but rarely intended.
+
+    For example, documents are sorted by quality, but the trainer shuffles them, so that sorting has
+    no effect.
 
     Args:
         graph: The project's outputs.
         nodes: The outputs.
-
-    Returns:
-        Warnings about settings that are allowed but rarely intended, as clauses.
     """
     warnings: list[str] = []
     for node in nodes:
@@ -377,13 +382,16 @@ def _summary_of_output(graph: Graph, node: Node) -> Summary:
 
 
 def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
-    """Combine the figures of outputs that share a row: sizes are added up, others replaced.
+    """Combine the counts of several outputs that `nanoset status` shows in one row. For example:
 
-    For example, {"files": 2, "bytes": 10} of an inventory and {"tokens": 7, "bytes": 5} of shards
-    give {"files": 2, "tokens": 7, "bytes": 15}.
+        list of files    {"files": 2, "bytes": 10}
+        shards           {"tokens": 7, "bytes": 5}
+        together         {"files": 2, "tokens": 7, "bytes": 15}
+
+    Sizes in bytes are added up. Of other counts with the same name, the last one is taken.
 
     Args:
-        summaries: Summaries of the outputs. A later figure replaces an earlier one of its name.
+        summaries: What is shown of each output, with these counts.
     """
     figures: dict[str, int] = {}
     sizes: list[int] = []  # of the outputs that show a size

@@ -366,15 +366,17 @@ class ProjectSurvey:
 
 
 def survey_project(project: Project, corpora: Iterable[str]) -> ProjectSurvey:
-    """Look at the files of corpora by their sizes and times, as `nanoset status` does.
+    """Find out what a build would have to do, without reading the raw text.
+
+    A file that has the size and time that it had when it was last read is taken to be unchanged.
 
     Args:
-        project: The project, whose raw folder is listed.
-        corpora: Names of the corpora.
+        project: The project, whose folder of raw text is listed.
+        corpora: Names of its collections of texts.
 
     Returns:
-        The graph of all outputs, with what each should be made from, and the corpora that cannot be
-        read.
+        All outputs, with what each should be made from and why it is not up to date; and the
+        collections that cannot be read.
     """
     names = tuple(corpora)
     graph = Graph(project, known={}, corpora=names)

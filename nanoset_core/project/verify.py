@@ -95,12 +95,20 @@ class Target:
         return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a pattern of `--select` selects these outputs.
+        """Return whether a user's pattern selects these outputs, as in `nanoset verify --select
+        'pre*'`.
+
+        For the training data of a mixture of texts named `pretrain`, these patterns do:
+
+            pretrain/train       the name
+            pretrain             the first part of the name
+            pre*                 a pattern for this part
+            */train              a pattern for the name
+
+        A pattern may also have the folder of the outputs, as in web/packed.
 
         Args:
-            pattern: A pattern like those of a shell, such as `pre*`. It is compared with the name
-                of the target (`pretrain/train`), with that of its corpus or nanoset (`pretrain`),
-                and with this followed by the folder of the outputs (`web/packed`).
+            pattern: The pattern, with `*` for any text.
         """
         subject = self.name.partition("/")[0]
         name_by_folder = f"{subject}/{self.nodes[-1].stage.layout.folder}"
@@ -387,10 +395,13 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
 
 
 def _parts_of_checks(partial_reports: Iterable[_PartialReport]) -> list[_PartOfCheck]:
-    """Return all parts of the checks that reports still lack, in the order of the reports.
+    """Return the parts of all large checks that still have to be done, in the order of the reports.
+
+    For example, comparing all tokens of a dataset is divided into 3 parts, and of another into 2.
+    The result has 5 parts, which workers do in parallel.
 
     Args:
-        partial_reports: The reports, each with its deferred checks.
+        partial_reports: The reports so far, each with the checks that it still lacks.
     """
     parts: list[_PartOfCheck] = []
     for partial in partial_reports:

@@ -192,17 +192,23 @@ def _changes(
 def _common_numbers(
     keys_before: NDArray[Any], keys_after: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the documents of two versions together, so that equal keys have the same number.
+    """Number the documents of two builds of a view together, so that the same document has one
+    number.
 
-    For example, the keys [30, 50] and [50, 90] give the numbers [0, 1] and [1, 2].
+    A view is a selection of documents. Each document has a key by which it is recognised. For
+    example:
+
+        keys                   30    50    90
+        number                 0     1     2
+        in the old build       yes   yes   no      [0, 1]
+        in the new build       no    yes   yes     [1, 2]
 
     Args:
-        keys_before: What identifies each document of the old version, shape (n_before,).
-        keys_after: What identifies each document of the new version, shape (n_after,).
+        keys_before: Keys of the documents of the old build, shape (n_before,): [30, 50].
+        keys_after: Keys of the documents of the new build, shape (n_after,): [50, 90].
 
     Returns:
-        The numbers of the old documents, shape (n_before,), and of the new ones, shape (n_after,).
-        They begin at 0 and have no gaps.
+        Numbers of the old documents, shape (n_before,), and of the new ones, shape (n_after,).
     """
     all_keys = np.concatenate([keys_before, keys_after])
     _, numbers = np.unique(all_keys, return_inverse=True)  # (n_before + n_after,)
@@ -215,20 +221,25 @@ def _increases(
     numbers_after: NDArray[np.int64],
     amounts_after: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return by how much an amount of each document, such as its tokens, increased.
+    """Return by how much an amount of each document, such as its tokens, is larger in the new
+    build.
 
-    For example, documents 0 and 1 had 5 tokens each. Now document 1 has 7, and document 2 has 4:
-    the numbers [0, 1] and [1, 2] with the amounts [5, 5] and [7, 4] give [-5, 2, 4].
+    The documents of two builds of a view (a selection of documents) are numbered together. If a
+    build lacks a document, its amount there is 0. For example:
+
+        number              0     1     2
+        amount before       5     5     -
+        amount after        -     7     4
+        increase           -5     2     4
 
     Args:
-        numbers_before: Number of each document of the old version, shape (n_before,).
-        amounts_before: Its amount there, shape (n_before,).
-        numbers_after: Number of each document of the new version, shape (n_after,).
-        amounts_after: Its amount there, shape (n_after,).
+        numbers_before: Number of each document of the old build, shape (n_before,): [0, 1].
+        amounts_before: Its amount there, shape (n_before,): [5, 5].
+        numbers_after: Number of each document of the new build, shape (n_after,): [1, 2].
+        amounts_after: Its amount there, shape (n_after,): [7, 4].
 
     Returns:
-        The increase for each number, shape (n_numbers,). A version that lacks a document has the
-        amount 0 of it.
+        The increase for each number, shape (n_numbers,).
     """
     highest_number = max(numbers_before.max(initial=-1), numbers_after.max(initial=-1))
     increases = np.zeros(int(highest_number) + 1, np.int64)
@@ -324,12 +335,15 @@ def _document_lengths(sequences: MMapIndexedDataset) -> NDArray[np.int64]:
 
 
 def _document_hashes(project: Project, corpus: str, dataset: Manifest) -> NDArray[np.uint64]:
-    """Return a hash of the id of each document of a corpus, shape (n_documents,).
+    """Return a hash of the id of each document of a dataset, shape (n_documents,).
+
+    By it, a document is recognised after the dataset was rebuilt, when it may have another number.
+    If a document has no id, the hash is that of its file and line.
 
     Args:
-        project: Its output root has the corpus.
-        corpus: Name of the corpus.
-        dataset: Manifest of the version of its dataset.
+        project: The project, whose output folder has the tables with the ids.
+        corpus: Name of the text collection that the dataset is made from.
+        dataset: Manifest of the dataset.
     """
     chunks = [np.empty(0, np.uint64)]
     for values in document_values(project, corpus, dataset, identifying=["id"]):

@@ -326,14 +326,17 @@ class WrittenConfig(Section):
         return root_prefix.startswith(raw_prefix)
 
     def _check_location(self, location: str, key: str) -> None:
-        """Check that a text is a path or a URL; whether the file exists is not checked.
+        """Check that a setting is a path, such as gemma/tokenizer.json, or a URL, such as
+        s3://bucket/file.
+
+        Whether the file exists is not checked.
 
         Args:
-            location: The text.
-            key: The key of nanoset.yaml that it is from, for the error.
+            location: The value of the setting.
+            key: The key of nanoset.yaml that has it, for the error.
 
         Raises:
-            ConfigError: The text is neither a path nor a URL.
+            ConfigError: It is neither.
         """
         if is_remote(location):
             remote_location(location, where=f"{self.file}: {key}", storage=self.storage)
@@ -391,10 +394,11 @@ class WrittenConfig(Section):
             yield f"contamination.{name}"
 
     def _jobs_of_views_and_packs(self) -> Iterator[str]:
-        """Yield the name of each job that makes all views of a corpus, or all packs of one.
+        """Yield the names of the jobs that make views (selections of documents) and packs (joined
+        documents).
 
-        Yields:
-            The section and the name of the job, such as "views.web_views" for the views of `web`.
+        All views of a collection of texts (corpus) are made by one job, and so are all packs. For
+        example, the views `best` and `short` of the corpus `web` give "views.web_views".
         """
         # A view may select from another view, and packs may be made of a view: `base_of` follows
         # these to the corpus.
