@@ -81,14 +81,15 @@ def column_rows(columns: Sequence[ColumnStatistics]) -> list[ColumnRow]:
 
 
 def _distribution_cells(numbers: NumberStatistics | None) -> list[str]:
-    """Return the cells that show how numbers are distributed.
+    """Return the cells that show how the numbers of a column are distributed.
+
+    For example, of the lengths of documents:
+
+        minimum   5 %   median   95 %     maximum
+        1         12    340      2,100    81,000
 
     Args:
         numbers: Their statistics; None for a column of texts, whose cells are empty.
-
-    Returns:
-        Minimum, three quantiles (5 %, the median and 95 %) and maximum, such as
-        ["1", "12", "340", "2,100", "81,000"].
     """
     if numbers is None:
         return ["", "", "", "", ""]

@@ -349,8 +349,9 @@ def _count_documents(
 
 
 def _shards_with(version: DatasetVersion, paths: Collection[str]) -> list[str]:
-    """Return the tokenized pieces of text (shards) that contain documents of some files. For
-    example:
+    """Return the tokenized pieces of text (shards) that contain documents of some files.
+
+    For example:
 
         shard 3f9c…    a.jsonl, b.jsonl
         shard 81aa…    b.jsonl, c.jsonl

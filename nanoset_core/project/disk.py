@@ -147,8 +147,7 @@ def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> 
 
 
 def free_bytes(project: Project) -> int | None:
-    """Return how many bytes are free on the disk of the outputs; None if the outputs are in a
-    bucket.
+    """Return how many bytes are free on the disk of the outputs; None for a bucket.
 
     Args:
         project: The project. Its folder of outputs need not exist yet: for /data/new/outputs, the

@@ -93,8 +93,7 @@ class _ShardFile:
         )
 
     def as_duplicate(self, corpus: str, dataset_range: FileFact) -> DuplicateTokens:
-        """Return a piece of tokenized text (shard), with the bytes of a dataset that should be the
-        same.
+        """Return a shard (tokenized text), with the bytes of a dataset that should be the same.
 
         Args:
             corpus: Name of the text collection, such as web.

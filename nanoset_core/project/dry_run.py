@@ -150,8 +150,7 @@ def plan(
 
 
 def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:
-    """Return what a build would make: the selected outputs that are not up to date, and their
-    inputs.
+    """Return what a build would make: selected outputs not up to date, and their inputs.
 
     For example, the user selects a nanoset, which is made from a dataset. If a file of raw text has
     changed, both are not up to date, and both are made.

@@ -224,8 +224,7 @@ def _existing_current(listing: FileAccess, folder: Path, versions: Collection[st
 
 
 def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
-    """Return the digest that current.json has, a small file that names the current build of an
-    output.
+    """Return the digest in current.json, a small file that names an output's current build.
 
     Args:
         listing: Access to the output folder.

@@ -244,8 +244,7 @@ def _no_version_error(
 
 
 def _erased_error(where: object, digest: str, erasure: Erasure) -> MissingError:
-    """Return the error that a build cannot be compared, since it contained documents that were
-    erased.
+    """Return the error that a build was erased, so that it cannot be compared.
 
     A purge erases documents from all outputs, and leaves a receipt that lists what it erased.
 

@@ -78,14 +78,21 @@ def write_config(
     tokenizer: Path | None = None,
     ask: Ask | None = None,
 ) -> Start:
-    """Write nanoset.yaml and its JSON schema, for the corpora in a project's raw folder.
+    """Write the first settings of a project, for the text in its folder: `nanoset init`.
 
-    The first build of what is written succeeds, however little text there is.
+    For example, the folder has this content:
+
+        raw/web/a.jsonl          lines such as {"body": "It rains."}
+        tokenizer.json
+
+    Then a nanoset.yaml is written with settings that fit: the text is in the key `body`, and so on.
+    A JSON schema is written next to it, by which editors check the settings. The first build with
+    these settings succeeds, however little text there is.
 
     Args:
-        folder: The project's folder. Its subfolder `raw` has a folder of text for each corpus.
-        key_prefix: Precedes the keys of the project's assets in Dagster.
-        text_key: Key of the text in all corpora; default: what their first lines suggest.
+        folder: The project's folder. Its subfolder `raw` has a folder for each collection of texts.
+        key_prefix: Precedes all names of the project in Dagster, the program that runs builds.
+        text_key: Key of the text in all JSON lines; default: what the first lines suggest.
         tokenizer: File or folder of the tokenizer; default: the one in the project's folder.
         ask: Asks the user if something cannot be decided.
 
@@ -94,10 +101,10 @@ def write_config(
         same file exists already, it is left alone, and `made` is false.
 
     Raises:
-        ConfigError: There is another configuration already, `tokenizer` is not a tokenizer, a
-            folder in raw cannot be a corpus, or a corpus has several keys that may be its text.
-        MissingError: A corpus cannot be listed.
-        InputError: A file of text belongs to no corpus.
+        ConfigError: There is another nanoset.yaml already, `tokenizer` is not a tokenizer, a folder
+            in raw cannot be a collection of texts, or it has several keys that may be its text.
+        MissingError: A folder of text cannot be listed.
+        InputError: A file of text is not in such a folder.
         StorageError: The folder cannot be written to.
     """
     path = folder / CONFIG_FILE
@@ -212,14 +219,13 @@ def _has_content(file: Path, content: bytes) -> bool:
 
 
 def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield a line on each value that was chosen for a reason: its key, the value, and the reason.
+    """Yield a line on each setting that was chosen for a reason, to show it to the user.
+
+    For example: "documents.text_key: body. The first lines of web have id, body."
 
     Args:
-        values: A section of nanoset.yaml.
-        prefix: The keys of the sections that contain it, each with a dot.
-
-    Yields:
-        For example "documents.text_key: body. The first lines of web have id, body."
+        values: A section of nanoset.yaml: key → value, or key → the mapping of a section within it.
+        prefix: The keys of the sections that contain it, each with a dot, such as "documents.".
     """
     for key, value in values.items():
         if isinstance(value, ExplainedValue):
@@ -360,8 +366,7 @@ class _NanosetData(NamedTuple):
 
 
 def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
-    """Return what a training reads if train, valid and test divide the same text collections
-    (corpora).
+    """Return what a training reads if train, valid and test divide the same texts (corpora).
 
     For example, with two million tokens and the split "98,1,1":
 
@@ -449,8 +454,7 @@ def _data_per_split(
 def _too_small_for_evaluation(
     corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], length: int
 ) -> list[str]:
-    """Return the texts for validation and test that are so small that there may be no sample of
-    them.
+    """Return the texts for validation and test that may be too small for a single sample.
 
     For example, if a sample has 512 tokens, a file `valid.jsonl` with 300 tokens is too small. It
     is left out.
@@ -529,8 +533,7 @@ def _reasons_for_splits(
 
 
 def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
-    """Return the setting `blend`: which collections of texts (corpora) a training reads, in which
-    shares.
+    """Return the setting `blend`: the texts (corpora) that a training reads, and their shares.
 
         one corpus                                        "web"
         web with 800,000 tokens, books with 200,000       {"web": 0.8, "books": 0.2}

@@ -171,8 +171,7 @@ def _certain_tokens(sample: Measure, token_bytes: float | None) -> float:
 
 
 def longest_length(amounts: Sequence[TextAmount]) -> int:
-    """Return how many tokens a sample can have, so that every text collection has at least one
-    sample.
+    """Return how long samples can be, so that every text collection has at least one.
 
     It is a power of two, and not more than USUAL_LENGTH (2,048 tokens). For example:
 

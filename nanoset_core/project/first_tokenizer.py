@@ -60,8 +60,7 @@ NO_TOKENIZER = FirstTokenizer({"path": "tokenizer.json", "eod": "<|endoftext|>"}
 
 
 def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokenizer:
-    """Choose the tokenizer of a new project: the one that the user named, or one in the project's
-    folder.
+    """Choose the tokenizer of a new project: the one that the user named, or one in its folder.
 
     The result has settings for nanoset.yaml, such as
 
@@ -136,8 +135,7 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
 
 
 def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
-    """Return the setting `eod`, which names the token that ends documents, with a comment on the
-    reason.
+    """Return the setting `eod`, the token that ends documents, with the reason in a comment.
 
     For example: eod: </s>   # Id 2, by tokenizer_config.json.
 
@@ -203,8 +201,7 @@ def _special_tokens_keys(added_by_tokenizer: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_in_config(folder: Path, file: Path) -> str:
-    """Return a path as it is written into the settings of a project, which is in a folder of its
-    own.
+    """Return a path as it is written into the settings of a project.
 
     For the project's folder /home/ann/project:
 

@@ -286,11 +286,12 @@ def _find_garbage(
     """Find the stored files that nothing needs any more, without deleting them.
 
     Every build of an output, such as a dataset, is kept as a version. Suppose that a dataset was
-    built three times, and that a running build uses another output:
+    built three times:
 
-        version 3f9c…   current                                 needed
-        version 81aa…   a view (selection of documents) of it   needed by the view
-        version c04d…   nothing was made from it                garbage
+        version 3f9c…   the current one                           needed
+        version 81aa…   old, but a view (a selection of its       needed
+                        documents) refers to it
+        version c04d…   old, and nothing refers to it             garbage
 
     Args:
         project: The project, whose output folder is searched.
@@ -645,23 +646,28 @@ def _requested_subjects(config: ProjectConfig, names: Iterable[str]) -> set[tupl
 def _requester_by_folder() -> dict[str, str]:
     """Return where users request each kind of output, for messages about unrequested ones.
 
+    Most are requested by nanoset.yaml. A corpus (a collection of texts) is requested by its folder
+    of raw text. It has several outputs, but one message about its dataset is enough:
+
+        nanosets       nanoset.yaml
+        webdatasets    nanoset.yaml
+        datasets       the raw folder
+        inventory      (left out: lists of the files of each corpus)
+        shards         (left out: tokenized pieces of each corpus)
+
     Returns:
-        Folder of the outputs → where they are requested, such as:
-
-            nanosets      nanoset.yaml      (mixtures of texts)
-            exports       nanoset.yaml
-            datasets      the raw folder    (each corpus, a collection of texts, has a dataset)
-
-        Outputs that users do not know of are left out. A corpus also has a list of its files and a
-        list of tokenized pieces, but if it is deleted, one message about its dataset is enough.
+        Folder of the outputs → where they are requested.
     """
     requester_by_folder: dict[str, str] = {}
     folder_of_datasets = ""
-    for stage in stages():  # in the order of the pipeline; a stage makes one kind of output
+    for stage in stages():  # a stage makes one kind of output
         folder = stage.layout.folder
-        if isinstance(stage, CorpusStage):
-            folder_of_datasets = folder  # that of the last such stage, which makes the datasets
-        elif not isinstance(stage, InternalStage):
+        is_of_corpora = isinstance(stage, CorpusStage)
+        is_internal = isinstance(stage, InternalStage)  # such as shards
+        if is_of_corpora:
+            # Stages are in the order of the pipeline. The last one of a corpus makes its dataset.
+            folder_of_datasets = folder
+        elif not is_internal:
             requester_by_folder[folder] = "nanoset.yaml"
     requester_by_folder[folder_of_datasets] = "the raw folder"
     return requester_by_folder

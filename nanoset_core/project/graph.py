@@ -103,8 +103,7 @@ class Graph:
         self._project_by_folder: dict[str, Project] = {}
 
     def set_recipe(self, node: Node, recipe: Recipe) -> None:
-        """Say what an output is made from, instead of letting the graph derive it from the output's
-        inputs.
+        """Say what an output should be made from, so that the graph need not derive it.
 
         This is needed for the first output of each text collection, the list of its files, which is
         made from no other output. What all further outputs should be made from follows from these
@@ -253,8 +252,7 @@ class Graph:
         return digests
 
     def project_of(self, node: Node) -> Project:
-        """Return the project for looking at an output, in a form that needs few requests to a
-        bucket.
+        """Return the project in a form that looks at outputs with few requests to a bucket.
 
         If the outputs are in a bucket, each look at a file is a request, and there may be thousands
         of outputs. The returned project lists the folder of the output once, and then answers from
@@ -463,8 +461,7 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return the graph of a project's outputs: what each should be made from, and what is out of
-    date.
+    """Return the graph of a project's outputs: what each should be made from.
 
     All outputs of a corpus (a collection of texts) are made from its inventory, a list of its
     files. So it is enough to say what the inventories should be.

@@ -31,8 +31,7 @@ _NOTE = "nanoset.json"
 def judge_all(
     listing: FileAccess, outputs: Sequence[StoredOutput], needed: Needed, policy: Policy
 ) -> Iterator[Garbage | LeftAlone]:
-    """Decide what happens to each old version and file that nothing needs: delete it, or leave it
-    alone?
+    """Decide of each old version and file that nothing needs whether to delete it.
 
     Every build of an output, such as a dataset, is kept as a version. `nanoset gc` deletes those
     that nothing needs, but only if nanoset certainly wrote all files in them. Anything else may be
@@ -187,8 +186,7 @@ def _place_of(manifest: Manifest) -> str:
 
 
 def _reason_to_leave_alone(entries: Mapping[str, Entry], our_files: Collection[str]) -> str | None:
-    """Return why an old version of an output stays: because it has a file that nanoset did not
-    write.
+    """Return why an old version of an output stays: nanoset did not write all files in it.
 
     Such a file may be somebody's only copy. For example:
 

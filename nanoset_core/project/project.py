@@ -193,11 +193,15 @@ class Project:
         return self._named("webdatasets", self.config.webdatasets, name)
 
     def _cluster(self, spec: ExecutorSpec, where: str) -> TaskCluster:
-        """Return the cluster that the settings describe.
+        """Return the cluster on which tasks run, by the settings: one of Dask, Ray or Slurm.
+
+            kind: dask, address: tcp://a:8786     a Dask cluster that is running
+            kind: ray, address: ray://a:10001     a Ray cluster that is running
+            kind: slurm, jobs: 20                 20 jobs of Slurm, which are started when needed
 
         Args:
             spec: The settings, of any kind but `processes`.
-            where: The setting that chose the executor, for errors.
+            where: The setting that chose the cluster, for errors.
         """
         if spec.kind == "slurm":
             return self._slurm_jobs(spec, where)

@@ -415,6 +415,7 @@ def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardK
     version_by_digest = {version.digest: version for version in versions}
     made_from_sources = _made_from(sources, version_by_digest)
 
+    # Then erase what they were made from: the datasets, and last the shards that still exist.
     existing_shards = [version.digest for version in versions if version.is_shard]
     return [*reversed(made_from_sources), *reversed(unclear_datasets), *existing_shards]
 

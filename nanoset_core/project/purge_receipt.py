@@ -181,8 +181,7 @@ def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) 
 
 
 def _documents_of(plan: PurgePlan) -> Iterator[ErasedDocument]:
-    """Yield the documents that a purge erases, for its receipt: where they were, but not what they
-    were.
+    """Yield the places of the documents that a purge erases, for its receipt.
 
     For example, `a.jsonl, line 1005, 31 tokens` of the text collection `web`. The id of a document
     may be personal, and is left out.

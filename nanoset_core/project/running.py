@@ -175,6 +175,7 @@ class ExecutorSpec(Section):
 
     def _slurm_errors(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each setting that Slurm, which runs jobs on a cluster, cannot take.
+
         For example:
 
             time: soon          not a time limit: write 90m, 4h or 2d
@@ -546,8 +547,7 @@ def _is_time_zone(name: str) -> bool:
 
 
 def not_a_cron_line(where: str, line: str) -> ConfigError:
-    """Return the error for a setting that should say when something is done every day, but does
-    not.
+    """Return the error for a setting that should say when something is done, but does not.
 
     It has the form of the program cron, such as "0 3 * * *": at minute 0 of hour 3, every day.
 

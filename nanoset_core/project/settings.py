@@ -286,7 +286,9 @@ def config_file(path: Path) -> Path:
 
 
 def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
-    """Read and check a nanoset.yaml.
+    """Read and check a nanoset.yaml, the settings of a project.
+
+    All mistakes are reported at once, each with its line.
 
     Args:
         path: The file, or the folder that contains it.
@@ -296,8 +298,7 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
     Raises:
         MissingError: There is no such file.
-        ConfigError: It is not YAML, or has mistakes. The error lists all of them, each with its
-            line.
+        ConfigError: It is not YAML, or has mistakes.
     """
     file = config_file(expanded(path, "the configuration")).resolve()
     check_utf_8(file)

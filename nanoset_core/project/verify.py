@@ -95,8 +95,7 @@ class Target:
         return not current_version(self.project, node.stage, node.key).exists
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a user's pattern selects these outputs, as in `nanoset verify --select
-        'pre*'`.
+        """Return whether a pattern selects these outputs, as in `nanoset verify --select 'pre*'`.
 
         For the training data of a mixture of texts named `pretrain`, these patterns do:
 
@@ -296,12 +295,15 @@ def verify_project(
 
 
 def _reports(project: Project, chosen: Sequence[Target], *, deep: bool) -> Iterator[Report]:
-    """Verify outputs on the cluster of a project, or here as soon as each report is requested.
+    """Check outputs one after another here, or in parallel on a cluster if the project has one.
+
+    Reading every byte is worth a cluster. Quick checks are always done here, and each only when the
+    caller asks for its report.
 
     Args:
-        project: The project, which may have a cluster.
-        chosen: The outputs.
-        deep: Whether to read every byte. Only that is worth a cluster.
+        project: The project.
+        chosen: What to check.
+        deep: Whether to read every byte.
     """
     if deep and project.executor is not None:
         return verify_by(project.executor, chosen)

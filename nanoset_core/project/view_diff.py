@@ -192,8 +192,7 @@ def _changes(
 def _common_numbers(
     keys_before: NDArray[Any], keys_after: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the documents of two builds of a view together, so that the same document has one
-    number.
+    """Number the documents of two builds of a view, so that the same document has one number.
 
     A view is a selection of documents. Each document has a key by which it is recognised. For
     example:
@@ -221,8 +220,7 @@ def _increases(
     numbers_after: NDArray[np.int64],
     amounts_after: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return by how much an amount of each document, such as its tokens, is larger in the new
-    build.
+    """Return how much larger an amount of each document is in the new build, such as its tokens.
 
     The documents of two builds of a view (a selection of documents) are numbered together. If a
     build lacks a document, its amount there is 0. For example:

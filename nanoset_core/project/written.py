@@ -307,8 +307,7 @@ class WrittenConfig(Section):
             )
 
     def _is_root_inside_raw(self, raw_folder: Path | RemoteFolder, root_folder: Path) -> bool:
-        """Return whether the outputs would be inside the folder of raw text, and so be read as
-        text.
+        """Return whether the outputs would be in the folder of raw text, and be read as text.
 
             raw: text            root: text/out           yes
             raw: s3://b/text     root: s3://b/text-2      no
@@ -326,8 +325,7 @@ class WrittenConfig(Section):
         return root_prefix.startswith(raw_prefix)
 
     def _check_location(self, location: str, key: str) -> None:
-        """Check that a setting is a path, such as gemma/tokenizer.json, or a URL, such as
-        s3://bucket/file.
+        """Check that a setting is a path (gemma/tokenizer.json) or a URL (s3://bucket/file).
 
         Whether the file exists is not checked.
 
@@ -344,8 +342,7 @@ class WrittenConfig(Section):
             self.local(location, key)
 
     def _name_errors(self) -> Iterator[ConfigError]:
-        """Yield an error for each name that is used twice in the settings, also in different
-        sections.
+        """Yield an error for each name that is used twice in the settings, in any sections.
 
         Names become names in Dagster, the program that runs builds. There, '-' is not allowed, and
         is replaced by '_'. So these two have the same name:
@@ -394,8 +391,7 @@ class WrittenConfig(Section):
             yield f"contamination.{name}"
 
     def _jobs_of_views_and_packs(self) -> Iterator[str]:
-        """Yield the names of the jobs that make views (selections of documents) and packs (joined
-        documents).
+        """Yield the names of the jobs that make views (selections) and packs (joined documents).
 
         All views of a collection of texts (corpus) are made by one job, and so are all packs. For
         example, the views `best` and `short` of the corpus `web` give "views.web_views".
