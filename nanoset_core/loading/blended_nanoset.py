@@ -205,7 +205,7 @@ class BlendedNanoset(SplitSamples):
 
         for dataset_number in np.unique(dataset_numbers):
             dataset = self.datasets[dataset_number]
-            rows = np.flatnonzero(dataset_numbers == dataset_number)
+            [rows] = np.nonzero(dataset_numbers == dataset_number)
             samples_of_dataset = samples[rows]
             if self._wraps:  # a trainer that starts a dataset again when its samples are used up
                 samples_of_dataset = samples_of_dataset % len(dataset)

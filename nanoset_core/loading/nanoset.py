@@ -445,7 +445,7 @@ class Nanoset(SplitSamples):
         # Each sample has a piece of every sequence from its first one to its last one.
         spans = self._spans(samples)
         counts = spans.last_entries - spans.first_entries + 1  # (n,) pieces of each sample: 2 2
-        first_pieces = np.cumsum(counts) - counts  # (n,) index of each sample's first piece: 0 2
+        first_pieces = counts.cumsum() - counts  # (n,) index of each sample's first piece: 0 2
         last_pieces = first_pieces + counts - 1  # (n,) 1 3
         sequences = self._sequences_of(spans, counts)  # (n_pieces,) HI ABC ABC DEFG
 

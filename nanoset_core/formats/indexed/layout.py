@@ -206,8 +206,8 @@ def positions_in(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArr
         int64, shape (sum of lengths,).
     """
     # Count all positions, and shift those of each range to its start.
-    positions_before = np.cumsum(lengths) - lengths  # (n_ranges,) positions in all earlier ranges
-    shifts = np.repeat(starts - positions_before, lengths)  # (sum of lengths,)
+    positions_before = lengths.cumsum() - lengths  # (n_ranges,) positions in all earlier ranges
+    shifts = (starts - positions_before).repeat(lengths)  # (sum of lengths,)
     positions: NDArray[np.int64] = np.arange(lengths.sum()) + shifts
     return positions
 
