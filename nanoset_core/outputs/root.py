@@ -24,7 +24,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from nanoset_core.errors import FormatError, MissingError, StorageError
 from nanoset_core.outputs.current import NOT_BUILT, CurrentVersion
-from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import (
     MANIFEST,
     FileFact,
@@ -267,6 +266,8 @@ class OutputRoot:
         """
         manifest = self.manifest_at(self.folder / stage / name / digest)
         if manifest is None:
+            from nanoset_core.outputs.erasures import missing_version
+
             raise missing_version(
                 self.access, (stage, name, digest), what_if_missing, remedy=remedy
             )

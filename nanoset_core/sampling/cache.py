@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from nanoset_core.errors import MissingError, StaleError
 from nanoset_core.formats.indexed.dataset import index_here
 from nanoset_core.formats.indexed.layout import idx_path, map_file, read_idx
 from nanoset_core.outputs.current import setting_differences
-from nanoset_core.outputs.deliver import Delivery
 from nanoset_core.outputs.receipts import Receipt, StoredReceipt, parse_receipt, read_receipt
 from nanoset_core.records.json_records import JsonForm, to_plain
 from nanoset_core.sampling.config import NanosetConfig
@@ -47,6 +46,9 @@ from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.atomic import sha256_file
 from nanoset_core.storage.location import Location
 from nanoset_core.storage.npy_arrays import npy_array
+
+if TYPE_CHECKING:
+    from nanoset_core.outputs.deliver import Delivery
 
 _VERSION = 1
 """Version of the sidecar."""
@@ -344,6 +346,9 @@ class FileSet:
             compares_sizes: Whether existing files are recognised by their sizes, which is fast.
                 False compares their digests.
         """
+        # Imported here, since reading samples needs nothing of it.
+        from nanoset_core.outputs.deliver import Delivery
+
         target_folder = self.folder if folder is None else folder
         receipt = self._receipt()
         return Delivery(

@@ -18,13 +18,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, Type
 from nanoset_core.errors import ConfigError, InputError
 from nanoset_core.records.settings import Range
 from nanoset_core.storage.access import FileAccess
-from nanoset_core.storage.address_checks import (
-    check_address,
-    check_endpoint,
-    check_filesystem_url,
-    check_without_secrets,
-)
-from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.local import LocalStore
 from nanoset_core.storage.paths import expanded, has_control_characters, is_inside
 from nanoset_core.storage.reading import open_object
@@ -424,6 +417,14 @@ def remote_location(
     Raises:
         ConfigError: The address or the endpoint is not valid, or contains credentials.
     """
+    # Modules about addresses are imported here, since most projects are on a disk.
+    from nanoset_core.storage.address_checks import (
+        check_address,
+        check_endpoint,
+        check_filesystem_url,
+        check_without_secrets,
+    )
+
     # Check what all kinds of addresses have in common.
     check_without_secrets(url, where)
     check_address(url, where)
@@ -473,6 +474,8 @@ def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
         host: What follows the scheme, such as the bucket.
         only_read: Whether nothing will be written.
     """
+    from nanoset_core.storage.filesystems import FilesystemStore
+
     address = f"{scheme}://{host}"
     if only_read:
         return FilesystemStore(address)
