@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
-from nanoset_core.document_tables.conditions import parse_condition
 from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import CorpusName
 from nanoset_core.records.rules import Check, Section
@@ -116,6 +115,22 @@ class ViewOrderSpec(Section):
             )
 
 
+def check_condition(text: str, where: str) -> None:
+    """Check that a text is a condition on columns.
+
+    Args:
+        text: A text such as "quality >= 3 and lang = 'en'".
+        where: The setting that holds it, for messages.
+
+    Raises:
+        ConfigError: The text is no condition.
+    """
+    # Imported here, since most projects and commands have no conditions.
+    from nanoset_core.document_tables.conditions import parse_condition
+
+    parse_condition(text, where)
+
+
 @dataclass(frozen=True, slots=True)
 class ViewSpec(Section):
     """A dataset of documents that rules choose from a corpus, applied in the order below.
@@ -133,7 +148,7 @@ class ViewSpec(Section):
     """Files of ids, as for `include`: documents with these ids are left out."""
     clean_of: tuple[str, ...] = ()
     """Sections of `contamination`: documents that contain one of their texts are left out."""
-    where: Annotated[str, Check(parse_condition)] | None = None
+    where: Annotated[str, Check(check_condition)] | None = None
     """Condition on columns, such as "quality >= 3 and lang = 'en'"; documents for which it is true
     are chosen.
     """
