@@ -46,28 +46,34 @@ def write_buckets(
     memory_bytes: int,
     options: WriteOptions,
 ) -> None:
-    """Sort the rows of tokens of a plan into files, one for some neighbouring shards (tars).
+    """Sort training samples into temporary files, so that memory can hold the samples of each.
 
-    Each source is read once, from start to end, and each row is appended to the file of its shard.
+    A dataset is shuffled into tar files (shards), but its tokens do not fit into memory. So the
+    sources of text are read once, from start to end, and each sample is appended to the file of its
+    tar. Such a file, called a bucket, is for some neighbouring tars:
+
+        bucket-000000    tars 0 to 3
+        bucket-000001    tars 4 to 7
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        shards_by_file: Path of a bucket file → its run of neighbouring shards. The runs are in
-            ascending order, and may leave out shards, which are then not written.
-        memory_bytes: Memory for the rows that are sorted at once.
-        options: How the tars are written, such as the number of processes.
+        plan: Says which sample (context) goes into which tar.
+        sources: The tokens of each source, such as web and code.
+        shards_by_file: Path of each bucket → its tars, in ascending order. Tars that are in no
+            bucket are not written.
+        memory_bytes: Memory for the samples that are sorted at once.
+        options: How the tars are written, such as where the progress is shown.
 
     Raises:
         StorageError: The disk has too little room.
     """
     paths = list(shards_by_file)
+    # The positions of the samples of each bucket in the shuffled order of all samples.
     ranks = [run_ranks(plan, shards) for shards in shards_by_file.values()]
-    record_bytes = _record_bytes(plan)  # the number of a context, and its tokens
+    record_bytes = _record_bytes(plan)  # a record is the number of a sample, and its tokens
     _check_room(paths[0].parent, sum(map(len, ranks)) * record_bytes)
     intervals = _key_intervals(plan, ranks)
 
-    # Go through all contexts in the order of the sources, as many at a time as memory holds.
+    # Go through all samples in the order of the sources, as many at a time as memory holds.
     contexts = plan.table.contexts
     rows_in_memory = max(1, min(memory_bytes // (record_bytes + ROW_BYTES), contexts))
     buffer = np.empty((rows_in_memory, record_bytes), dtype=np.uint8)
@@ -94,19 +100,23 @@ class _SortedContexts(NamedTuple):
 def _rows_by_bucket(
     intervals: _KeyIntervals, first_context: int, keys: NDArray[np.uint64]
 ) -> _SortedContexts:
-    """Find the bucket of each of some consecutive contexts, and sort the contexts by it.
+    """Sort some consecutive training samples by the file (bucket) that they are written to.
 
-    If the contexts 100 to 103 belong to the buckets 1, none, 0 and 1, the result has the contexts
-    102, 100 and 103 with the buckets 0, 1 and 1.
+    The key of a sample (context) says which bucket it belongs to, or that it belongs to none. If
+    keys from 10 to 20 belong to bucket 0, and keys from 40 to 50 to bucket 1:
+
+        sample      100    101    102    103          sorted:    sample     102    100    103
+        key         45     30     15     50                      bucket     0      1      1
+        bucket      1      none   0      1
 
     Args:
         intervals: Which keys belong to which bucket.
-        first_context: Number of the first context.
-        keys: Key of each context, shape (n_contexts,).
+        first_context: Number of the first sample: 100 in the example.
+        keys: Key of each sample, shape (n_contexts,).
     """
-    buckets = intervals.buckets_of(keys)  # (n_contexts,) -1 for a context in no bucket
-    in_a_bucket = np.flatnonzero(buckets >= 0)
-    order = in_a_bucket[np.argsort(buckets[in_a_bucket], kind="stable")]  # (n_rows,)
+    buckets = intervals.buckets_of(keys)  # (n_contexts,) [1, -1, 0, 1], where -1 is none
+    in_a_bucket = np.flatnonzero(buckets >= 0)  # [0, 2, 3]
+    order = in_a_bucket[np.argsort(buckets[in_a_bucket], kind="stable")]  # (n_rows,) [2, 0, 3]
     return _SortedContexts(contexts=first_context + order, buckets=buckets[order])
 
 
@@ -116,17 +126,24 @@ def _gather_records(
     contexts: NDArray[np.int64],
     records: NDArray[np.uint8],
 ) -> None:
-    """Fill an array with a record for each context (sample): its number, then its tokens.
+    """Fill an array with training samples, in the form in which they are written to a file.
+
+    Each sample (context) is a record of bytes: its number, then its tokens. For sample 102 with
+    three tokens of 2 bytes each:
+
+        102 (8 bytes) | 5  9  2 (2 bytes each)
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        contexts: Numbers of the contexts, shape (n_rows,).
-        records: The array, shape (n_rows, record_bytes).
+        plan: Says which tokens each sample has.
+        sources: The tokens of each source of text, such as web and code.
+        contexts: Numbers of the samples, shape (n_rows,).
+        records: The array that is filled, shape (n_rows, record_bytes).
     """
-    rows = _as_rows(records, plan)  # a view of `records`
-    rows.contexts[:] = contexts
-    sweep(plan, sources, contexts, rows.tokens)
+    # The two fields of all records, as arrays of their own. They share the memory of `records`, so
+    # what is written to them is written to the records.
+    fields = _as_rows(records, plan)
+    fields.contexts[:] = contexts
+    sweep(plan, sources, contexts, fields.tokens)  # reads the tokens from the sources
 
 
 def _append_records(
@@ -134,18 +151,21 @@ def _append_records(
     buckets: NDArray[np.int64],
     records: NDArray[np.uint8],
 ) -> None:
-    """Append records to the files of their buckets.
+    """Append training samples to the files that they belong to.
 
-    Of records with the buckets 0, 0 and 2, the first two go to file 0, and the third to file 2.
+    The samples are records of bytes, and are sorted by their file (bucket) already:
+
+        record      0    1    2              file 0 gets the records 0 and 1,
+        bucket      0    0    2              file 1 gets none, and file 2 gets record 2
 
     Args:
-        paths: File of each bucket.
-        buckets: Bucket of each record, ascending, shape (n_rows,).
+        paths: Path of each file.
+        buckets: Number of the file of each record, ascending, shape (n_rows,).
         records: Shape (n_rows, record_bytes).
     """
-    # (n_buckets + 1,) index of the first record of each bucket
-    bounds = np.searchsorted(buckets, np.arange(len(paths) + 1))
-    buckets_with_records = np.flatnonzero(np.diff(bounds)).tolist()
+    # The index of each file's first record, and at the end the number of all records.
+    bounds = np.searchsorted(buckets, np.arange(len(paths) + 1))  # (n_buckets + 1,) [0, 2, 2, 3]
+    buckets_with_records = np.flatnonzero(np.diff(bounds)).tolist()  # [0, 2]
     for bucket in buckets_with_records:
         with paths[bucket].open("ab") as file:
             file.write(records[bounds[bucket] : bounds[bucket + 1]].data)
@@ -160,10 +180,13 @@ class _KeyIntervals(NamedTuple):
     """Highest key of each bucket, shape (n_buckets,)."""
 
     def buckets_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the bucket of each key, or -1 for keys of shards that are not written.
+        """Return the file (bucket) that each training sample is written to, given its key.
 
-        If bucket 0 has the keys 10 to 20, and bucket 1 those from 40 to 50, then the keys 15, 30
-        and 40 give 0, -1 and 1.
+        A key is a pseudo-random number of a sample. Each file takes the samples whose keys are in
+        an interval. If file 0 takes the keys 10 to 20, and file 1 those from 40 to 50:
+
+            key      15    30    40
+            file     0     -1    1      (-1: no file, since the sample is not to be written)
 
         Args:
             keys: Shape (n_keys,).
@@ -171,53 +194,64 @@ class _KeyIntervals(NamedTuple):
         Returns:
             Shape (n_keys,).
         """
-        # The last bucket that begins at or before the key, if it does not end before.
-        buckets = np.searchsorted(self.first_keys, keys, side="right") - 1
-        buckets[keys > self.last_keys[buckets]] = -1
+        # The interval of a key can only be the last one that begins at or before it. A key below
+        # all intervals gets -1 here already. It may get it again below, which changes nothing.
+        n_intervals_begun = np.searchsorted(self.first_keys, keys, side="right")  # [1, 1, 2]
+        buckets = n_intervals_begun - 1  # [0, 0, 1]
+        buckets[keys > self.last_keys[buckets]] = -1  # 30 > 20
         return buckets
 
 
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
-    """Return which keys belong to which bucket file.
+    """Return which keys the training samples of each temporary file have.
 
-    The tars have the contexts in the order of their keys, and a bucket file has the contexts of
-    some neighbouring tars. So it has all contexts whose keys are in an interval.
+    The shuffled order sorts the samples (contexts) by keys, which are pseudo-random numbers. A file
+    (bucket) takes the samples at some positions of the order. For the positions 0 and 1, and 2
+    and 3:
+
+        position      0     1     2     3
+        key           12    38    71    95        file 0: keys 12 to 38; file 1: keys 71 to 95
+
+    So when samples are read in another order, the key of each says which file it goes to.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        ranks: For each file, the positions of its contexts in this order. No range is empty.
+        plan: Says which sample goes into which tar.
+        ranks: For each file, the positions of its samples, such as range(0, 2). None is empty.
     """
-    # The ends of an interval are the keys at the first and the last rank of the bucket.
-    first_ranks = [bucket_ranks[0] for bucket_ranks in ranks]
-    last_ranks = [bucket_ranks[-1] for bucket_ranks in ranks]
+    first_positions = [positions[0] for positions in ranks]  # [0, 2]
+    last_positions = [positions[-1] for positions in ranks]  # [1, 3]
 
-    # `keys_at` goes through the keys of all contexts, so it is called only once.
-    keys = keys_at(plan.table.contexts, plan.settings.seed, np.array([*first_ranks, *last_ranks]))
+    # `keys_at` goes through the keys of all samples, so call it only once, for both.
+    positions = np.array([*first_positions, *last_positions])
+    keys = keys_at(plan.table.contexts, plan.settings.seed, positions)  # [12, 71, 38, 95]
     n_buckets = len(ranks)
     return _KeyIntervals(first_keys=keys[:n_buckets], last_keys=keys[n_buckets:])
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
-    """Read a bucket file: the rows of a run of neighbouring shards.
+    """Read a temporary file (bucket) with the training samples of some neighbouring tar files.
 
-    The rows of a few neighbouring tars were sorted into this file, so that memory can hold them
-    when the tars are written.
+    The samples were sorted into such files, so that memory can hold the samples of one. The file is
+    a list of records of one size, each with the number of a sample, and its tokens:
+
+        102 | 5  9  2 ...
+        100 | 7  7  1 ...
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        shards: The run.
-        path: The bucket file, to which `write_buckets` has appended the rows.
+        plan: Says which sample (context) goes into which tar (shard).
+        shards: Numbers of the tars, such as range(4, 8).
+        path: Path of the file, to which `write_buckets` has appended the samples.
 
     Returns:
-        The tokens of each row and the number of its context, in the order of the sources.
+        The number and the tokens of each sample, in the order in which they were appended.
 
     Raises:
         FormatError: The file has another size than was written to it.
     """
-    # The file is a list of records of one size, each with the number of a context and its tokens.
     data = np.fromfile(path, dtype=np.uint8)
     record_bytes = _record_bytes(plan)
-    expected_bytes = len(run_ranks(plan, shards)) * record_bytes
+    n_samples = len(run_ranks(plan, shards))
+    expected_bytes = n_samples * record_bytes
     if data.size != expected_bytes:
         raise FormatError(
             "a spill file does not hold the rows that were written to it",
@@ -231,17 +265,19 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
 
 
 def run_ranks(plan: ShufflePlan, shards: range) -> range:
-    """Return which part of the shuffled order neighbouring shards contain.
+    """Return which positions of the shuffled order some neighbouring tar files contain.
 
-    A shard is a tar, and the shuffled order is that of all rows of tokens (contexts) in all tars.
+    All training samples are shuffled, and then divided among tars (shards) in this order. With 100
+    samples in a tar:
+
+        tar            0        1          2          3
+        positions      0-99     100-199    200-299    300-399
+
+    The tars 2 and 3 give range(200, 400).
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        shards: Numbers of the shards, at least one.
-
-    Returns:
-        Positions in the order of all contexts: with 100 contexts in a shard, shards 2 and 3 have
-        those from 200 to 400.
+        plan: Says which sample goes into which tar.
+        shards: Numbers of the tars, at least one, such as range(2, 4).
     """
     start, _ = plan.shard_ranks(shards[0])
     _, stop = plan.shard_ranks(shards[-1])
@@ -254,14 +290,17 @@ def _record_bytes(plan: ShufflePlan) -> int:
 
 
 def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
-    """Return the two fields of records, without copying: writing to them changes the records.
+    """Return the numbers and the tokens of samples that are given as records of bytes.
+
+    A record has 8 bytes for the number of a training sample, and then its tokens. The two arrays of
+    the result are views: they share the memory of the records, and writing to them changes these.
 
     Args:
         records: Shape (n_rows, record_bytes).
-        plan: Plan of the rows. It has the dtype of the tokens.
+        plan: Its dtype, such as uint16, says how the tokens are stored.
     """
-    contexts = records[:, :NUMBER_BYTES].view(np.int64)[:, 0]
-    tokens = records[:, NUMBER_BYTES:].view(plan.dtype)
+    contexts = records[:, :NUMBER_BYTES].view(np.int64)[:, 0]  # (n_rows,)
+    tokens = records[:, NUMBER_BYTES:].view(plan.dtype)  # (n_rows, sequence_length)
     return BucketRows(contexts, tokens)
 
 

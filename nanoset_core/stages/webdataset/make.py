@@ -46,39 +46,44 @@ PLAN_FILE = "plan.json"
 
 @holding
 def make_plan(project: Project, name: str) -> Manifest:
-    """Plan the tars of a webdataset from the current datasets, and make the plan current.
+    """Plan the tar files of a shuffled dataset, and store the plan.
 
-    The plan says which context (a sample of consecutive tokens) goes into which tar. The decorator
-    `holding` protects the datasets from deletion by `nanoset gc` meanwhile.
+    The dataset consists of tars of training samples. The plan says which sample goes into which
+    tar. It is stored before any tar is written, so that several machines can write the tars of one
+    plan. It is made from the number of tokens of each source dataset, such as web and code.
+
+    While this runs, the decorator `holding` keeps `nanoset gc` (the command that deletes old
+    versions) from deleting the source datasets.
 
     Args:
-        project: Its datasets are planned for, and its outputs get the plan.
-        name: Name of the webdataset.
+        project: Its outputs have the source datasets, and get the plan.
+        name: Name of the shuffled dataset (a webdataset).
 
     Returns:
-        Manifest of the plan.
+        The record of the plan.
 
     Raises:
         ConfigError: Two corpora hold the same file. Or the preset is tokshuf, which accepts no
             views, and only tokenizers that tokshuf-rust knows.
-        InputError: The datasets do not fill a single context.
+        InputError: The datasets do not fill a single sample.
         StaleError: The preset is tokshuf, and the files of a corpus have changed since its dataset
             was made.
     """
-    # A file that is in two corpora would be in the tars twice.
+    # A file that is in two collections of texts (corpora) would be in the tars twice.
     check_webdataset_files(project, name)
     datasets = _datasets(project, name)
 
     def write(folder: Path) -> Written:
-        """Write the plan into a folder, and return the facts for its manifest."""
+        """Write the plan into a folder, and return the facts for its record."""
         plan = _plan(project, name, datasets)
         stored_plan = StoredShufflePlan.of(plan)
         (folder / PLAN_FILE).write_bytes(dump(stored_plan))
-        # The manifest repeats the content of plan.json, so that it is shown without reading it.
+        # The record repeats the content of plan.json, so that it is shown without reading it.
         facts = dict(to_plain(stored_plan))
         facts["quality"] = shuffle_quality(plan)
         return Written(facts)
 
+    # `commit` calls `write`, unless this plan exists already.
     recipe = plan_recipe(project, name, _digests(datasets))
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
@@ -109,35 +114,43 @@ def _digests(datasets: Mapping[str, Manifest]) -> dict[str, str]:
 
 
 def current_plan(project: Project, name: str) -> tuple[Manifest, ShufflePlan]:
-    """Return the plan by which a webdataset's tars are written, and the manifest that describes it.
+    """Read the plan of a shuffled dataset, which says which training sample goes into which tar.
+
+    The plan is a file, plan.json, in a folder of its own. The folder also has a manifest, which is
+    a small file that says what the plan was made from.
 
     Args:
         project: Its outputs are read.
-        name: Name of the webdataset.
+        name: Name of the shuffled dataset, such as "train_tars".
 
     Returns:
-        (manifest of the plan, the plan).
+        (the manifest, the plan).
 
     Raises:
         MissingError: No plan has been made.
         FormatError: The plan file is damaged.
     """
     manifest = project.outputs.require(PLANS, name, remedy="run `nanoset build` first")
-    return manifest, manifest.load(PLAN_FILE, StoredShufflePlan).plan()
+    stored_plan = manifest.load(PLAN_FILE, StoredShufflePlan)  # the parsed file
+    return manifest, stored_plan.plan()
 
 
 def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
-    """Return the shards (tars) of one group, which are written together.
+    """Return which tar files one of several machines writes.
 
-    The shards are divided as evenly as possible: 10 shards in 4 groups are 2, 3, 2 and 3.
+    The tars (shards) of a dataset are divided as evenly as possible into groups of neighbouring
+    ones. 10 tars in 4 groups:
+
+        group      0       1        2       3
+        tars       0, 1    2-4      5, 6    7-9
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Plan of the dataset, with the number of tars.
         groups: Number of groups.
         group: Number of the group, from 0 on.
 
     Returns:
-        Numbers of the shards.
+        Numbers of the tars, such as range(2, 5) for group 1.
     """
     start = plan.shards * group // groups
     stop = plan.shards * (group + 1) // groups
@@ -213,28 +226,36 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
 
 
 def _check_datasets(plan_manifest: Manifest, datasets: Mapping[str, Manifest]) -> None:
-    """Check that datasets are those of a plan, from which all tars must be made.
+    """Check that the source datasets have not been rebuilt since a shuffle was planned.
+
+    The plan says, for example, that a training sample has the tokens 4,096 to 6,143 of web. In
+    another version of web, these are other tokens. The plan's record has the digest of each dataset
+    that it was made for, such as {"web": "3f2a…", "code": "90bc…"}.
 
     Args:
-        plan_manifest: Manifest of the plan.
-        datasets: Name of each corpus → its current dataset.
+        plan_manifest: Record of the plan.
+        datasets: Name of each source → record of its current dataset.
 
     Raises:
-        StaleError: A corpus has another dataset than the planned one.
+        StaleError: A source has another dataset than the planned one.
     """
-    planned_from = from_plain(Recipe, plan_manifest.recipe)
-    check_recipe(plan_manifest, replace(planned_from, parents=_digests(datasets)))
+    planned_recipe = from_plain(Recipe, plan_manifest.recipe)
+    current_recipe = replace(planned_recipe, parents=_digests(datasets))
+    check_recipe(plan_manifest, current_recipe)
 
 
 def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -> None:
-    """Create the folder of a webdataset, remove files of killed builds, and mark written tars.
+    """Prepare the folder of a shuffled dataset before tar files are written into it.
 
-    A marker is a small file with the facts of a finished tar.
+    - The folder is created, if it does not exist.
+    - Temporary files of builds that were killed are deleted.
+    - Each tar that is known to be written gets a marker, which is a small file next to it with its
+      counts and checksum. Builds that run at the same time skip tars with a marker.
 
     Args:
         project: Its output root contains the folder.
-        recipe: What the webdataset is made from. It decides the folder.
-        written: Facts of the tars that are known to be written.
+        recipe: What the dataset is made from. It decides the path of the folder.
+        written: Counts and checksum of each tar that is written.
     """
     folder = project.outputs.place(recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -267,17 +288,20 @@ def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
 
 
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
-    """Return the options for writing a group of tars, such as the memory that may be used.
+    """Return how a group of tar files is written: with how much memory, processes and so on.
+
+    None of this changes the content of the files. Such as 4 processes with 8 GB in all, and the
+    name "train_tars group 3" for the display of the progress.
 
     Args:
-        project: Its settings say how much memory and which machines are used.
-        name: Name of the webdataset.
-        group: Number of the group of tars, for progress.
+        project: Its settings in nanoset.yaml have the values.
+        name: Name of the shuffled dataset.
+        group: Number of the group.
     """
     spec = project.webdataset(name)
     return WriteOptions(
         engine=spec.engine,
-        memory_bytes=spec.memory_mib << 20,
+        memory_bytes=spec.memory_mib << 20,  # 1 MiB is 2^20 bytes
         workers=project.config.workers,
         executor=project.executor,
         progress=project.progress,
@@ -287,20 +311,23 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
 
 
 def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
-    """Return the facts of the tars that exist with their recorded size.
+    """Return which tar files of a shuffled dataset exist already, and what is recorded of them.
 
-    An earlier build may have written some or all of them.
+    Where it is recorded depends on whether all tars have been written:
+
+    - If the dataset is complete, it has a manifest, one file with the facts of all tars.
+    - Until then, each finished tar has a marker, a small file with its facts.
 
     Args:
         outputs: The project's outputs.
-        recipe: What the webdataset is made from. It decides the folder.
-        shards: Numbers of the shards to look for. Each is stored as a tar.
+        recipe: What the dataset is made from. It decides the folder.
+        shards: Numbers of the tars to look for.
 
     Returns:
-        Number of the shard → facts of its tar.
+        Number of the tar → its counts, size and sha256. Tars that do not exist, or have another
+        size than the recorded one, are left out.
     """
-    # The manifest of a complete webdataset has the facts of all tars. Until it is complete, each
-    # finished tar has a marker, a small file with its facts. In a bucket, one listing shows both.
+    # In a bucket (such as S3), one listing of the folder shows the manifest and all markers.
     folder = outputs.place(recipe)
     listed_outputs = outputs.with_listing(folder)
     complete = listed_outputs.find(recipe)
@@ -312,21 +339,25 @@ def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[i
 def _unfinished_facts(
     outputs: OutputRoot, recipe: Recipe, shards: range, access: FileAccess
 ) -> dict[int, TarFacts]:
-    """Return the facts of the tars that earlier builds of an incomplete webdataset have written.
+    """Return what is recorded of the finished tar files of a dataset that is not complete yet.
+
+    Each finished tar has a marker, a small file with its counts and checksum. Several builds may
+    write tars of the dataset at the same time. The one that completes it deletes the markers, and
+    records the facts of all tars in one file, the manifest. If a marker is missing, this may have
+    happened just now, so the manifest is read then.
 
     Args:
         outputs: The project's outputs.
-        recipe: What the webdataset is made from. It decides the folder.
-        shards: Numbers of the shards to look for. Each is stored as a tar.
-        access: Reads the markers, the small files with the facts of each finished tar.
+        recipe: What the dataset is made from. It decides the folder.
+        shards: Numbers of the tars to look for.
+        access: Reads the markers.
 
     Returns:
-        Number of the shard → facts of its tar.
+        Number of the tar → its facts.
     """
     facts = read_markers(outputs.place(recipe), shards, recipe.digest, access)
     if len(facts) == len(shards):
-        return facts
-    # Another build may have completed the webdataset meanwhile, and removed the markers.
+        return facts  # no marker is missing
     complete = outputs.find(recipe)
     if complete is None:
         return facts
@@ -340,18 +371,22 @@ def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
 
 
 def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts | None]:
-    """Return which tars of a group are written, and what is in them.
+    """Return which tar files of a group are written, and what is recorded of them.
 
-    A webdataset is written in groups of tars, according to its current plan.
+    A shuffled dataset is written in groups of tars, by several machines. If a group has the tars 2
+    and 3, and only 2 is written, the result is
+
+        {".../shard-00000002.tar": TarFacts(shard=2, sequences=8192, ...),
+         ".../shard-00000003.tar": None}
 
     Args:
-        project: Its outputs have the plan, and perhaps the tars.
-        name: Name of the webdataset.
+        project: Its outputs have the plan of the dataset, and perhaps the tars.
+        name: Name of the dataset.
         group: Number of the group.
 
     Returns:
-        Path of the tar → its counts, size and sha256; None if the tar is missing or has another
-        size than was written.
+        Path of each tar of the group → its counts, size and sha256; None if the tar is missing or
+        has another size than was written.
     """
     plan_manifest, plan = current_plan(project, name)
     n_groups = project.webdataset(name).groups
@@ -384,16 +419,22 @@ def is_group_written(project: Project, name: str, group: int) -> bool:
 
 @holding
 def finish(project: Project, name: str) -> Manifest:
-    """Complete a webdataset whose tars are written, and make this version the current one.
+    """Complete a shuffled dataset, after all its tar files have been written.
 
-    This writes the lists of its tars, which readers need, and its manifest.
+    The tars were written in groups, perhaps by several machines. This call
+
+    - checks that no tar is missing;
+    - writes the lists of tars that data loaders read, such as index.json;
+    - writes the manifest, a file with the counts of all tars. From then on the dataset counts as
+      complete;
+    - deletes the files that were only needed until then.
 
     Args:
         project: Its outputs have the tars, and get the lists and the manifest.
-        name: Name of the webdataset.
+        name: Name of the dataset (a webdataset).
 
     Returns:
-        Manifest of the webdataset.
+        The manifest.
 
     Raises:
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
@@ -401,14 +442,13 @@ def finish(project: Project, name: str) -> Manifest:
     plan_manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
     outputs = project.outputs
-    webdataset = outputs.find(recipe)
+    webdataset = outputs.find(recipe)  # None if it is not complete
     if webdataset is None or project.rebuild:
         webdataset = _complete(project, recipe, plan, plan_manifest.recipe["parents"])
 
-    # Remove what the workers needed until the manifest existed: markers, which are small files with
-    # the counts of each finished tar, and in a bucket the shuffled rows that tars were written
-    # from. A build that was killed here leaves them, so they are also removed if the webdataset was
-    # complete already.
+    # Delete the marker of each tar, a small file with its counts; and in a bucket, the shuffled
+    # tokens from which the tars were written. A build that was killed here leaves them, so they are
+    # also deleted if the dataset was complete already.
     clear_markers(webdataset.folder, outputs.access)
     remove_stored_folder(outputs.access, webdataset.folder / ROWS)
     return outputs.make_current(webdataset)
@@ -420,15 +460,16 @@ def _complete(
     plan: ShufflePlan,
     digest_by_source: Mapping[str, str],
 ) -> Manifest:
-    """Write the lists and the manifest of a webdataset whose tars are all written.
+    """Write the last files of a shuffled dataset, after all its tar files have been written.
 
-    A webdataset that has a manifest counts as complete.
+    These are the lists of tars that data loaders read, such as index.json, and the manifest, a file
+    with the counts of all tars. A dataset that has a manifest counts as complete.
 
     Args:
-        project: Its outputs have the tars, and get the lists and the manifest.
-        recipe: What the webdataset is made from. It decides the folder.
-        plan: Says which context (sample) goes into which tar.
-        digest_by_source: Name of each source of the plan → digest of its dataset.
+        project: Its outputs have the tars, and get these files.
+        recipe: What the dataset is made from. It decides the folder.
+        plan: Says which training sample goes into which tar.
+        digest_by_source: Name of each source of text → digest of the version that was used.
 
     Returns:
         The manifest.
@@ -440,13 +481,13 @@ def _complete(
     facts = _written_facts(project.outputs, recipe, range(plan.shards))
     _check_all_written(project, recipe, plan, facts)
 
-    # A plan counts the padding inside a packed dataset as tokens; the lists count it as padding.
+    # The samples of a packed source contain padding already. It was counted as ordinary tokens
+    # until now. Count it as padding.
     padding = PackPadding(plan, _padding_by_source(project, plan, digest_by_source))
     tars = [padding.counted(facts[shard]) for shard in range(plan.shards)]
     sources = padding.counted_sources()
 
-    # The lists name the tars for readers. The manifest is written last, since an output that has
-    # one counts as complete.
+    # The manifest is written last, since it says that everything else exists.
     files = write_lists(
         plan,
         tars,
@@ -463,12 +504,16 @@ def _facts(
     tars: Sequence[TarFacts],
     sources: Sequence[SourceContexts],
 ) -> dict[str, Any]:
-    """Return the facts that the manifest of a webdataset records: counts of all and of each tar.
+    """Return the counts that are recorded with a shuffled dataset of tar files.
+
+    For example, 2 tars (shards) with 15 samples (sequences) of 1,000 tokens:
+
+        {"sequences": 15, "sequence_length": 1000, "shards": 2, "tokens": 15000, ...}
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        tars: Facts of the tars, in order.
-        sources: Counts of its sources.
+        plan: Says which sample goes into which tar.
+        tars: Counts, size and sha256 of each tar, in order.
+        sources: Counts of each source of text.
     """
     return {
         "sequences": plan.contexts,
@@ -486,15 +531,16 @@ def _facts(
 def _check_all_written(
     project: Project, recipe: Recipe, plan: ShufflePlan, facts: Mapping[int, TarFacts]
 ) -> None:
-    """Check that all tars of a webdataset are written.
+    """Check that no tar file of a shuffled dataset is missing, before it is declared complete.
 
-    Another process may have written some of them, or none.
+    Other processes may be writing tars still. The error says, for example: "2 of 8; the first
+    missing is shard-00000001.tar".
 
     Args:
         project: Its output root contains the tars.
-        recipe: What the webdataset is made from. It decides the folder.
-        plan: Says which context (sample) goes into which tar.
-        facts: Number of a shard → facts of its tar, for those that are written.
+        recipe: What the dataset is made from. It decides the folder.
+        plan: Says how many tars there must be.
+        facts: Number of a tar (shard) → what is recorded of it, for those that are written.
 
     Raises:
         MissingError: A tar has not been written.
@@ -514,18 +560,19 @@ def _check_all_written(
 def _padding_by_source(
     project: Project, plan: ShufflePlan, digest_by_source: Mapping[str, str]
 ) -> dict[int, NDArray[np.int64]]:
-    """Return the number of padding tokens in each sequence of a plan's packed datasets.
+    """Return how many tokens of each sequence of the packed source datasets are padding.
 
-    A packed dataset fits whole documents into sequences of one length, and pads the rest. Other
-    datasets have no padding, and are not in the result.
+    A packed dataset fits whole documents into sequences of one length, and fills the rest of each
+    sequence with padding. If source 0 is packed, and source 1 is not, the result may be
+    {0: [0, 3, 12]}: the sequences of source 0 end with 0, 3 and 12 pad tokens.
 
     Args:
         project: Its outputs have the datasets.
-        plan: Says which context (sample) goes into which tar.
-        digest_by_source: Name of each source of the plan → digest of its dataset.
+        plan: Plan of the shuffled dataset, with its sources.
+        digest_by_source: Name of each source → digest of the version that was used.
 
     Returns:
-        Number of the source → padding tokens of each of its sequences, shape (n_sequences,).
+        Number of a packed source → pad tokens of each of its sequences, shape (n_sequences,).
 
     Raises:
         MissingError: A packed dataset was deleted.
@@ -542,21 +589,23 @@ def _padding_by_source(
 
 
 def _planned_dataset(project: Project, name: str, digest: str) -> Manifest:
-    """Return the version of a packed dataset that a plan was made from, current or not.
+    """Find the version of a dataset from which a shuffle was planned.
 
-    A plan records the digests of the datasets that it was made from.
+    There may be a newer version now, with other counts. The plan recorded the digest of the version
+    that it was made from, such as "3f2a…", and that version is looked up, whether it is still the
+    current one or not.
 
     Args:
         project: Its outputs are searched.
-        name: Name of the dataset.
+        name: Name of the dataset, such as "web".
         digest: Digest of the version.
+
+    Returns:
+        The record of the version.
 
     Raises:
         MissingError: The version was deleted.
     """
-    return project.outputs.version(
-        dataset_node(project.config, name).stage.layout.folder,
-        name,
-        digest,
-        "a packed dataset that the tars were made from was deleted",
-    )
+    folder = dataset_node(project.config, name).stage.layout.folder
+    message = "a packed dataset that the tars were made from was deleted"
+    return project.outputs.version(folder, name, digest, message)

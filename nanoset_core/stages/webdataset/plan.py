@@ -130,13 +130,20 @@ class ShufflePlan:
         return sum(source.pad_tokens for source in self.table.sources) - self.left_out_pad_tokens
 
     def shard_ranks(self, shard: int) -> tuple[int, int]:
-        """Return which part of the shuffled order of contexts (rows of tokens) a shard contains.
+        """Return which part of the shuffled order of all training samples a tar file contains.
+
+        The samples are shuffled, and then divided among tars (shards) in this order. With 20
+        samples, and 8 in a tar:
+
+            tar                       0      1       2
+            positions of its samples  0-7    8-15    16-19
+            result                    0, 8   8, 16   16, 20
 
         Args:
-            shard: Number of the shard.
+            shard: Number of the tar.
 
         Returns:
-            (rank of its first context, rank after its last one).
+            (position of its first sample, position after its last one).
 
         Raises:
             SampleIndexError: The plan has no such shard.
@@ -151,13 +158,16 @@ class ShufflePlan:
         return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
-        """Return which contexts (rows of tokens) are written to a shard, which is a tar.
+        """Return which training samples (contexts) are written to a tar file (shard).
+
+        If the shuffled order of all samples is [4, 1, 5, 0, 3, 2], and a tar has 2 of them, tar 1
+        has the samples [5, 0]. Only this part of the order is computed.
 
         Args:
-            shard: Number of the shard.
+            shard: Number of the tar.
 
         Returns:
-            Numbers of the contexts in the order of the shard, int64, shape (n_samples,).
+            Numbers of the samples, in the order of the tar, int64, shape (n_samples,).
 
         Raises:
             SampleIndexError: The plan has no such shard.
@@ -166,18 +176,19 @@ class ShufflePlan:
         return ranks(self.table.contexts, self.settings.seed, start, stop)
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
-        """Check that sources are those that were planned.
+        """Check that the datasets to read are those for which a shuffle was planned.
 
-        A dataset may have been built again since the plan was made.
+        The plan says, for example, that a sample has the tokens 4,096 to 6,143 of the dataset web.
+        If web was built anew since, with other texts, these would be other tokens.
 
         Args:
-            sources: The sources from which tars are to be written.
+            sources: The datasets from which samples are to be read.
 
         Raises:
-            StaleError: Their names, order, token counts or dtype differ.
+            StaleError: Their names, their order, their numbers of tokens or the type of tokens
+            differ.
         """
-        # Names, order and lengths decide the numbers of the contexts. The dtype decides the bytes
-        # of `.npy` files.
+        # The type decides the bytes of `.npy` files: 2 or 4 for a token.
         planned = [(source.name, source.tokens) for source in self.table.sources]
         present = [(source.name, source.count) for source in sources]
         dtype = common_dtype(sources)
@@ -190,12 +201,18 @@ class ShufflePlan:
             )
 
     def check_compressor(self) -> None:
-        """Check that this machine's compressor writes the same bytes as the one that was planned.
+        """Check that this machine compresses data to the same bytes as the machine of the plan.
+
+        Different versions of the compression library write different bytes for the same data. If
+        several machines wrote the files of one dataset, their checksums would depend on the
+        machine. So the plan records the library and the processor.
 
         Raises:
             StaleError: The compressor of this machine writes other bytes.
         """
-        if self.compressor not in (None, compressor_identity()):
+        if self.compressor is None:
+            return  # the format `npy` is not compressed
+        if self.compressor != compressor_identity():
             raise StaleError(
                 "this machine's compressor writes other bytes than the plan's",
                 found=compressor_identity(),
@@ -241,13 +258,14 @@ class StoredShufflePlan(Record):
 
     @classmethod
     def of(cls, plan: ShufflePlan) -> StoredShufflePlan:
-        """Return what plan.json stores of a plan.
+        """Return the content of plan.json, the file in which a plan of a shuffle is stored.
+
+        The plan says which training sample goes into which tar file. All of it follows from a few
+        settings and counts, such as {"seed": 42, "sequence_length": 2049, "contexts": 23, ...}, and
+        from the counts of each source of text.
 
         Args:
-            plan: Says which context (sample) goes into which tar.
-
-        Returns:
-            Its settings, its sources with their counts, and the counts of all together.
+            plan: The plan.
         """
         settings = {name: getattr(plan.settings, name) for name in _SETTINGS}
         counts = {name: getattr(plan, name) for name in _FACTS}
@@ -255,15 +273,17 @@ class StoredShufflePlan(Record):
         return cls(version=_VERSION, sources=sources, **settings, **counts)
 
     def check(self, value: dict[str, Any]) -> None:
-        """Check that the counts of a plan.json follow from the settings and sources in it.
+        """Check that the counts in a plan.json follow from the settings and sources in it.
 
-        A record's `check` is called with the parsed file, which is not needed here.
+        Such a file stores the plan of a shuffle. If it says that sources of 8,000 tokens give 9
+        samples of 1,000 tokens, it was damaged or edited, or another version of the program wrote
+        it. This is called when the file is read.
 
         Args:
-            value: The parsed file.
+            value: The parsed file. It is not needed here, since this record has the same values.
 
         Raises:
-            ValueError: They do not, or the settings are impossible.
+            ValueError: The counts are wrong, or the settings are impossible.
         """
         # Plan again with these settings and sources, and compare the result.
         try:
@@ -274,9 +294,11 @@ class StoredShufflePlan(Record):
             raise ValueError(f"other counts or settings than those of a plan, version {_VERSION}")
 
     def plan(self) -> ShufflePlan:
-        """Return the plan that this plan.json describes.
+        """Return the plan of a shuffle that a file plan.json describes.
 
-        Its counts are computed from the settings and sources, rather than taken from the file.
+        The file has the settings, the number of tokens of each source of text, and counts that
+        follow from these, such as the number of samples. The plan is computed from the settings and
+        token counts; the other counts are not used.
 
         Raises:
             ValueError: The settings are impossible.
@@ -307,17 +329,21 @@ class StoredShufflePlan(Record):
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
-    """Decide which rows of tokens go into which shard, without reading the tokens.
+    """Decide which training sample of some datasets goes into which tar file.
 
-    Each source, which is a dataset, is cut into rows of one length. A seed decides their order.
+    The datasets (sources) hold tokens. Each is cut into samples of one length, and a seed decides
+    their shuffled order. No token is read, since the number of tokens of each dataset is enough:
+
+        web: 10,000 tokens, code: 5,000 tokens, samples of 1,000 tokens   →   15 samples
+        8 samples in a tar                                                →   2 tars
 
     Args:
-        sources: Sources in the order that numbers the contexts.
-        settings: Settings of the plan, such as the length of contexts.
+        sources: The datasets. Their order decides the numbers of the samples.
+        settings: Settings such as the length of samples, and the seed.
 
     Raises:
         ConfigError: Settings do not fit these sources.
-        InputError: The sources do not fill a single context.
+        InputError: The sources do not fill a single sample.
     """
     lengths = [(source.name, source.count) for source in sources]
     return plan_lengths(lengths, common_dtype(sources), settings)
@@ -328,44 +354,54 @@ def plan_lengths(
     dtype: str,
     settings: PlanSettings,
 ) -> ShufflePlan:
-    """Decide which rows of tokens go into which shard, by the lengths of the sources alone.
+    """Decide which training sample goes into which tar file, by the lengths of the texts alone.
 
-    Sources of 10,000 and 5,000 tokens, cut into rows of 1,000, give 15 rows; with 8 of them in a
-    shard, there are two shards.
+    The texts (sources) are sequences of tokens. Each is cut into rows of one length, and a sample
+    (context) is one occurrence of a row. For rows of 1,000 tokens, and 8 samples in a tar:
+
+        source    tokens    rows    is read    samples
+        web       10,000    10      once       10
+        code      5,000     5       twice      10         →    20 samples in 3 tars
 
     Args:
-        lengths: Name and number of tokens of each source, in the order that numbers the contexts.
-            Names are unique.
-        dtype: Name of the integer dtype that holds the tokens of all sources.
-        settings: Settings of the plan, such as the length of contexts.
+        lengths: Name and number of tokens of each source. Their order decides the numbers of the
+            samples. Names are unique.
+        dtype: Type of the tokens of all sources, such as "uint16".
+        settings: Settings such as the length of samples, and how often each source is read.
 
     Raises:
         ConfigError: Settings do not fit these sources.
-        InputError: The sources do not fill a single context.
+        InputError: The sources do not fill a single sample.
     """
     table = ContextTable(lengths, settings)
     if settings.weights is not None:
-        # Now that the rows of each source are counted, convert the weights to frequencies.
+        # The user wants the sources mixed in some proportions. How often each must be read for that
+        # depends on how many rows it has. This is known now, so make the table again.
         settings = _with_frequencies(settings, settings.weights, table)
         table = ContextTable(lengths, settings)
-    if not table.contexts:
+    if table.contexts == 0:
         raise _no_context_error(lengths, settings)
     _check_special_tokens(settings, dtype)
 
     # Compressed bytes depend on the library and the processor, so the plan records both.
     compressor = compressor_identity() if settings.member == "json.gz" else None
     plan = ShufflePlan(settings, table, dtype, compressor)
-    if plan.contexts_left_out and settings.pad_id is not None:
+
+    # If all tars must have the same number of samples, a few samples at the end of the order may be
+    # in no tar. Some of their tokens may be padding, which is not in the tars then.
+    if plan.contexts_left_out > 0 and settings.pad_id is not None:
         plan = replace(plan, left_out_pad_tokens=_left_out_pad_tokens(plan))
     return plan
 
 
 def _no_context_error(lengths: Sequence[tuple[str, int]], settings: PlanSettings) -> InputError:
-    """Return the error for sources with fewer tokens than one context (sample) has.
+    """Return the error for texts that have fewer tokens than a single training sample.
+
+    For example, there are only 500 tokens of web and 300 of code, and a sample has 2,049 tokens.
 
     Args:
-        lengths: Name and number of tokens of each source.
-        settings: Settings of the plan, such as the length of contexts.
+        lengths: Name and number of tokens of each text, [("web", 500), ("code", 300)].
+        settings: Settings such as the length of samples.
     """
     return InputError(
         "the sources do not fill a single context",
@@ -378,15 +414,20 @@ def _no_context_error(lengths: Sequence[tuple[str, int]], settings: PlanSettings
 def _with_frequencies(
     settings: PlanSettings, weights: Mapping[str, float], table: ContextTable
 ) -> PlanSettings:
-    """Return settings with frequencies instead of weights.
+    """Return settings that say how often each text is read, instead of its share in the mix.
 
-    A weight is the share of a source in the mix. A frequency says how often each of its rows
-    occurs: for equal weights, a source of half the size gets twice the frequency.
+    Users can give either. For equal shares, a text of half the size must be read twice as often. If
+    web has 100 rows of tokens, code 50, and news 80:
+
+        weights        {"web": 1, "code": 1}
+        frequencies    {"web": 0.5, "code": 1.0, "news": 0.0}
+
+    So 50 rows of web and 50 of code are read; news has no weight.
 
     Args:
         settings: The settings.
-        weights: Source → its weight in the mix. Other sources get the frequency 0.
-        table: The sources, cut into rows.
+        weights: Name of a text (source) → its weight in the mix. Other texts are left out.
+        table: The rows of all texts.
     """
     rows = {source.name: source.rows for source in table.sources}
     frequencies = dict.fromkeys(rows, 0.0)
@@ -405,19 +446,21 @@ def _left_out_pad_tokens(plan: ShufflePlan) -> int:
 
 
 def _check_special_tokens(settings: PlanSettings, dtype: str) -> None:
-    """Check that the special tokens are in the vocabulary, and fit the type of the tokens.
+    """Check that the special tokens are in the vocabulary, and can be stored as tokens.
 
-    For example, the id 50,256 of a pad token does not fit a vocabulary of 32,000 ids.
+    The user may give ids of tokens for padding, and for the start and the end of a document. For
+    example, the id 50,256 is wrong for a vocabulary of 32,000 tokens. And without a vocabulary, the
+    id 100,000 is wrong if tokens are stored in 16 bits, whose greatest number is 65,535.
 
     Args:
-        settings: Settings of the plan, with the ids of the special tokens.
-        dtype: Name of the integer dtype that holds the tokens of all sources.
+        settings: Settings with the special tokens, and with the size of the vocabulary.
+        dtype: Type of the stored tokens, such as "uint16".
 
     Raises:
-        ConfigError: A special token is not in the vocabulary, or its id is too large for the dtype.
+        ConfigError: A special token is not in the vocabulary, or its id is too large for the type.
     """
-    # With the preset tokshuf there is no vocabulary size: its pad token may be outside.
     limit = int(np.iinfo(dtype).max) + 1
+    # The size is not given for the preset tokshuf, whose pad token may be outside the vocabulary.
     if settings.vocab_size:
         limit = min(limit, settings.vocab_size)
     for name in ("pad_id", "bos_id", "eod"):

@@ -52,28 +52,28 @@ class _Correlation(NamedTuple):
 
 
 def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
-    """Measure how evenly a plan is shuffled, without reading tokens.
+    """Measure how evenly a dataset of training samples will be shuffled, without reading tokens.
 
-    A plan divides contexts, which are rows of tokens of several sources, among shards. It takes
-    about 100 MB and a second to measure a million contexts. Larger plans are sampled: contexts that
-    are spread evenly are used for the correlation, and complete shards for the other measures,
-    which depend on neighbours.
+    The samples (contexts) come from several sources of text, and are divided among tar files
+    (shards). After an even shuffle, the tars show nothing of the order of the sources. Next to each
+    measure is the value that chance would give:
+
+        same_source        0.31      share of neighbours in tars that are from the same source
+        neighbours         0.0001    share of neighbours that were also neighbours in their source
+        rank_correlation   0.0003    does a sample's place before tell its place after? (0: no)
+        mix_mean, mix_max  0.8, 3.1  how far a source's number of samples in a tar is from its
+                                     share: mean and maximum, in standard errors
+        even               True      all of these are close to what chance gives
+
+    A million samples take a second and about 100 MB. Of larger datasets, only some are measured:
+    samples that are spread evenly for the correlation, and some whole tars for the other measures,
+    since these depend on neighbours.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Says which sample goes into which tar.
 
     Returns:
-        JSON values. Next to each measure is its expectation for an even shuffle.
-
-        - `same_source`: share of neighbours in shards that are from the same source.
-        - `neighbours`: share of neighbours in shards that are neighbours in their source, too, or
-          are the same row.
-        - `rank_correlation`: Spearman's correlation of the places in the sources and in the shards,
-          with its standard error.
-        - `mix_mean`, `mix_max`: mean and largest deviation of the number of a source's contexts in
-          a shard from its share, in standard errors.
-        - `even`: whether all measures are within four standard errors of their expectation; the
-          largest deviation may be slightly larger.
+        JSON values.
     """
     contexts_of_shards = [_contexts_of_shard(plan, shard) for shard in _sampled_shards(plan)]
     correlation = _rank_correlation(plan)
@@ -93,16 +93,20 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 def _neighbour_measures(
     plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
 ) -> dict[str, float]:
-    """Return which shares of neighbours in shards are related, and what chance would give.
+    """Measure how often two successive training samples of a tar file are related.
 
-    For example, 30 % of neighbours are from the same source, and 31 % would be by chance.
+    If samples are well shuffled, the one after a sample from web is as often from web as chance has
+    it. Two shares are measured, each with its value by chance:
+
+        {"same_source": 0.30, "same_source_expected": 0.31,    (both are from the same source)
+         "neighbours": 0.0001, "neighbours_expected": 0.0001}  (and were neighbours there, too)
 
     Args:
-        plan: The plan.
-        contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
+        plan: Says which sample (context) goes into which tar (shard).
+        contexts_of_shards: Numbers of the samples of each tar that is measured, in its order.
     """
     neighbours = _neighbours(plan, contexts_of_shards)
-    n_pairs = max(neighbours.pairs, 1)
+    n_pairs = max(neighbours.pairs, 1)  # 1 only to divide by it, if there is no pair
     expected = _expected_neighbours(plan)
     return {
         "same_source": neighbours.same_source / n_pairs,
@@ -115,19 +119,36 @@ def _neighbour_measures(
 def _mix_measures(
     plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
 ) -> dict[str, float]:
-    """Return how far shards are from having each source's share of contexts, in standard errors.
+    """Measure whether every tar file has the same mix of sources as the whole dataset.
+
+    If 10 % of all training samples are from code, a tar of 100 samples should have about 10 of
+    them. By chance it may have 7 or 13, so each distance is divided by the standard error, 3, which
+    is how far chance typically moves the count:
+
+        tar       samples of code      distance      in standard errors
+        0         13                   3             1
+        1         4                    6             2
+
+    There is such a number for each source in each tar. Even by chance, the largest of many is
+    rather large, so the result also has the largest one to be expected.
 
     Args:
-        plan: The plan.
-        contexts_of_shards: Numbers of the contexts of each shard that is measured.
+        plan: Says which sample (context) goes into which tar (shard).
+        contexts_of_shards: Numbers of the samples of each tar that is measured.
 
     Returns:
-        The mean and the largest deviation, and the largest one that chance would give.
+        For example {"mix_mean": 0.8, "mix_max": 3.1, "mix_max_expected": 3.3}.
     """
     deviations = np.concatenate([_deviations(plan, contexts) for contexts in contexts_of_shards])
+    if len(deviations) > 0:
+        mean = float(deviations.mean())
+        largest = float(deviations.max())
+    else:
+        mean = 0.0
+        largest = 0.0
     return {
-        "mix_mean": float(deviations.mean()) if len(deviations) else 0.0,
-        "mix_max": float(deviations.max(initial=0.0)),
+        "mix_mean": mean,
+        "mix_max": largest,
         "mix_max_expected": _expected_maximum(len(deviations)),
     }
 
@@ -198,20 +219,29 @@ def _sampled_shards(plan: ShufflePlan) -> list[int]:
 
 
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
-    """Count the pairs of contexts that follow each other in shards, and how many are related.
+    """Count how many pairs of successive training samples in tar files are related.
 
-    Two contexts are related if they are from the same source. They are near if they also follow
-    each other there, or are the same row of tokens.
+    A sample (context) holds some consecutive tokens of a source of text. With 4 tokens each:
+
+        sample of the tar        0          1          2          3
+        source                   web        web        web        code
+        first token              8          4          40         0
+
+        pair                     0, 1       1, 2       2, 3
+        from the same source     yes        yes        no
+        near in the source       yes        no         no      (at most 4 tokens apart)
+
+    So there are 3 pairs, of which 2 are from the same source, and 1 is near.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        contexts_of_shards: Numbers of the contexts of each shard that is measured, in its order.
+        plan: Says which sample goes into which tar.
+        contexts_of_shards: Numbers of the samples of each tar that is measured, in its order.
     """
     n_pairs = 0
     n_same_source = 0
     n_near = 0
     for contexts in contexts_of_shards:
-        # (n_contexts - 1,) each: whether a context and the next one are related
+        # Compare each sample with the next one: all arrays have the shape (n_contexts - 1,).
         places = plan.table.locate(contexts)
         is_same_source = places.sources[1:] == places.sources[:-1]
         distances = np.abs(np.diff(places.starts))  # tokens between their starts
@@ -223,30 +253,36 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
 
 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how far the number of contexts that a shard has of each source is from chance.
+    """Return how far a tar file is from having its share of samples of each source of text.
 
-    By chance, this number has the hypergeometric distribution. A deviation of 2 means that it is
-    two standard errors above or below the mean. For example, if 10 of the 100 contexts of a shard
-    should be from a source, the standard error is about 3, and 16 contexts are a deviation of 2.
+    For example, 10 % of all training samples are from code. Then a tar of 100 samples has 10 of
+    code on average, if it is filled at random. The count varies from tar to tar, with a standard
+    error of about 3:
+
+        samples of code in the tar     10    13    16    4
+        deviation                      0     1     2     2      (|count - 10| / 3)
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        contexts: Numbers of the contexts of the shard, shape (n_contexts,).
+        plan: Says which sample (context) goes into which tar (shard).
+        contexts: Numbers of the samples of the tar, shape (n_contexts,).
 
     Returns:
-        A deviation, 0 or more, for each source. Sources of which a shard has hardly any context are
-        left out: such a count has no meaningful standard error.
+        The deviation of each source, shape (n_measured_sources,). Sources of which a tar has hardly
+        any sample are left out, since a standard error says little about such counts.
     """
     source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     expected = _count_distributions(source_sizes, n_drawn=len(contexts))
 
-    source_of_context = np.searchsorted(plan.table.first_contexts, contexts, side="right") - 1
+    # Count the samples of each source. Samples are numbered source by source, so the source of a
+    # sample is the last one whose first sample has the same or a lower number.
+    n_sources_begun = np.searchsorted(plan.table.first_contexts, contexts, side="right")
+    source_of_context = n_sources_begun - 1  # (n_contexts,)
     counts = np.bincount(source_of_context, minlength=len(source_sizes))  # (n_sources,)
-    distance = np.abs(counts - expected.mean)
-    has_variance = expected.variance >= _MIN_VARIANCE
-    deviations: NDArray[np.float64] = distance[has_variance] / np.sqrt(
-        expected.variance[has_variance]
-    )
+
+    is_measured = expected.variance >= _MIN_VARIANCE
+    distances = np.abs(counts - expected.mean)[is_measured]
+    standard_errors = np.sqrt(expected.variance[is_measured])
+    deviations: NDArray[np.float64] = distances / standard_errors
     return deviations
 
 
@@ -258,15 +294,21 @@ class _CountDistributions(NamedTuple):
 
 
 def _count_distributions(source_sizes: NDArray[np.float64], n_drawn: int) -> _CountDistributions:
-    """Return how many contexts of each source are in a random sample without replacement.
+    """Return the mean and variance of how many samples of each source a random selection has.
 
-    If half of 1,000 contexts are from source 0, then 100 random ones have 50 of it on average.
+    Suppose that 500 of 1,000 training samples are from web, and 100 of all are drawn at random,
+    each at most once. The number of samples from web then has the hypergeometric distribution:
 
-    The counts have the hypergeometric distribution.
+        share of web     500 / 1000 = 1/2
+        mean             100 * 1/2 = 50
+        variance         100 * 1/2 * (1 - 1/2) * (1000 - 100) / (1000 - 1) = 22.5
+
+    The last factor is what drawing each at most once changes: if all are drawn, the count is
+    certain, and the variance 0.
 
     Args:
-        source_sizes: Contexts of each source, shape (n_sources,).
-        n_drawn: Contexts in the sample.
+        source_sizes: Samples of each source, shape (n_sources,).
+        n_drawn: Number of samples that are drawn.
     """
     total = source_sizes.sum()
     share = source_sizes / total
@@ -277,78 +319,95 @@ def _count_distributions(source_sizes: NDArray[np.float64], n_drawn: int) -> _Co
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
-    """Return how well the place of a context in its source predicts its place in the shards.
+    """Measure whether a training sample's place before the shuffle tells its place after it.
 
-    The measure is Spearman's rank correlation, of a sample of contexts that are spread evenly over
-    all. After a good shuffle it is 0, up to chance.
+    This is Spearman's rank correlation. It is 1 if the order has not changed at all, -1 if it is
+    reversed, and after a good shuffle it is 0, up to chance. Of many samples, a million are
+    measured, spread evenly over all.
 
     Args:
-        plan: The plan, which gives each context its place.
+        plan: Gives each sample (context) its place in the shuffled order.
     """
     total = plan.table.contexts
     n_sampled = min(total, SAMPLE)
     if n_sampled < 2:
-        # A correlation needs two contexts. An error of 1 says that nothing is known.
+        # A correlation needs two samples. An error of 1 says that nothing is known.
         return _Correlation(value=0.0, standard_error=1.0)
 
-    # Contexts are numbered in the order of the sources, so the sample is in this order.
+    # Samples are numbered in their order before the shuffle, so `sampled_contexts` is in it, too.
     sampled_contexts = np.arange(n_sampled) * total // n_sampled
     shard_ranks = _ranks_in_shards(sampled_contexts, plan.settings.seed)
-    # Of two independent orders, rho has the standard deviation 1 / sqrt(n - 1).
     return _Correlation(
         value=_spearmans_rho(shard_ranks),
+        # The standard deviation of the correlation of two orders that are independent.
         standard_error=1 / math.sqrt(n_sampled - 1),
     )
 
 
 def _ranks_in_shards(contexts: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return the rank of each context among these, in the order of the shards, from 0.
+    """Return which of some training samples comes first after the shuffle, which second, and so on.
+
+    The shuffle sorts the samples (contexts) by keys, which are pseudo-random numbers:
+
+        context      0     1     2     3
+        key          71    12    95    38
+        rank         2     0     3     1     (the result)
 
     Args:
-        contexts: Numbers of the contexts, shape (n_contexts,).
-        seed: Seed of the order.
+        contexts: Numbers of the samples, shape (n_contexts,).
+        seed: Seed of the shuffle.
 
     Returns:
-        Shape (n_contexts,).
+        Rank of each sample among these, from 0 on, shape (n_contexts,).
     """
-    # Shards have the contexts in the order of their keys. Sorting gives the context at each rank;
-    # sorting once more inverts this to the rank of each context.
     keys = keys_of(contexts.astype(np.uint64), seed)
-    return np.argsort(np.argsort(keys))
+    order = np.argsort(keys)  # [1, 3, 0, 2]: rank 0 is at index 1, rank 1 at index 3, ...
+    # Sorting the indices says where each of them is in `order`: index 0 is at rank 2, ...
+    return np.argsort(order)  # [2, 0, 3, 1]
 
 
 def _spearmans_rho(ranks_of_items: NDArray[np.int64]) -> float:
-    """Return the rank correlation of an order of items with the order 0, 1, 2, ...
+    """Return Spearman's rank correlation of an order of items with the order 0, 1, 2, ...
 
-    It is 1 for the same order, -1 for the reverse one, and about 0 for a random one.
+        [0, 1, 2, 3]     1       the same order
+        [3, 2, 1, 0]     -1      the reverse order
+        [2, 0, 3, 1]     0       no relation
+
+    A random order of many items gives about 0.
 
     Args:
-        ranks_of_items: Rank of each item from 0 on, without ties, shape (n,), n > 1.
+        ranks_of_items: Rank of each item from 0 on, each once, shape (n,), n > 1.
     """
-    # 1 - 6 sum(d^2) / (n (n^2 - 1)). The sum needs more than float32.
+    # The formula is 1 - 6 sum(d^2) / (n (n^2 - 1)), where d is how far each item has moved. In
+    # floats of 64 bits, since the sum needs more than 32 bits.
     n = len(ranks_of_items)
-    distances = (ranks_of_items - np.arange(n)).astype(np.float64)
-    sum_of_squares = float((distances**2).sum())
-    return 1 - 6 * sum_of_squares / (n * (n**2 - 1.0))
+    distances = (ranks_of_items - np.arange(n)).astype(np.float64)  # d: [2, -1, 1, -2]
+    sum_of_squares = float((distances**2).sum())  # 10
+    return 1 - 6 * sum_of_squares / (n * (n**2 - 1.0))  # 1 - 60 / 60
 
 
 def _pairs_near_in_source(source: SourceContexts) -> float:
-    """Return how many pairs of contexts of a source are of the same row, or of neighbouring rows.
+    """Return how many pairs of training samples of a source are of the same or neighbouring rows.
 
-    A context is one occurrence of a row: all rows occur n times, and a chosen share of them once
-    more. The contexts (a, b) and (b, a) count as two pairs.
+    A source of text is cut into rows, and a sample (context) is one occurrence of a row. If the
+    source has 10 rows and is read twice, each row has 2 samples. Both orders of a pair count:
+
+        two samples of the same row             10 rows * 2 pairs                    = 20
+        two samples of neighbouring rows        9 pairs of rows * 2 * 2 * 2 orders   = 72
 
     Args:
         source: Counts of the source.
+
+    Returns:
+        92 in the example. It is an average if only some of the rows occur once more.
     """
     n_rows = source.rows
-    if not n_rows:
+    if n_rows == 0:
         return 0.0
-    pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)
+    pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)  # 2
 
-    # Two neighbouring rows that each occur c times have c * c pairs, which count in both orders.
-    contexts_per_row = source.contexts / n_rows  # c, on average
-    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2
+    contexts_per_row = source.contexts / n_rows  # 2
+    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2  # 72
     return n_rows * pairs_per_row + pairs_of_neighbours
 
 

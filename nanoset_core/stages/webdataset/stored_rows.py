@@ -73,28 +73,33 @@ class StoredRows:
 
     @classmethod
     def of(cls, store: Store, contexts: int, max_contexts: int) -> tuple[StoredRows, list[range]]:
-        """Find which shuffled rows of tokens a bucket has already, and list those that are missing.
+        """Find which shuffled tokens earlier builds have stored in a bucket, and what is missing.
 
-        Every context (sample) of a plan has a row of tokens. A part is an object with the rows of a
-        fixed number of consecutive contexts. A build that was killed leaves some of the parts, and
-        the next build adds the missing ones. If 250 contexts are stored in parts of 100, and only
-        that of 0 to 100 exists, the parts 100 to 200 and 200 to 250 are missing.
+        Every training sample (context) has a row of tokens. The rows are stored in parts, each with
+        the rows of as many consecutive samples. A build that was killed leaves some of the parts,
+        and the next build adds the others. For 250 samples in parts of 100:
+
+            part          0-99     100-199    200-249
+            is stored     yes      no         no
+
+        Then the missing parts are [range(100, 200), range(200, 250)].
 
         Args:
-            store: Store of the parts.
-            contexts: Number of contexts of the plan.
-            max_contexts: Most contexts of a part that this build holds in memory.
+            store: Store of the parts, such as a folder in a bucket.
+            contexts: Number of samples, 250 in the example.
+            max_contexts: How many samples of a part this build can hold in memory at most. Parts of
+                earlier builds may have another size, which is then used if possible.
 
         Returns:
-            (The stored rows, the contexts of each missing part).
+            (the stored rows, the samples of each missing part).
         """
-        first_contexts_by_size = _stored_parts(store)
-        size = _size_of_parts(first_contexts_by_size, contexts, max_contexts)
+        first_contexts_by_size = _stored_parts(store)  # {100: {0}}
+        size = _size_of_parts(first_contexts_by_size, contexts, max_contexts)  # 100
         stored_rows = cls(store, contexts, size)
 
-        stored_first_contexts = first_contexts_by_size.get(size, set())
+        stored_first_contexts = first_contexts_by_size.get(size, set())  # {0}
         missing_parts: list[range] = []
-        for first_context in range(0, contexts, size):
+        for first_context in range(0, contexts, size):  # 0, 100, 200
             if first_context not in stored_first_contexts:
                 missing_parts.append(stored_rows.part(first_context))
         return stored_rows, missing_parts
@@ -131,21 +136,23 @@ class StoredRows:
         return self.store.stat(self.name(part)) is not None
 
     def put(self, part: range, rows: NDArray[np.integer[Any]]) -> None:
-        """Store the rows of a part as one object.
+        """Store the tokens of some consecutive training samples as one object in the bucket.
 
-        A part has the rows of some consecutive contexts (samples), such as 0 to 1,000.
+        The object has the tokens and nothing else, row after row. It is sent in blocks of some
+        rows, so that no copy of all bytes is needed.
 
         Args:
-            part: The contexts of the part.
-            rows: Their tokens, shape (n_contexts, sequence_length), at least one row, in the
-                shuffled order of the contexts.
+            part: Numbers of the samples (contexts), such as range(100, 200). They are in the name
+                of the object.
+            rows: Their tokens, shape (n_contexts, sequence_length), at least one row. The rows are
+                in the order in which the samples will be after the shuffle.
 
         Raises:
             StorageError: The object cannot be written.
         """
-        step = max(1, CHUNK_BYTES // rows[0].nbytes)
-        starts = range(0, len(rows), step)
-        blocks = (rows[start : start + step].tobytes() for start in starts)
+        rows_per_block = max(1, CHUNK_BYTES // rows[0].nbytes)
+        starts = range(0, len(rows), rows_per_block)
+        blocks = (rows[start : start + rows_per_block].tobytes() for start in starts)
         self.store.put_parts(self.name(part), blocks)
 
     def read(
@@ -154,20 +161,26 @@ class StoredRows:
         contexts: NDArray[np.int64],
         rows: NDArray[np.integer[Any]],
     ) -> None:
-        """Read the stored rows of contexts that are neighbours in the shuffled order.
+        """Read the tokens of training samples that follow each other in the shuffled order.
 
-        A row is the tokens of a context. One request reads at most CHUNK_BYTES, and
-        `_READS_AT_ONCE` requests are sent at the same time.
+        The tokens are stored in several objects (parts) in a bucket. In each, the samples are in
+        shuffled order, so that those which are needed are neighbours, and one request reads them:
+
+            object      samples in it, in shuffled order        samples to read: 2, 5, 0, 7
+            0-3         3  1  2  0                              the last two: 2, 0
+            4-7         6  4  5  7                              the last two: 5, 7
+
+        A request reads at most CHUNK_BYTES, and _READS_AT_ONCE (4) are sent at the same time.
 
         Args:
-            plan: Plan of the rows.
-            contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
-            rows: Where the rows are written, in the same order, shape
-                (n_contexts, sequence_length).
+            plan: Says which sample (context) goes into which tar.
+            contexts: Numbers of the samples, in the shuffled order, shape (n_contexts,).
+            rows: Where the tokens are written, in the same order, shape (n_contexts,
+                sequence_length).
         """
 
         def read_range(row_range: _RowRange) -> None:
-            """Read neighbouring rows of a part with one request, and put each in its place."""
+            """Read neighbouring rows of an object with one request, and put each in its place."""
             n_rows = len(row_range.targets)
             start_byte = row_range.first_row * plan.row_bytes
             stop_byte = start_byte + n_rows * plan.row_bytes
@@ -178,46 +191,63 @@ class StoredRows:
         in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
 
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
-        """Yield the ranges of stored rows that contain the rows of some contexts, one per request.
+        """Yield which rows of which stored object each request has to read.
 
-        A part is a stored file with the rows of a range of contexts. In the file they are sorted by
-        their keys, which are pseudo-random numbers that define the shuffled order. The requested
-        contexts are neighbours in this order, so their rows are consecutive in each part.
+        Each object (part) in the bucket has the tokens of a range of training samples (contexts),
+        one row for each, in shuffled order. The requested samples follow each other in this order,
+        so their rows are neighbours in each object. For the samples 2, 5, 0 and 7:
+
+            object      samples of its rows 0 to 3      rows to read      index in [2, 5, 0, 7]
+            0-3         3  1  2  0                      2 and 3           0 and 2
+            4-7         6  4  5  7                      2 and 3           1 and 3
 
         Args:
-            plan: Says which context (sample) goes into which tar.
-            contexts: Numbers of the contexts, in the shuffled order, shape (n_contexts,).
+            plan: Says which sample goes into which tar.
+            contexts: Numbers of the samples, in the shuffled order, shape (n_contexts,).
         """
+        # The shuffled order sorts the samples by keys, which are pseudo-random numbers. So the
+        # first row to read of an object is how many of its samples have lower keys than those
+        # requested.
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         lowest_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
-        for indices in self._indices_by_part(contexts):  # of the contexts of one part
+        for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
             part = self.part(int(contexts[indices[0]]))
-            first_row = _n_lower_keys(part, lowest_key, plan.settings.seed)
+            first_row = _n_lower_keys(part, lowest_key, plan.settings.seed)  # 2
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)
 
     def _indices_by_part(self, contexts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the indices of the contexts of each part that holds some of them.
+        """Group training samples by the stored object (part) that has their tokens.
+
+        With 4 samples (contexts) in each object, the samples [2, 5, 0, 7] give two groups of
+        indices: [0, 2] for the object with the samples 0 to 3, and [1, 3] for that with 4 to 7.
 
         Args:
-            contexts: Numbers of contexts, shape (n_contexts,), at least one. Within a group, their
-                order is kept.
+            contexts: Numbers of the samples, shape (n_contexts,), at least one. Their order is kept
+                within a group.
         """
-        part_of_context = contexts // self.size  # (n_contexts,)
-        order = np.argsort(part_of_context, kind="stable")
-        group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1
+        part_of_context = contexts // self.size  # (n_contexts,) [0, 1, 0, 1]
+        order = np.argsort(part_of_context, kind="stable")  # [0, 2, 1, 3]
+
+        # Cut where the part changes: the sorted parts are [0, 0, 1, 1], so before index 2.
+        group_starts = np.flatnonzero(np.diff(part_of_context[order])) + 1  # [2]
         return np.split(order, group_starts)
 
 
 def _n_lower_keys(part: range, key: NDArray[np.uint64], seed: int) -> int:
-    """Return how many contexts of a part have lower keys than a given one.
+    """Return how many of some consecutive training samples have a lower key than the given one.
 
-    A part stores the rows of its contexts in the order of their keys. So this is the number of the
-    first row whose context has the given key or a higher one.
+    A key is a pseudo-random number of a sample (context), and samples are shuffled by sorting them
+    by their keys. The tokens of these samples are stored in this order, so the result is the first
+    stored row whose key is the given one or higher:
+
+        sample        3     1     2     0
+        key           12    38    71    95        3 keys are lower than 80
+        stored row    0     1     2     3         so row 3 is the first one
 
     Args:
-        part: Numbers of the contexts of the part.
+        part: Numbers of the samples, such as range(0, 4).
         key: The key, shape (1,).
         seed: Seed of the keys.
     """
@@ -226,13 +256,18 @@ def _n_lower_keys(part: range, key: NDArray[np.uint64], seed: int) -> int:
 
 
 def _stored_parts(store: Store) -> dict[int, set[int]]:
-    """Return which parts of a plan's rows a store has.
+    """Return which objects with tokens of training samples earlier builds have stored.
 
-    A part has the rows of a fixed number of consecutive contexts. The store may have parts of
-    several sizes, from builds with different memory.
+    Each object (part) has the tokens of some consecutive samples, and its name says of which:
+    one whose name ends with "100-from-200" has 100 samples, from number 200 on. Builds with more
+    memory store larger parts, so there may be several sizes.
+
+    Args:
+        store: A folder in a bucket.
 
     Returns:
-        Number of contexts in a full part → number of the first context of each stored part.
+        Samples in a full part → number of the first sample of each stored part, such as
+        {100: {0, 200}, 500: {0}}.
     """
     first_contexts_by_size: dict[int, set[int]] = defaultdict(set)
     for entry in store.list():
@@ -247,27 +282,35 @@ def _stored_parts(store: Store) -> dict[int, set[int]]:
 def _size_of_parts(
     first_contexts_by_size: Mapping[int, set[int]], contexts: int, max_contexts: int
 ) -> int:
-    """Return the size of the parts that a build uses: the one of which most rows are stored.
+    """Choose how many training samples a stored part has, so that most stored parts can be used.
 
-    Missing parts are gathered in memory. So parts that are too large for it can be used only if
-    none of them is missing.
+    Parts are objects with the tokens of some consecutive samples (contexts). Builds that were
+    killed may have stored parts of several sizes, depending on their memory. For 1,000 samples, and
+    a build that can hold 200 of them in memory:
+
+        size     stored parts     samples     can be used?
+        100      3                300         yes
+        500      1 of 2           500         no: the missing part does not fit into memory
+        500      2 of 2           1000        yes: no part is missing
+
+    Of the sizes that can be used, the one with most samples is chosen.
 
     Args:
-        first_contexts_by_size: The stored parts: number of contexts in a full part → the first
-            context of each, such as `{100: {0, 200}}`.
-        contexts: Number of contexts of the plan.
-        max_contexts: Most contexts of a part that memory holds.
-
-    Returns:
-        Number of contexts in a part; `max_contexts` if no stored part can be used.
+        first_contexts_by_size: The stored parts: their size → the first sample of each, such as
+            {100: {0, 200, 700}, 500: {0}}.
+        contexts: Number of all samples.
+        max_contexts: Most samples of a part that memory holds. This is the size if no stored part
+            can be used.
     """
     size = max_contexts
     most_stored = 0
     for part_size, first_contexts in first_contexts_by_size.items():
-        is_complete = first_contexts.issuperset(range(0, contexts, part_size))
-        is_usable = is_complete or part_size <= max_contexts
+        all_first_contexts = range(0, contexts, part_size)
+        is_complete = first_contexts.issuperset(all_first_contexts)
+        fits_into_memory = part_size <= max_contexts
+        # The last part may have fewer samples, but it counts as a full one. That is close enough.
         n_stored = part_size * len(first_contexts)
-        if is_usable and n_stored > most_stored:
+        if (is_complete or fits_into_memory) and n_stored > most_stored:
             size = part_size
             most_stored = n_stored
     return size
@@ -279,24 +322,28 @@ def is_worth_storing(
     max_shards: int,
     engine: ShuffleEngine,
 ) -> bool:
-    """Return whether tars are written faster if all rows are stored in shuffled order first.
+    """Decide how tar files of shuffled samples are written if the tokens are in a bucket.
 
-    A row is the tokens of one sample, and a shard is a tar of samples. Without stored rows, all
-    sources are read again for each group of shards that memory holds.
+    Memory holds the samples of some tars (shards) at once. There are two ways:
+
+    - Read all tokens once for every few tars, and keep those that these tars need. This is faster
+      for few tars, and for few tokens.
+    - Store all tokens in the bucket once more, in shuffled order, so that each tar can read just
+      its own. This is faster otherwise. The user can also request it, as the engine `buckets`.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: Sources of the plan, in a store.
-        max_shards: Shards whose rows memory holds at once.
-        engine: Engine that the user requested; `buckets` requests stored rows.
+        plan: Says which sample goes into which tar.
+        sources: The tokens, in a store such as a bucket.
+        max_shards: Tars whose samples memory holds at once.
+        engine: The engine that the user requested.
 
     Returns:
-        False for few tokens or few tars, which are written without storing rows.
+        True for the second way.
     """
     if engine == "buckets":
         return True
-    # Storing the rows costs about as much as reading all tokens a few times. If there are few
-    # tokens, they stay on this machine's disk, and reading them again costs nothing.
+    # Storing costs about as much as reading all tokens _MAX_SWEEPS (3) times. Few tokens stay on
+    # this machine's disk after the first time, so that reading them again costs nothing.
     needs_many_sweeps = plan.shards > _MAX_SWEEPS * max_shards
     source_bytes = sum(source.bytes for source in sources)
     return needs_many_sweeps and source_bytes > STORED_BYTES
@@ -309,25 +356,27 @@ def store_rows(
     memory_bytes: int,
     options: WriteOptions,
 ) -> StoredRows:
-    """Store the rows of all contexts in shuffled order, so that tars can be written from them.
+    """Store the tokens of all training samples in a bucket, in shuffled order.
 
-    A context is a sample, and its row is its tokens. The rows are stored in parts, each of as many
-    rows as a worker can hold. Parts that an interrupted build has stored are kept.
+    Afterwards tar files with the shuffled samples can be written, without reading all tokens for
+    every tar. The tokens are stored in objects (parts), each of as many samples as a worker process
+    can hold in memory. Parts that an interrupted build has stored are kept.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        store: Where the rows go.
+        plan: Says which sample goes into which tar.
+        sources: The tokens of each source of text, such as web and code.
+        store: Where the parts go.
         memory_bytes: Memory of each worker.
         options: How the tars are written, such as the number of processes.
 
     Returns:
-        The stored rows, from which tars can be written.
+        The stored samples.
     """
     max_contexts = _contexts_in_memory(plan, memory_bytes)
     stored_rows, missing_parts = StoredRows.of(store, plan.table.contexts, max_contexts)
 
-    # Store the missing parts in several processes. Tasks are numbered like `missing_parts`.
+    # Each missing part is one task, which runs in a worker process. `run_tasks` yields the number
+    # of each task when it has ended: its index in `missing_parts`.
     progress = _begin_progress(plan, missing_parts, options)
     store_part = partial(_store_part, plan, sources, stored_rows)
     for task, _ in run_tasks(store_part, missing_parts, options.workers, options.executor):
@@ -338,12 +387,15 @@ def store_rows(
 def _begin_progress(
     plan: ShufflePlan, missing_parts: Sequence[range], options: WriteOptions
 ) -> RunningWork:
-    """Begin to report how many bytes of rows are stored; the parts that exist count as done.
+    """Begin to show the progress of storing the tokens of all training samples, in bytes.
+
+    If an interrupted build has stored some of them, the progress does not start at 0. With 250
+    samples of 4 kB, of which 150 are missing, it starts at 400 of 1,000 kB.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        missing_parts: The contexts of each part that is not stored yet.
-        options: They have the receiver of the progress.
+        plan: Says how many samples there are.
+        missing_parts: Numbers of the missing samples, [range(100, 200), range(200, 250)] here.
+        options: Say where the progress is shown.
     """
     total_bytes = plan.table.contexts * plan.row_bytes
     missing_bytes = sum(map(len, missing_parts)) * plan.row_bytes
@@ -353,17 +405,19 @@ def _begin_progress(
 
 
 def _contexts_in_memory(plan: ShufflePlan, memory_bytes: int) -> int:
-    """Return how many contexts a part may have, at least one, so that a worker can store it.
+    """Return how many training samples a worker process may hold in memory, at least one.
 
-    The worker holds the rows of one part, and the blocks of it that are being sent. If memory is so
-    small that these blocks take nearly all of it, a quarter is used for the rows.
+    The worker collects the tokens of this many samples (contexts), and then sends them to a bucket
+    as one object. The blocks that are being sent need _SENDING_BYTES of its memory. If that is
+    nearly all of it, a quarter of the memory is used for the samples all the same.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        memory_bytes: Memory of each worker.
+        plan: Says how many bytes a sample has.
+        memory_bytes: Memory of the worker.
     """
     memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
-    return max(1, memory_for_rows // (plan.row_bytes + ROW_BYTES))
+    bytes_of_sample = plan.row_bytes + ROW_BYTES  # its tokens, and what is noted about it
+    return max(1, memory_for_rows // bytes_of_sample)
 
 
 def _store_part(
@@ -372,23 +426,28 @@ def _store_part(
     stored: StoredRows,
     part: range,
 ) -> None:
-    """Gather the rows of one part, and store them in shuffled order; runs in a worker process.
+    """Collect the tokens of some consecutive training samples, and store them in shuffled order.
 
-    A part has the rows of some neighbouring contexts. A row is the tokens of one context.
+    The shuffled order sorts samples (contexts) by keys, which are pseudo-random numbers. For the
+    samples 100 to 103:
+
+        sample      100    101    102    103
+        key         71     12     95     38       →  stored in the order 101, 103, 100, 102
+
+    This runs in a worker process.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        stored: Where the parts are stored.
-        part: Numbers of the contexts of the part.
+        plan: Says which tokens each sample has.
+        sources: The tokens of each source of text, such as web and code.
+        stored: The bucket, and which samples are stored together.
+        part: Numbers of the samples, such as range(100, 104).
     """
     if stored.has(part):  # another build has just stored it
         return
-    # The shuffled order is that of the contexts' keys.
     keys = context_keys(part.start, part.stop, plan.settings.seed)
-    contexts = part.start + np.argsort(keys)
+    contexts = part.start + np.argsort(keys)  # 100 + [1, 3, 0, 2]
 
-    # `sweep` reads the sources once, and writes the tokens of each context into its row.
+    # `sweep` reads the sources once, and writes the tokens of each sample into its row.
     rows = np.empty((len(contexts), plan.sequence_length), dtype=plan.dtype)
     sweep(plan, opened_once(sources), contexts, rows)
     stored.put(part, rows)

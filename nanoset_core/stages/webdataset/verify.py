@@ -106,16 +106,18 @@ def verify_webdataset(
 
 
 def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
-    """Choose the tars that a quick check opens: a few, spread evenly over the webdataset.
+    """Choose which tar files of a shuffled dataset are opened by a quick check.
 
-    If a file is missing or damaged, none is opened.
+    These are 8, spread evenly over the dataset: of 701 tars, the tars 0, 100, 200 and so on up to
+    700. If any file is missing or damaged, none is opened: the check has failed already.
 
     Args:
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
-        intact_files: Names of the intact files.
+        manifest: Record of the dataset: its files, and facts about each tar.
+        intact_files: Names of its files that exist and have the recorded size.
 
     Returns:
-        Numbers of the tars of each task, of which there is at most one.
+        Numbers of the tars, divided into tasks. There is one task, such as [[0, 100, 200]], or
+        none.
     """
     if len(intact_files) < len(manifest.files):
         return []
@@ -124,15 +126,24 @@ def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
 
 
 def _intact_files(report: Report, manifest: Manifest) -> set[str]:
-    """Check all files of a webdataset, and return the names of the intact ones.
+    """Check the files of a shuffled dataset against their record, and report the damaged ones.
 
-    A tar is intact if it has the recorded size. A list must also have the recorded sha256.
+    The dataset consists of many tar files with training samples, and of a few small lists, which
+    name the tars:
+
+        shard-00000000.tar    is intact if it has the recorded size
+        index.json            is intact if it has the recorded size and sha256
+
+    To compute the sha256 of the tars, all of them would have to be read.
 
     Args:
-        report: Gets an error for each of the other files.
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
+        report: Gets an error for each file that is not intact.
+        manifest: Record of the dataset: its files, and facts about each tar.
+
+    Returns:
+        Names of the intact files.
     """
-    tars = {_tar_name(row) for row in manifest.facts["shards_written"]}
+    tars = {_tar_name(tar_facts) for tar_facts in manifest.facts["shards_written"]}
     intact_files: set[str] = set()
     for name in manifest.files:
         is_list = name not in tars
@@ -142,43 +153,57 @@ def _intact_files(report: Report, manifest: Manifest) -> set[str]:
 
 
 def _deep_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
-    """Divide the intact tars of a webdataset into parts of similar size.
+    """Divide the tar files of a dataset into parts of similar size, to check them in parallel.
 
-    Each part is checked by one task, so that several processes can share the work.
+    Each part is checked by one task, in any process. Tars that are known to be damaged are left
+    out, such as tar 2 here. If a part should have some 50 MB, the result is [[0, 1], [3]]:
+
+        tar           0        1        2          3
+        size in MB    30       20       (damaged)  50
+        part          first    first               second
 
     Args:
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
-        intact_files: Names of the intact files.
+        manifest: Record of the dataset: its files, and facts about each tar.
+        intact_files: Names of its files that exist and have the recorded size.
 
     Returns:
         Numbers of the tars of each part.
     """
-    all_facts = manifest.facts["shards_written"]  # the facts of each tar
     intact_tars: list[int] = []
     sizes: list[int] = []
-    for number, tar_facts in enumerate(all_facts):
+    for number, tar_facts in enumerate(manifest.facts["shards_written"]):
         if _tar_name(tar_facts) in intact_files:
             intact_tars.append(number)
             sizes.append(tar_facts["size_bytes"])
 
-    # Each part is a range of these tars.
+    # At most _MAX_PARTS (64), so that large datasets have larger parts. `runs` returns ranges of
+    # indices in these lists, such as range(0, 2) and range(2, 3).
     part_bytes = max(PART_BYTES, sum(sizes) // _MAX_PARTS)
-    return [intact_tars[part.start : part.stop] for part in runs(sizes, part_bytes)]
+    parts: list[list[int]] = []
+    for indices in runs(sizes, part_bytes):
+        parts.append(intact_tars[indices.start : indices.stop])
+    return parts
 
 
 def verify_plan(project: Project, name: str) -> Report:
-    """Check that the current plan of a webdataset is as it was written, and shuffles evenly.
+    """Check the plan of a shuffled dataset: its file is undamaged, and it shuffles evenly.
 
-    The plan says which context (sample) goes into which tar.
+    The dataset consists of tar files of training samples. Before they are written, a plan decides
+    which sample goes into which tar. The plan is a small file, plan.json. How evenly it shuffles
+    was measured when it was made, so this only looks at the recorded measures.
 
     Args:
         project: Its outputs have the plan.
-        name: Name of the webdataset.
+        name: Name of the dataset, such as "train_tars".
+
+    Returns:
+        Errors and warnings, if there are any.
     """
     key = Key(name)
     report = Report(SHUFFLE_PLAN.report_name(key))
+    # A missing plan and the like raise errors. These become errors of the report.
     with report.catching(remedy=BUILD):
-        manifest = current_manifest(project, SHUFFLE_PLAN, key)
+        manifest = current_manifest(project, SHUFFLE_PLAN, key)  # the record of the plan
         check_freshness(report, project, SHUFFLE_PLAN, key, manifest)
         for file in manifest.files:
             check_file(report, manifest, file, deep=True, remedy=FORCE_BUILD)
@@ -187,19 +212,24 @@ def verify_plan(project: Project, name: str) -> Report:
 
 
 def verify_group(project: Project, name: str, group: str) -> Report:
-    """Check one group of a webdataset's tars, also if the webdataset is not complete yet.
+    """Check one group of the tar files of a shuffled dataset, also if others are not written yet.
 
-    All tars of the group must exist with their recorded size. The first one is opened, as in
-    `verify_webdataset`.
+    A large dataset is written in groups of tars, by several machines. After a group is written, its
+    tars must exist with their recorded size. The first tar is also opened, and its first and last
+    sample are compared with the plan, which says which sample goes into which tar.
 
     Args:
         project: Its outputs have the plan and the tars.
-        name: Name of the webdataset.
-        group: Number of the group, as text.
+        name: Name of the dataset.
+        group: Number of the group, as text, such as "3".
+
+    Returns:
+        The errors, and the numbers of tars and of samples that were read.
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
+    # Errors that are raised here become errors of the report.
     with report.catching(remedy=BUILD):
-        # Path of each tar → its facts; None if it is missing or has another size.
+        # Path of each tar → its recorded facts; None if it is missing or has another size.
         facts_by_tar = group_facts(project, name, int(group))
         missing_tars = [tar for tar, facts in facts_by_tar.items() if facts is None]
         _report_missing_tars(report, project, missing_tars)
@@ -217,12 +247,15 @@ def verify_group(project: Project, name: str, group: str) -> Report:
 
 
 def _report_missing_tars(report: Report, project: Project, tars: Sequence[Path]) -> None:
-    """Report tars that are missing, or that have another size than when they were written.
+    """Report tar files that are missing, or were cut off or changed after they were written.
+
+    Each gives an error with its path or its address in a bucket, and with the remedy, which is to
+    build the dataset again.
 
     Args:
-        report: Gets an error for each of them.
+        report: Gets the errors.
         project: Its output root contains the tars.
-        tars: Their paths.
+        tars: Paths of the tars that are missing or have a wrong size.
     """
     for tar in tars:
         report.error(
@@ -240,39 +273,46 @@ def _begin_counting_contexts(report: Report) -> None:
 def _check_tar_of_group(
     report: Report, project: Project, plan: Manifest, tar: Path, facts: TarFacts
 ) -> None:
-    """Compare the ends of a tar with the plan; a tar in a bucket is copied to this machine for it.
+    """Compare the first and the last sample of a tar file with what the plan says.
+
+    The plan decides which training sample goes into which tar. If the tar was written from another
+    plan, both its first and its last sample are most probably wrong.
 
     Args:
-        report: Report on the group of the tar.
-        project: Its outputs have the tar, and the datasets that it was made from.
-        plan: Manifest of the current plan of the webdataset.
-        tar: Path of the tar, which may be in a bucket only.
-        facts: What was recorded when the tar was written.
+        report: Gets an error if they differ.
+        project: Its outputs have the tar, and the tokens that it was made from.
+        plan: Record of the current plan.
+        tar: Path of the tar. If it is in a bucket, it is copied to this machine for the check.
+        facts: What was recorded when the tar was written, such as its number of samples.
     """
     access = project.outputs.access
     with report.catching(remedy=_REMOVE):
         path = access.fetch(tar)
         expected = _expected_contexts(project, plan, plan_digest=plan.digest, deep=False)
         _check_tar(report, path, asdict(facts), expected, deep=False)
-    drop_copies(access, [tar])
+    drop_copies(access, [tar])  # the copy, if one was made
 
 
 def _check_tars(
     project: Project, tar_numbers: Sequence[int], *, name: str, digest: str, deep: bool
 ) -> Report:
-    """Check some tars of a webdataset; may be called in any process.
+    """Check some tar files of a shuffled dataset.
+
+    A check of a large dataset is divided among processes, perhaps on several machines. Each calls
+    this with the numbers of its tars, such as [100, 101, 102], and returns its own report.
 
     Args:
-        project: Its outputs have the webdataset and the datasets.
+        project: Its outputs have the dataset, and the tokens that it was made from.
         tar_numbers: Numbers of the tars.
-        name: Name of the webdataset.
-        digest: Digest of its version.
-        deep: Whether to read every byte.
+        name: Name of the dataset.
+        digest: Says which version of the dataset to check, in case it is built anew meanwhile.
+        deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
     report = Report(f"{STAGE}/{name}")
     manifest = project.outputs.version(
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
+    # The plan says which sample goes into which tar, so it says which tokens to expect.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
     _begin_counting_contexts(report)
@@ -293,18 +333,21 @@ def _check_stored_tar(
     *,
     deep: bool,
 ) -> None:
-    """Check a tar of a webdataset, which is downloaded for that if it is in a bucket.
+    """Check one tar file of a shuffled dataset. If it is in a bucket, download it for that.
+
+    A deep check compares the sha256 of the whole file first. If it differs, the samples in the tar
+    are not looked at.
 
     Args:
-        report: Gets an error for a wrong tar.
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
-        tar_facts: Recorded facts of the tar: number of the shard, number of contexts.
-        expected: What its contexts are compared with.
-        deep: Whether to read every byte.
+        report: Gets an error if the tar is wrong.
+        manifest: Record of the dataset: its files, and facts about each tar.
+        tar_facts: Recorded facts of this tar, such as {"shard": 7, "sequences": 8192, ...}: its
+            number and its number of samples.
+        expected: The tokens that its samples must have.
+        deep: Whether to read every sample, rather than the first and the last one.
     """
     tar_name = _tar_name(tar_facts)
     with report.catching(remedy=_REMOVE):
-        # A deep check compares the sha256 first.
         if not deep or _is_intact(report, manifest, tar_name):
             path = manifest.path(tar_name)  # downloads it if needed
             _check_tar(report, path, tar_facts, expected, deep=deep)
@@ -326,14 +369,17 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
 
 
 def _check_evenness(report: Report, plan: Manifest) -> None:
-    """Warn if a plan does not shuffle evenly, by the measures that were recorded with it.
+    """Warn if the samples of a dataset are not shuffled as evenly as chance would shuffle them.
 
-    One measure is the correlation of a context's place in its source and its place in the tars: 0,
-    up to chance.
+    The plan, which decides the order of the samples, was measured when it was made. For example:
+
+        rank_correlation   0.0003    Does a sample's place before tell its place after? (0: no)
+        same_source        0.31      How often are two neighbours from the same source of text?
+        even               True      Are these and other measures close to what chance gives?
 
     Args:
-        report: Report on the plan, or on a webdataset that was made from it.
-        plan: Manifest of the plan.
+        report: Gets the warning. It is about the plan, or about tars that were made from it.
+        plan: Record of the plan, with these measures.
     """
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
@@ -380,15 +426,18 @@ class _ExpectedContexts:
 def _expected_contexts(
     project: Project, manifest: Manifest, *, plan_digest: str, deep: bool
 ) -> _ExpectedContexts:
-    """Return which tokens the contexts (samples) of tars should have, as far as that is known.
+    """Return what is known about the samples (contexts) that tar files should contain.
 
-    The tokens are known only if the plan of the tars is still the current one, and its datasets
-    still exist. The length of contexts, and the greatest id, are known in any case.
+    A plan decided which tokens of which dataset each sample has. There are two cases:
+
+    - The plan and the datasets still exist. Then all tokens of each sample are known.
+    - The plan has been replaced, or a dataset was deleted or has changed. Then only the number of
+      tokens in a sample is known, and the greatest id that a token can have.
 
     Args:
         project: Its outputs have the plan and the datasets.
-        manifest: Manifest of the webdataset, or of its plan.
-        plan_digest: Digest of the plan that the tars were made from.
+        manifest: Record of the tars, or of their plan.
+        plan_digest: Identifies the plan that the tars were made from.
         deep: Whether all tokens will be read.
     """
     length = manifest.facts["sequence_length"]
@@ -397,22 +446,27 @@ def _expected_contexts(
     with contextlib.suppress(NanosetError):
         plan_manifest, plan = current_plan(project, manifest.name)
         if plan_manifest.digest == plan_digest:
-            # The preset tokshuf pads contexts with an id that the vocabulary may not have.
+            # The preset tokshuf pads samples with an id that the vocabulary may not have.
             greatest_id = max(greatest_id, plan.settings.pad_id or 0)
             sources = _planned_sources(project, plan, deep=deep)
             return _ExpectedContexts(length, greatest_id, plan, sources)
 
-    # Without the tokens, the length and the ids can still be checked.
     return _ExpectedContexts(length, greatest_id)
 
 
 def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tuple[TokenSource, ...]:
-    """Open the tokens of a plan's datasets, in the order of the plan.
+    """Open the tokens from which the tar files of a shuffled dataset were made.
+
+    The tokens are in other datasets, such as web and code. They must be the versions that the plan
+    of the shuffled dataset was made for: their names, order and numbers of tokens are compared.
 
     Args:
         project: Its outputs have the datasets.
-        plan: Says which context (sample) goes into which tar.
-        deep: Whether all tokens will be read.
+        plan: Says which sample goes into which tar.
+        deep: Whether all tokens will be read, rather than a few.
+
+    Returns:
+        The tokens of each dataset, in the order of the plan.
 
     Raises:
         NanosetError: A dataset was deleted, or is not the planned one.
@@ -430,14 +484,18 @@ def _check_tar(
     *,
     deep: bool,
 ) -> None:
-    """Check one tar up to its first wrong context, and count the contexts that were read.
+    """Check the training samples in a tar file, up to the first wrong one.
+
+    Each sample (context) is a file within the tar, which is called a member. First the members are
+    counted. Then the tokens of the samples are compared with those that the plan says.
 
     Args:
-        report: Gets an error for a wrong context or a wrong number of members.
+        report: Gets an error if the count or a sample is wrong, and the number of samples read.
         path: Path of the tar.
-        tar_facts: Recorded facts of the tar: number of the shard, number of contexts.
-        expected: What its contexts are compared with.
-        deep: Whether to check all contexts, rather than only the first and the last one.
+        tar_facts: Recorded facts of the tar, such as {"shard": 7, "sequences": 8192, ...}: its
+            number and its number of samples.
+        expected: The tokens that its samples must have.
+        deep: Whether to check all samples, rather than only the first and the last one.
     """
     archive = map_archive(path)
     members = list(iterate_token_members(archive, path))
@@ -451,15 +509,17 @@ def _check_tar(
     if not has_all_members:
         return
 
-    numbers = list(range(len(members)))
-    if not deep:
-        # A wrong order, or contexts that were cut elsewhere, show at both ends of a tar, too.
+    if deep:
+        numbers = list(range(len(members)))
+    else:
+        # Samples in a wrong order, or cut at other tokens, show at the ends of a tar, too. A set,
+        # since the first and the last one may be the same.
         numbers = sorted({0, len(members) - 1})
 
-    # The planned tokens are read from the datasets for a batch of contexts at once.
+    # Read the planned tokens of _BATCH (256) samples at once.
     for start in range(0, len(numbers), _BATCH):
         batch = numbers[start : start + _BATCH]
-        planned = _planned_contexts(expected, tar_facts["shard"], batch)
+        planned = _planned_contexts(expected, tar_facts["shard"], batch)  # number → tokens
         for number in batch:
             context = read_member(archive, members[number], path)
             difference = _compare_context(context, expected, planned.get(number))
@@ -472,13 +532,16 @@ def _check_tar(
 def _report_wrong_context(
     report: Report, path: Path, number: int, difference: _ContextDifference
 ) -> None:
-    """Report that a context of a tar is not what it must be.
+    """Report that a training sample (context) in a tar file has other tokens than it should.
+
+    The error says what the sample has and should have, for example "[5, 9, 2] …" and "[5, 9, 3] …,
+    by the plan", and that the tar should be deleted and built again.
 
     Args:
         report: Gets the error.
         path: Path of the tar.
-        number: Number of the context within the tar.
-        difference: How it differs.
+        number: Number of the sample within the tar.
+        difference: What it has, and what it should have.
     """
     report.error(
         f"context {number} of a tar is not what it must be",
@@ -504,15 +567,20 @@ def _compare_context(
     expected: _ExpectedContexts,
     planned: NDArray[np.integer[Any]] | None,
 ) -> _ContextDifference | None:
-    """Compare the tokens of a context with their expected length, greatest id and values.
+    """Compare the tokens of a training sample (context) with those that it should have.
 
-    For example, a context of 2,049 tokens has a token with the id 70,000, and the vocabulary ends
-    with 50,256.
+    Three things can be wrong, which are checked in this order. For example:
+
+        is wrong       found                  expected
+        length         1,024 tokens           2,049 tokens
+        token ids      ids 0 to 70000         ids 0 to 50256      (the vocabulary ends there)
+        tokens         [5, 9, 2] …            [5, 9, 3] …, by the plan
 
     Args:
-        context: Tokens of the context, shape (n_tokens,).
-        expected: Length and greatest id.
-        planned: The tokens that it should have, shape (expected.length,); None if not known.
+        context: Tokens of the sample, shape (n_tokens,).
+        expected: The length of all samples, and the greatest token id.
+        planned: The tokens that it should have by the plan, shape (expected.length,). None: they
+            are not known, so only the length and the ids are checked.
 
     Returns:
         The first difference, or None if there is none.
@@ -542,27 +610,28 @@ def _first_tokens(context: NDArray[np.integer[Any]]) -> str:
 def _planned_contexts(
     expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return the tokens that some contexts (samples) of a tar should have, read from the datasets.
+    """Return which tokens some training samples (contexts) in a tar file should have.
 
-    By the plan, context 3 of tar 7 may be the tokens 4,096 to 6,144 of the corpus web, for example.
+    A plan decided which tokens of which dataset each sample has. For example, sample 3 of tar 7 has
+    the tokens 4,096 to 6,144 of web. They are read from the dataset web once more.
 
     Args:
-        expected: The plan, and the tokens of its datasets.
+        expected: The plan, and the datasets.
         shard: Number of the tar.
-        numbers: Numbers of the contexts within the tar.
+        numbers: Numbers of the samples within the tar.
 
     Returns:
-        Number of the context → its tokens. Contexts that cannot be compared, or only at too high a
-        cost, are not in it.
+        Number of the sample → its tokens. A sample is left out if its tokens are not known, or too
+        expensive to read.
     """
     if expected.plan is None:
         return {}
-    contexts = expected.plan.shard_contexts(shard)
+    contexts = expected.plan.shard_contexts(shard)  # numbers within the whole dataset
 
     reads_from_bucket = any(source.access is not None for source in expected.sources)
     if reads_from_bucket:
-        # The tokens of the contexts are scattered over the datasets. To read all of them would take
-        # too many requests, so that only the first and the last context are compared.
+        # The tokens of the samples are scattered over the datasets. To read all of them would take
+        # too many requests, so that only the first and the last sample are compared.
         numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
     if not numbers:
         return {}
@@ -571,16 +640,21 @@ def _planned_contexts(
 
 
 def _open_source(project: Project, corpus: str, *, deep: bool) -> TokenSource:
-    """Open the tokens of a corpus: a local file, or blocks that are fetched from a bucket.
+    """Open the tokens of a dataset, to compare tar files with them.
+
+    The dataset may be in a bucket, such as S3. There are two ways to read it then:
+
+    - from a copy on this machine, if there is one, or if all tokens are needed and a copy may be
+      made;
+    - block by block from the bucket, if only a few tokens are needed, or if the disk space for
+      copies is limited.
 
     Args:
-        project: Its outputs have the dataset of the corpus.
-        corpus: Name of the corpus.
+        project: Its outputs have the dataset.
+        corpus: Name of the collection of texts that the dataset was made from, such as "web".
         deep: Whether all tokens will be read.
     """
     dataset = current_dataset(project, corpus)
-    # An existing copy of the tokens is used. To read all tokens, it is cheaper to copy them first,
-    # unless the disk space for copies is limited.
     access = dataset.access
     has_copy = access.is_here(dataset.folder / f"{dataset.facts['prefix']}.bin")
     may_copy = deep and not access.is_space_limited

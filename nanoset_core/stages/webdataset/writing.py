@@ -186,13 +186,20 @@ def _engine_choice(
     shards: Sequence[int],
     options: WriteOptions,
 ) -> EngineChoice:
-    """Choose the engine that writes shards, with the memory that it may use.
+    """Choose how the tar files of a shuffled dataset are written, and with how much memory.
+
+    There are two ways, called engines, which write the same tars:
+
+        mmap       for each tar, read the tokens of its samples at random places
+        buckets    read all tokens once from start to end, and sort the samples into files
+
+    The first one is faster if all tokens fit into memory.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        shards: Numbers of the shards.
-        options: How the tars are written, such as the number of processes.
+        plan: Says which sample goes into which tar.
+        sources: The tokens of each source of text, such as web and code.
+        shards: Numbers of the tars to write.
+        options: The user's choice of the engine, the memory and the number of processes.
     """
     engine = _permitted_engine(options, are_tokens_in_store=_are_in_store(sources))
     return choose_engine(
@@ -205,19 +212,23 @@ def _engine_choice(
 
 
 def _permitted_engine(options: WriteOptions, *, are_tokens_in_store: bool) -> ShuffleEngine:
-    """Return the engine that writes the tars: the user's choice, unless only one is possible.
+    """Return how tar files of shuffled samples are written: as the user wants, if it is possible.
 
-    All engines write the same tars, so the choice of the user is only a wish.
+    - If the tokens are in a bucket, only `buckets` is possible, which reads them from start to end.
+      The engine `mmap` reads at random places, and would fetch the same blocks again and again.
+    - Otherwise, if the disk is limited, only `mmap` is possible. The engine `buckets` needs disk
+      space for all samples.
+    - Otherwise, the user chooses.
+
+    Both write the same tars, so the user's choice can be overruled.
 
     Args:
-        options: How the tars are written, with the engine that the user chose.
-        are_tokens_in_store: Whether the tokens are read from a store, such as a bucket.
+        options: The user's choice, and whether the disk is limited.
+        are_tokens_in_store: Whether the tokens are in a store, such as a bucket.
     """
     if are_tokens_in_store:
-        # `mmap` reads at random places, and would fetch all blocks again and again.
         return "buckets"
     if options.has_bounded_disk:
-        # `buckets` needs disk space for all rows. `mmap` needs none.
         return "mmap"
     return options.supported_engine
 
@@ -229,24 +240,26 @@ def _rows_of_stored_tokens(
     worker_memory: int,
     options: WriteOptions,
 ) -> RowSupplier:
-    """Return what supplies the rows of the tars if the tokens are in a store, such as a bucket.
+    """Decide where the samples of tar files are taken from, if the tokens are in a bucket.
 
-    The tars are written in runs of consecutive shards. Either each run reads the tokens of all
-    sources, and picks out its rows (`SweptRows`). Or all rows are written to the store first, in
-    shuffled order, so that each run reads only its own (`RowsFromStore`).
+    Each worker process writes a few neighbouring tars (shards) at a time. There are two ways:
+
+        SweptRows        read all tokens for these tars, and keep those of their samples
+        RowsFromStore    read all tokens once, and store them in the bucket in shuffled order; then
+                         read just the samples of these tars
 
     Args:
-        target: The plan, and where the tars go.
-        sources: The sources of the plan, in a store.
-        max_shards: Greatest number of shards in a run.
+        target: The plan, which says which sample goes into which tar, and where the tars go.
+        sources: The tokens of each source of text, in a bucket.
+        max_shards: How many tars a worker writes at a time.
         worker_memory: Memory of each worker, in bytes.
         options: How the tars are written, such as the number of processes.
     """
     plan = target.plan
-    # Rows can be stored only next to the tars, and only if these are in a store.
+    # Samples are stored next to the tars, so this is possible only if these are in a bucket, too.
     if not target.access.takes_requests:
         return SweptRows(sources)
-    # With few runs, it is less work to read all tokens in each of them.
+    # For few tars, it is less work to read all tokens several times.
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
     rows_folder = target.access.store.below(target.access.name(target.folder / ROWS))
@@ -262,28 +275,34 @@ def _write_by_buckets(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Sort the rows of all runs into temporary files, and write the tars from these.
+    """Sort the samples of all tar files into temporary files, and write the tars from these.
 
-    A run is some neighbouring shards, and has a file for its rows, a bucket. So the sources are
-    read only once, and memory needs to hold only one bucket at a time.
+    The tars (shards) are divided into runs of neighbouring ones, such that memory holds the samples
+    of a run. Each run gets a temporary file, called a bucket:
+
+        run 0: tars 0 to 3    bucket-000000
+        run 1: tars 4 to 7    bucket-000001
+
+    All tokens are read once, and each sample is appended to the file of its run. Then each file is
+    read, its samples are put into order, and the tars of its run are written.
 
     Args:
-        target: The plan, and where the tars go.
-        sources: The tokens of each source of the plan, such as a corpus.
-        runs: The shards of each run.
-        choice: The engine, with the memory that it may use.
-        scratch: Folder for the bucket files.
+        target: The plan, which says which sample goes into which tar, and where the tars go.
+        sources: The tokens of each source of text, such as web and code.
+        runs: The tars of each run: [range(0, 4), range(4, 8)].
+        choice: Says how much memory may be used.
+        scratch: Folder for the temporary files.
         options: How the tars are written, such as the number of processes.
 
     Returns:
-        The facts of the tars, in the order in which they were finished.
+        What is recorded of the tars, in the order in which they were finished.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(scratch)
-    # `claim_scratch` removes the folder, with all buckets in it, at the end of the block.
+    sweep_abandoned(scratch)  # deletes the files of builds that were killed
+    # `claim_scratch` deletes the folder, with all buckets in it, at the end of the block.
     with claim_scratch(scratch / "buckets") as folder:
         files = {folder / f"bucket-{number:06d}": run for number, run in enumerate(runs)}
-        # Half of the memory: sorting the rows by bucket takes additional arrays.
+        # Half of the memory: sorting the samples takes additional arrays.
         memory_for_rows = choice.memory_bytes // 2
         write_buckets(target.plan, sources, files, memory_for_rows, options)
         bucket_runs = [_ShardRun(run, RowsFromBucket(path)) for path, run in files.items()]
@@ -307,41 +326,47 @@ class _WritingDivision:
 def _fitting_division(
     plan: ShufflePlan, access: FileAccess, options: WriteOptions
 ) -> _WritingDivision:
-    """Return how the work is divided so that tars fit on a bounded disk until they are sent.
+    """Decide how many tar files each worker process writes at a time, so that the disk holds them.
 
-    A run is some neighbouring tars that one worker writes. The runs that are written at the same
-    time must fit into half of the disk; tokens that are fetched from the store may need the rest.
+    The tars are sent to a bucket, but each is written to this machine's disk first. At most half of
+    the disk space is for tars; tokens that are fetched from the bucket may need the rest. If 10
+    tars fit into this half:
+
+        4 workers       all of them write, each 10 // 4 = 2 tars at a time
+        20 workers      only 10 of them write, each 1 tar at a time
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Says how many samples a tar has.
         access: Access to the folder of the tars, from which old copies of files are deleted.
-        options: How the tars are written, such as the number of processes.
+        options: How the tars are written, such as the number of workers.
 
     Raises:
         StorageError: The disk has no room for a single tar.
     """
-    # The workers of this machine share the disk. A worker of a cluster, which an executor starts,
-    # has a disk folder of its own.
-    n_tars = _tars_on_disk(plan, access)
-    n_workers = options.workers if options.executor is None else 1
-    n_workers = min(n_workers, n_tars)
-    return _WritingDivision(run_shards=n_tars // n_workers, workers=n_workers)
+    n_tars = _tars_on_disk(plan, access)  # 10
+    if options.executor is None:
+        n_workers = options.workers  # they share this machine's disk
+    else:
+        n_workers = 1  # the workers of a cluster, each of which has disk space of its own
+    n_writing = min(n_workers, n_tars)
+    return _WritingDivision(run_shards=n_tars // n_writing, workers=n_writing)
 
 
 def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
-    """Make room for tars on a bounded disk, and return how many fit until they are sent.
+    """Make room for tar files on the disk, and return how many fit until they are sent to a bucket.
 
-    The result is at least one, which may then need more than the room for unsent files.
+    If the disk may hold 10 GB of files that are not sent yet, and a tar has 3 GB, 3 tars fit. If a
+    tar has 12 GB, the result is 1 all the same: room is made for it.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Says how many samples a tar has.
         access: Access to the folder of the tars, from which old copies of files are deleted.
 
     Raises:
         StorageError: The disk has no room for a single tar.
     """
     room_for_tars = access.room_for_unsent or 0
-    total_bytes, _ = output_bytes(plan)
+    total_bytes, _ = output_bytes(plan)  # of all tars
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
     access.make_room(max(room_for_tars, tar_bytes), f"a tar of {plan.shard_size:,} samples")
     return max(1, room_for_tars // tar_bytes)
@@ -352,20 +377,24 @@ def _write_runs(
     runs: Sequence[_ShardRun],
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Write tars in worker processes, each of which writes a few neighbouring ones at a time.
+    """Write the tar files of a shuffled dataset in worker processes.
+
+    The tars (shards) are divided into runs of neighbouring ones, such as the tars 0 to 3 and 4 to
+    7. Each run is a task, which any worker can take.
 
     Args:
-        target: The plan, and where the tars go.
-        runs: The division of the work: neighbouring shards (tars), and what supplies their samples.
-        options: How the tars are written, such as the number of processes.
+        target: The plan, which says which sample goes into which tar, and where the tars go.
+        runs: The tars of each run, and where their samples are taken from.
+        options: How the tars are written, such as the number of workers.
 
     Returns:
-        The facts of the tars, in the order in which they were finished.
+        Counts, size and sha256 of each tar, in the order in which they were finished.
     """
     n_tars = sum(len(run.shards) for run in runs)
     progress = options.progress.work("tars", options.name, n_tars, unit="tars")
     tars: list[TarFacts] = []
     write = partial(_write_run, target)
+    # Runs end in any order: `number` says which one has just ended.
     for number, run_tars in run_tasks(write, runs, options.workers, options.executor):
         tars += run_tars
         runs[number].rows.release()  # deletes temporary files with the samples of this run
@@ -374,17 +403,18 @@ def _write_runs(
 
 
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
-    """Write some neighbouring tars; may be called in any process.
+    """Write some neighbouring tar files of a shuffled dataset, in a worker process.
 
-    Several tars are written at once. When a tar is complete, it is sent to the store, and a small
-    file, a marker, records that. So if the process is killed, the next call skips this tar.
+    The samples of all these tars are collected first. Then some tars are written at once, in
+    threads. Each tar that is finished is sent to the bucket, if there is one, and gets a marker, a
+    small file that says so. So if the process is killed, the next build skips this tar.
 
     Args:
-        target: The plan, and where the tars go.
-        run: The shards, and what supplies their rows.
+        target: The plan, which says which sample goes into which tar, and where the tars go.
+        run: Numbers of the tars (shards), and where their samples are taken from.
 
     Returns:
-        The facts of the tars, in order.
+        Counts, size and sha256 of each tar, in order.
     """
     plan = target.plan
     plan.check_compressor()  # the worker may run on another machine
@@ -408,21 +438,23 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
 
 
 def _publish_tar(folder: Path, facts: TarFacts, made_from: str, access: FileAccess) -> None:
-    """Send a tar to the store, if there is one, and record in a marker that it is complete.
+    """Send a finished tar file to the bucket, if there is one, and record that it is finished.
 
-    A marker is a small file with the counts of the tar, by which a later build skips it.
+    The record is a marker, a small file next to the tar with its counts and checksum. A build that
+    continues after an interruption skips tars that have one.
 
     Args:
         folder: Folder of the tar on this machine.
-        facts: Facts of the tar.
-        made_from: Digest of what the tar is made from.
-        access: Access to the folder.
+        facts: Counts, size and sha256 of the tar.
+        made_from: Digest of everything the tar is made from. It is recorded in the marker, so that
+            a marker of other settings is not taken for one of these.
+        access: Access to the folder, which may stand for a folder in a bucket.
     """
     tar = folder / f"{facts.stem}.tar"
     upload_files(access, [tar], {tar: facts.sha256})
-    # The marker is written after the tar was sent, since it says that the tar exists.
+    # Write the marker after the tar was sent, since it says that the tar exists.
     write_markers(folder, [facts], made_from, access)
-    drop_copies(access, [tar])
+    drop_copies(access, [tar])  # it is in the bucket now
 
 
 def _write_shard(
@@ -432,27 +464,31 @@ def _write_shard(
     folder: Path,
     shard: int,
 ) -> TarFacts:
-    """Write the tar of one shard, given the samples of this shard and its neighbours.
+    """Write one tar file of a shuffled dataset, from the collected samples of several tars.
 
-    For example, each shard has 100 samples, and the samples of the shards 2 and 3 were gathered
-    together. Then shard 3 has the rows 100 to 200 of what was gathered.
+    The samples of a few neighbouring tars (shards) were collected together. With 100 samples in a
+    tar, and the samples of the tars 2 and 3:
+
+        tar                                      2            3
+        positions among all shuffled samples     200-299      300-399
+        rows of the collected samples            0-99         100-199
+
+    So tar 3 gets the rows 100 to 199.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        run: The neighbouring shards whose samples were gathered, such as `range(2, 4)`.
-        rows: The samples of these shards, in their order.
+        plan: Says which sample goes into which tar.
+        run: The tars whose samples were collected, such as range(2, 4).
+        rows: The collected samples, in shuffled order.
         folder: Where the tar goes.
-        shard: Number of the shard, in `run`.
+        shard: Number of the tar to write, such as 3.
     """
-    # Positions in the shuffled order of all samples: 200 for the start of the run, and 300 to 400
-    # for shard 3.
-    run_start, _ = plan.shard_ranks(run[0])
-    shard_start, shard_stop = plan.shard_ranks(shard)
-    first_row = shard_start - run_start
-    stop_row = shard_stop - run_start
+    run_start, _ = plan.shard_ranks(run[0])  # 200
+    shard_start, shard_stop = plan.shard_ranks(shard)  # 300 and 400
+    first_row = shard_start - run_start  # 100
+    stop_row = shard_stop - run_start  # 200
 
     def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-        """Write the tokens of the rows [start, stop), counted within the shard, into an array."""
+        """Write the tokens of the samples [start, stop) of this tar into an array."""
         rows.fill(first_row + start, first_row + stop, out)
 
     return write_tar(plan, shard, rows.contexts[first_row:stop_row], folder, fill)

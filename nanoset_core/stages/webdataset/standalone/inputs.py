@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from nanoset_core.errors import ConfigError, InputError, MissingError
@@ -73,33 +72,41 @@ class ShuffleInputs:
         return {source.name: source.frequency for source in self.sources}
 
     def state(self) -> list[list[object]]:
-        """Return a description of the files that changes if a file changes, as JSON values.
+        """Describe the input files so that a later call can tell whether one of them has changed.
 
-        By it, a later call knows whether its input is the same, and resumes or keeps the tars.
+        A shuffle stores this description next to its output. If it is called again, and the
+        description is the same, it keeps what it has written. For example, one entry of a file:
+
+            ["web", 1.0, "/data/a.jsonl", 5120, 1764288000000000000]
 
         Returns:
-            For each file: name and frequency of its source, path, size and version. The version is
-            the time of modification, or a number computed from the ETag in a bucket.
+            For each file: name of its source (a group of files), how often the source is read,
+            path, size in bytes, and a version. The version is the time of the last modification, or
+            a number computed from the ETag if the file is in a bucket.
         """
         stats = in_parallel(lambda file: file.stat(), self.files, requests_at_once(self.files))
         state: list[list[object]] = []
         for (source, file), stat in zip(self._files_of_sources(), stats, strict=True):
-            # The status of an object has a number that is computed from its ETag in `st_ino`.
-            version = stat.st_ino if has_etags(file) else stat.st_mtime_ns
+            if has_etags(file):
+                version = stat.st_ino  # computed from the ETag
+            else:
+                version = stat.st_mtime_ns
             state.append([source.name, source.frequency, str(file), stat.st_size, version])
         return state
 
     def with_local_copies(self, folder: Path) -> ShuffleInputs:
-        """Return these inputs, with local copies of pairs and tars that are in a bucket.
+        """Return these inputs, with files that are in a bucket (such as S3) copied to this machine.
 
-        Text stays where it is, since it is read only once.
+        Tars and .bin/.idx pairs are read at random places, which is slow in a bucket. Text is read
+        only once, from start to end, so it is not copied.
 
         Args:
             folder: Where the copies go.
         """
         if self.kind == "text" or not any_remote(self.files):
             return self
-        # The copies are in the order of all files: divide them among the sources.
+        # Copy the files of all sources. The copies are in the same order: if the first source has 2
+        # files, the copies 0 and 1 belong to it.
         copies = list(copies_in(folder, self.files))
         sources: list[ShuffleInput] = []
         start = 0
@@ -118,16 +125,25 @@ def find_inputs(
     sampling: Sampling | None = None,
     output: Location | None = None,
 ) -> ShuffleInputs:
-    """Find the sources that paths on the command line name.
+    """Find the files that the user wants to shuffle, and group them into sources.
+
+    A path on the command line can be:
+
+        text/            a folder: all its text files, or all its tars if it has some
+        text/a.jsonl     a file
+        data/web         the pair data/web.bin and data/web.idx, a dataset of tokens
+
+    A source is a group of files that are read equally often. By default, all files are one source,
+    named `input`, and each pair is a source.
 
     Args:
-        paths: Prefixes of .bin/.idx pairs, files, or folders, whose files are read in natural
-            order. A folder that has tars is an input of tars. Each path may be in a bucket, as
-            s3://bucket/path; all text must be in one bucket, or on this machine.
-        extension: Ending of the files to take from folders. None: all endings of text, or `.tar`.
+        paths: The paths. Each may be in a bucket, as s3://bucket/path; all text must be in one
+            bucket, or on this machine. Files of a folder are read in natural order.
+        extension: Ending of the files to take from folders, such as ".jsonl". None: all endings of
+            text, or `.tar`.
         shuffle_only: Whether the input is tars.
-        sampling: Which files form a source, and its frequency. None: all files are one source,
-            `input`; each pair is a source.
+        sampling: Which files form a source, and how often it is read, if the user wants it
+            otherwise.
         output: Folder of the output. If it is in an input folder, its files are not read.
 
     Raises:
@@ -139,10 +155,14 @@ def find_inputs(
     if _are_pairs(locations):
         inputs = _pairs(locations, sampling)
     else:
-        listings = [_files_at(path, extension, shuffle_only, output) for path in locations]
-        files = list(chain.from_iterable(listing.files for listing in listings))
-        notices = list(chain.from_iterable(listing.notices for listing in listings))
+        files: list[Location] = []
+        notices: list[str] = []
+        for path in locations:
+            listing = _files_at(path, extension, shuffle_only, output)
+            files.extend(listing.files)
+            notices.extend(listing.notices)
         inputs = _texts_or_tars(files, shuffle_only, sampling or EVERYTHING, notices)
+
     if not inputs.sources:
         raise InputError(
             "no input belongs to a source that is used",
@@ -154,13 +174,18 @@ def find_inputs(
 
 
 def _are_pairs(paths: Sequence[Location]) -> bool:
-    """Return whether paths are prefixes of .bin/.idx pairs, rather than files or folders.
+    """Return whether the paths on the command line name .bin/.idx pairs, and no other files.
+
+    A pair is a dataset of tokens, which the user names without the endings:
+
+        data/web         is a pair if data/web.bin and data/web.idx exist
+        text/a.jsonl     is a file
 
     Args:
-        paths: The paths. One is the prefix of a pair if both files of the pair exist.
+        paths: The paths.
 
     Raises:
-        ConfigError: Some are, and others are not.
+        ConfigError: Some paths are pairs, and others are not. They cannot be shuffled together.
     """
     are_pairs = [is_pair(path) for path in paths]
     if any(are_pairs) and not all(are_pairs):
@@ -173,18 +198,28 @@ def _are_pairs(paths: Sequence[Location]) -> bool:
 
 
 def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleInputs:
-    """Return each .bin/.idx pair as a source of a shuffle, except those that `sampling` leaves out.
+    """Return the token datasets that the user wants to shuffle, and how often each is to be read.
+
+    A dataset is a pair of files, such as data/web.bin and data/web.idx. Each becomes a source of
+    the shuffle with a frequency: with 2.5, all its samples occur twice, and half of them once more.
+    With 0, the dataset is left out, and only counted.
 
     Args:
-        prefixes: Prefixes of the pairs: paths without .bin and .idx.
-        sampling: How often each pair is used; None uses all of them once.
+        prefixes: Paths of the pairs without their endings, such as data/web.
+        sampling: Says how often each dataset is read. None: all are read once.
+
+    Raises:
+        ConfigError: A dataset is named twice.
     """
     remedy = "name it once; --sampling says how often a dataset is read"
     check_different_datasets(prefixes, "--input", remedy)
     sources: list[ShuffleInput] = []
     for prefix, name in zip(prefixes, _names_of_pairs(prefixes), strict=True):
-        frequency = 1.0 if sampling is None else sampling.frequency_of(prefix)
-        if frequency:
+        if sampling is None:
+            frequency = 1.0
+        else:
+            frequency = sampling.frequency_of(prefix)
+        if frequency > 0:
             sources.append(ShuffleInput(name, pair_files(prefix), frequency))
     n_left_out = len(prefixes) - len(sources)
     return ShuffleInputs("datasets", tuple(sources), n_left_out)
@@ -210,16 +245,21 @@ def _texts_or_tars(
     sampling: Sampling,
     notices: Sequence[str],
 ) -> ShuffleInputs:
-    """Group files of text, or tars, into sources.
+    """Group the files that the user wants to shuffle into sources.
 
-    For example, a file whose path contains "stack" belongs to the source CODE, by the rules of
-    `sampling`.
+    A source is a group of files that are read equally often. Rules say which file is in which
+    source, by parts of its path. For example:
+
+        rule of the source              its files
+        CODE: paths with "stack"        in/stack/a.jsonl, in/stack/b.jsonl
+        WEB: paths with "crawl"         in/crawl/c.jsonl
+        (none)                          in/readme.txt      (left out, and counted)
 
     Args:
         files: The files, in order.
         are_tars: Whether all files are tars, whatever their names are.
-        sampling: Says which files form a source, and how often its contexts occur.
-        notices: Messages about other files, which are not read.
+        sampling: The rules, and how often each source is read.
+        notices: Messages about other files, which are not read. They become part of the result.
 
     Raises:
         ConfigError: There are both tars and other files, or a file is named twice.
@@ -228,45 +268,61 @@ def _texts_or_tars(
     kind = _kind_of(files, are_tars=are_tars)
     files_by_source = _files_by_source(files, sampling)
     sources: list[ShuffleInput] = []
+    n_used = 0
     for name, source_files in files_by_source.items():
+        n_used += len(source_files)
         if source_files:
             frequency = sampling.sampling_frequencies[name]
             sources.append(ShuffleInput(name, tuple(source_files), frequency))
-    n_left_out = len(files) - sum(map(len, files_by_source.values()))
+    n_left_out = len(files) - n_used
     return ShuffleInputs(kind, tuple(sources), n_left_out, tuple(notices))
 
 
 def _kind_of(files: Sequence[Location], *, are_tars: bool) -> InputKind:
-    """Return whether files are text or tars.
+    """Return "tars" or "text": what kind of files the user wants to shuffle.
 
-    A file is a tar if its name ends with .tar.
+    The endings of their names decide. The kinds cannot be mixed, since text must be tokenized, and
+    tars have tokens already:
+
+        a.tar, b.tar          tars
+        a.jsonl, b.txt        text
+        a.tar, b.jsonl        an error
 
     Args:
         files: The files.
-        are_tars: Whether all of them are tars, whatever their names are.
+        are_tars: Whether the user says that all of them are tars, whatever their names are.
 
     Raises:
         ConfigError: There are both tars and other files.
     """
-    n_tars = len(files) if are_tars else sum(file.name.endswith(TAR) for file in files)
-    if 0 < n_tars < len(files):
+    if are_tars:
+        n_tars = len(files)
+    else:
+        n_tars = sum(file.name.endswith(TAR) for file in files)
+    n_others = len(files) - n_tars
+    if n_tars > 0 and n_others > 0:
         raise ConfigError(
             "tars and text are mixed",
-            found=f"{n_tars} tars and {len(files) - n_tars} other files",
+            found=f"{n_tars} tars and {n_others} other files",
             remedy="shuffle them separately",
         )
-    return "tars" if n_tars else "text"
+    return "tars" if n_tars > 0 else "text"
 
 
 def _files_by_source(files: Sequence[Location], sampling: Sampling) -> dict[str, list[Location]]:
-    """Group files by their source; those that belong to no source are left out.
+    """Group files by the source of text that they belong to; leave out files that belong to none.
+
+    Rules say which source a file belongs to, by its path. If paths with "stack" belong to CODE,
+    and paths with "crawl" to WEB:
+
+        {"CODE": ["in/stack/a.jsonl", "in/stack/b.jsonl"], "WEB": ["in/crawl/c.jsonl"]}
 
     Args:
         files: The files, in order.
-        sampling: Says which source a file belongs to.
+        sampling: The rules.
 
     Returns:
-        Name of each source → its files, in the order of the sources, which numbers the contexts.
+        Name of each source → its files. The order of the sources is that of the rules.
     """
     files_by_source: dict[str, list[Location]] = {source.source: [] for source in sampling.sources}
     for file in files:
@@ -293,14 +349,14 @@ def _files_at(
     shuffle_only: bool,
     output: Location | None,
 ) -> _Listing:
-    """Return the files that a path names: the file itself, or the files below a folder.
+    """Return the files that a path on the command line means: a file, or those of a folder.
 
     Args:
-        path: The path.
-        extension: Ending of the files to take from a folder. None: `.tar` if it has tars, otherwise
-            all endings of text.
+        path: The path, such as text/ or text/a.jsonl.
+        extension: Ending of the files to take from a folder, such as ".jsonl". None: ".tar" if the
+            folder has tars, otherwise all endings of text.
         shuffle_only: Whether the input is tars.
-        output: Folder of the output, whose files are not read.
+        output: Folder that the output is written to. Its files are not read.
 
     Raises:
         MissingError: The path does not exist.
@@ -331,15 +387,20 @@ def _files_at(
 def _files_in(
     folder: Location, contents: Contents, extension: str | None, shuffle_only: bool
 ) -> _Listing:
-    """Return the input files in a folder: those with one ending, its tars, or its text.
+    """Choose which files of a folder are shuffled, if the user names the folder as input.
 
-    For example, in a folder with a.jsonl, b.jsonl and notes.pdf, these are a.jsonl and b.jsonl.
+        files of the folder              option          chosen
+        a.jsonl, b.txt, notes.pdf                        a.jsonl, b.txt    (its text)
+        a.tar, b.tar, index.json                         a.tar, b.tar      (its tars)
+        a.jsonl, b.txt, notes.pdf        --ext .jsonl    a.jsonl
+
+    In the first case, there is a message about notes.pdf, which may have been meant.
 
     Args:
         folder: The folder.
         contents: Its files.
         extension: Ending that the user has named, or None.
-        shuffle_only: Whether the input is tars.
+        shuffle_only: Whether the user has said that the input is tars.
 
     Raises:
         ConfigError: The folder has both tars and text.
@@ -352,7 +413,7 @@ def _files_in(
     if ending is None:
         return _Listing([folder / text for text in texts], _notices(folder, contents))
 
-    # The user knows that files with other endings are not read, and gets no notices.
+    # The user knows that files with other endings are not read, and gets no messages.
     return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
 
 
@@ -368,47 +429,59 @@ def _notices(folder: Location, contents: Contents) -> list[str]:
 
 
 def _ending_of_tars(folder: Location, names: Sequence[str], *, shuffle_only: bool) -> str | None:
-    """Return `.tar` if a folder is an input of tars, and None if it is one of text.
+    """Return ".tar" if the tars of an input folder are to be shuffled, or None if its text is.
 
-    A folder that has tars is an input of tars. It must not have text, which would be ignored.
+        names                    shuffle_only    result
+        a.tar, b.tar             False           ".tar"
+        a.jsonl, b.txt           False           None
+        a.tar, b.jsonl           False           an error, since the text would be ignored
+        a.tar, b.jsonl           True            ".tar"
 
     Args:
-        folder: The folder.
+        folder: The folder, for the error.
         names: Names of all its files.
-        shuffle_only: Whether the input is tars in any case.
+        shuffle_only: Whether the user has said that the input is tars.
 
     Raises:
         ConfigError: The folder has both tars and text.
     """
     if shuffle_only:
         return TAR
-    if not any(name.endswith(TAR) for name in names):
+    has_tars = any(name.endswith(TAR) for name in names)
+    if not has_tars:
         return None
     _check_no_text(folder, names)
     return TAR
 
 
 def _contents(folder: Location, output: Location | None) -> Contents:
-    """Return the files in a folder, except those of the output if it is below the folder.
+    """Return the files of an input folder, without those that an earlier run has written there.
+
+    If the input is data/ and the output goes to data/shuffled/, the files in data/shuffled/ are not
+    input.
 
     Args:
         folder: A folder of the input.
-        output: Folder of the output; None if there is none.
+        output: Folder of the output. None: there is none, such as for a preview.
     """
     contents = contents_of(folder)
     if output is None:
         return contents
-    output_path = path_below(output, folder)
+    output_path = path_below(output, folder)  # "shuffled"; None if it is not below the folder
     if output_path is None:
         return contents
+    # The slashes keep data/shuffled-2/ from being taken for a part of data/shuffled/.
     return contents.without(lambda path: f"{path}/".startswith(f"{output_path}/"))
 
 
 def _check_no_text(folder: Location, names: Sequence[str]) -> None:
-    """Check that a folder of tars has no text, which would be ignored.
+    """Check that a folder of tars has no text files, which would be ignored.
 
-    Lists and indexes that tools write next to tars, such as index.json, are allowed, although they
-    have endings of text.
+    A user who names such a folder as input may want the text. Files that tools write next to tars,
+    such as index.json, are allowed, although their names look like text:
+
+        a.tar, b.tar, index.json        correct
+        a.tar, b.tar, c.jsonl           an error
 
     Args:
         folder: The folder, for the error.
