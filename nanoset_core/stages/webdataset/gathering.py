@@ -41,16 +41,24 @@ def gather(
     out: NDArray[np.integer[Any]] | None = None,
     places: NDArray[np.int64] | None = None,
 ) -> NDArray[np.integer[Any]]:
-    """Return the tokens of contexts, reading each source from start to end.
+    """Return the tokens of some training samples, one sample a row.
 
-    A context is a row of tokens of a source, perhaps after a BOS token, and perhaps padded. This
-    needs 60 bytes of memory for each context, in addition to `out`.
+    The tokens of each sample (context) are somewhere in a source of text, such as web. They are
+    requested in shuffled order, but read in the order in which they are in the sources, which is
+    faster:
+
+        context      web, token 8    code, token 0    web, token 4
+        is read      second          third            first
+        row          0               1                2
+
+    A row may also begin with a BOS token, and end with padding. In addition to the result, this
+    needs 60 bytes of memory for each context.
 
     Args:
-        sources: The sources of the table.
+        sources: The tokens of each source.
         table: Says where the tokens of each context are.
         contexts: Numbers of the contexts, shape (n_contexts,).
-        out: Where to write the tokens: an array of shape (n_contexts, sequence_length) whose dtype
+        out: Where to write the tokens: an array of shape (n_contexts, sequence_length) whose type
             holds the tokens of all sources. None: a new array.
         places: Row of `out` for each context, all different, shape (n_contexts,); `out` may then
             have more rows than there are contexts. None: rows are in the order of the contexts.
@@ -65,10 +73,13 @@ def gather(
     if out is None:
         out = np.empty((len(contexts), settings.sequence_length), dtype=common_dtype(sources))
 
-    # Sort by source and by token within it, so that each file is read from start to end.
+    # Sort by source, and by the first token within it.
     located = table.locate(contexts)
-    order = np.lexsort((located.starts, located.sources))
-    targets = order if places is None else places[order]
+    order = np.lexsort((located.starts, located.sources))  # (n_contexts,) [2, 0, 1]
+    if places is None:
+        targets = order
+    else:
+        targets = places[order]
 
     if settings.bos_id is not None:
         out[targets, 0] = settings.bos_id
@@ -84,14 +95,18 @@ def gather(
 
 
 def _runs_of_sources(sources: NDArray[np.int64], n_sources: int) -> list[tuple[int, slice]]:
-    """Return each source that occurs in a sorted array, and the range of its entries there.
+    """Return where each number is in a sorted array. [0, 0, 2] gives (0, 0 to 2) and (2, 2 to 3).
+
+    Here these are the sources of text from which rows of tokens are read, so that all rows of one
+    source can be read together.
 
     Args:
         sources: Numbers of sources, ascending, shape (n_contexts,).
         n_sources: Number of all sources.
     """
-    bounds = np.searchsorted(sources, np.arange(n_sources + 1))  # (n_sources + 1,)
-    occurring = np.flatnonzero(np.diff(bounds)).tolist()
+    # The index of the first entry of each source, and at the end the number of all entries.
+    bounds = np.searchsorted(sources, np.arange(n_sources + 1))  # (n_sources + 1,) [0, 2, 2, 3]
+    occurring = np.flatnonzero(np.diff(bounds)).tolist()  # [0, 2]
     return [(number, slice(bounds[number], bounds[number + 1])) for number in occurring]
 
 
@@ -145,20 +160,28 @@ class _RowCopier:
         lengths: NDArray[np.int64],
         targets: NDArray[np.int64],
     ) -> None:
-        """Copy rows of tokens to their places. All arrays have the shape (n_rows,).
+        """Copy rows of tokens from a source of text into an array. There are three kinds of rows.
+
+        Suppose that the source has 10 tokens, and a row 4:
+
+            row starts at token     0              6                8
+            its tokens              4 (a whole     3, and one       2 of this source, and 2
+                                    row)           of padding       of the next source
+
+        All arrays have the shape (n_rows,).
 
         Args:
             starts: First token of each row within the source, ascending.
-            lengths: Tokens of each row without padding.
+            lengths: Tokens of each row without padding: 4, 3 and 4.
             targets: Row of the array into which each row is copied.
         """
-        # How many tokens of each row are in this source. If the source has 10 tokens, a row of 4
-        # tokens that starts at token 8 has 2 of them here, and the others in the next source.
+        # How many tokens of each row are in this source: 4, 3 and 2.
         tokens_after_start = self.source.count - starts
         counts = np.minimum(tokens_after_start, lengths)
         parts = _RowParts(starts, counts, targets)
 
-        # Whole rows of a file are contiguous and are copied faster. Those of a view are not.
+        # Whole rows of a file are contiguous, and copied faster. (The source may be a view instead,
+        # whose sequences are scattered over a file.)
         if self.source.stream is None:
             self.source.prefetch(starts, starts + counts)
             is_whole = counts == self.row_tokens
@@ -166,7 +189,8 @@ class _RowCopier:
             parts = parts.select(~is_whole)
         self._copy_in_chunks(parts)
 
-        # The row that continues in later sources has been padded: overwrite it with all its tokens.
+        # The third kind of row has got padding instead of the tokens of the next source. Copy it
+        # again, with all its tokens.
         continues = counts < lengths
         self._copy_carried_rows(starts[continues], targets[continues])
 
@@ -181,16 +205,19 @@ class _RowCopier:
             self.rows[target] = _carried_row(self.sources, start, self.row_tokens)
 
     def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copy rows without padding from a source that is one file of consecutive tokens.
+        """Copy rows of consecutive tokens from a file into an array, a few at a time.
 
-        The ids of the tokens are checked on the way.
+        With rows of 4 tokens, the starts [0, 8] and the targets [5, 2] mean that the tokens 0 to 3
+        of the file become row 5 of the array, and the tokens 8 to 11 become row 2. The ids of the
+        tokens are checked on the way, since a damaged file must not become training data.
 
         Args:
             starts: First token of each row in the file, ascending, shape (n_rows,).
             targets: Row of the array into which each row is copied, shape (n_rows,).
         """
-        if not len(starts):
+        if len(starts) == 0:
             return
+        # So few rows that they stay in the processor's cache.
         rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.source.tokens.itemsize)
         chunk_start = 0
         for chunk in _chunks_of_rows(self.source.tokens, starts, self.row_tokens, rows_per_chunk):
@@ -208,22 +235,25 @@ class _RowCopier:
             self._copy_parts(parts.select(slice(chunk_start, chunk_start + rows_per_chunk)))
 
     def _copy_parts(self, parts: _RowParts) -> None:
-        """Copy parts of rows, and fill short ones up with padding.
+        """Copy rows of tokens from a source into an array, and fill short rows up with padding.
 
-        For example, rows have 4 tokens. A part of 3 tokens becomes `[5, 9, 2, pad]`.
+        If rows have 4 tokens, one of 3 tokens becomes `[5, 9, 2, pad]`. The ids of the tokens are
+        checked on the way, since a damaged file must not become training data.
 
         Args:
-            parts: Where these tokens are in the source, and which rows they are copied into.
+            parts: Where the tokens of each row are in the source, how many there are, and which row
+                of the array they are copied into.
         """
-        starts, counts, targets = parts
+        starts = parts.starts
+        counts = parts.counts
         tokens = self.source.read(starts, counts)  # of all rows, concatenated: (n_tokens,)
         # An error about a wrong id names its position in the source.
         self.source.check(tokens, position_of=partial(_position_in_ranges, starts, counts))
 
         if (counts == self.row_tokens).all():
-            self.rows[targets] = tokens.reshape(-1, self.row_tokens)
+            self.rows[parts.targets] = tokens.reshape(-1, self.row_tokens)
         else:
-            self._write_padded(tokens, counts, targets)
+            self._write_padded(tokens, counts, parts.targets)
 
     def _write_padded(
         self,
@@ -231,20 +261,24 @@ class _RowCopier:
         counts: NDArray[np.int64],
         targets: NDArray[np.int64],
     ) -> None:
-        """Write rows of different lengths, and fill them up with padding.
+        """Write rows of different lengths into an array, and fill them up with padding.
 
-        For example, rows have 4 tokens. The tokens 5, 9, 2, 7 with the counts 3 and 1 become the
-        rows `[5, 9, 2, pad]` and `[7, pad, pad, pad]`.
+        For example, rows of the array have 4 tokens. Two rows of 3 and 1 tokens:
+
+            tokens             5  9  2  7            row 0:  5  9  2  pad
+            their row          0  0  0  1            row 1:  7  pad  pad  pad
+            their column       0  1  2  0
 
         Args:
-            tokens: Tokens of all rows, concatenated, shape (n_tokens,).
-            counts: How many of them each row has, shape (n_rows,).
-            targets: Row of the array into which each row is written, shape (n_rows,).
+            tokens: Tokens of all rows, concatenated, shape (n_tokens,): [5, 9, 2, 7].
+            counts: How many of them each row has, shape (n_rows,): [3, 1].
+            targets: Row of the array into which each row is written, shape (n_rows,): [0, 1].
         """
         # Fill the rows with padding, and overwrite it with the tokens.
         self.rows[targets] = self.pad_id
-        row_of_token = np.repeat(targets, counts)  # (n_tokens,)
-        self.rows[row_of_token, _numbers_within_groups(counts)] = tokens
+        row_of_token = np.repeat(targets, counts)  # (n_tokens,) [0, 0, 0, 1]
+        column_of_token = _numbers_within_groups(counts)  # (n_tokens,) [0, 1, 2, 0]
+        self.rows[row_of_token, column_of_token] = tokens
 
 
 def _rows_to_copy_at_once(row_tokens: int, itemsize: int) -> int:
@@ -261,9 +295,12 @@ def _numbers_within_groups(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     Returns:
         Shape (n_members,).
     """
-    stops = np.cumsum(counts)  # (n_groups,) members up to the end of each group: 2 5
+    group_stops = np.cumsum(counts)  # (n_groups,) [2, 5]
+    group_starts = group_stops - counts  # (n_groups,) [0, 2]
     n_members = int(counts.sum())
-    return np.arange(n_members) - np.repeat(stops - counts, counts)
+
+    # Number all members from 0 to 4, and subtract the start of their group: 0 0, 2 2 2.
+    return np.arange(n_members) - np.repeat(group_starts, counts)
 
 
 def _chunks_of_rows(
@@ -272,18 +309,29 @@ def _chunks_of_rows(
     row_tokens: int,
     rows_per_chunk: int,
 ) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield rows of consecutive tokens in chunks of shape (at most `rows_per_chunk`, row_tokens).
+    """Copy rows of consecutive tokens from a file, a few at a time.
 
-    A chunk is valid only until the next one is requested, which may overwrite it.
+    A file is cut into rows of one length, usually from its first token on. Then the rows are those
+    of a matrix, which are copied faster. For rows of 4 tokens:
+
+        rows start at        the first tokens of the matrix's rows
+        0, 4, 12             0, 4, 8, 12, ...         they are its rows 0, 1 and 3
+        2, 6, 14             2, 6, 10, 14, ...        they are its rows 0, 1 and 3
+        0, 6                 (there is no such matrix)
+
+    In the last case, which can occur if a row continues in another file, rows may start anywhere.
 
     Args:
         tokens: All tokens of the file, shape (n_tokens,).
         starts: First token of each row, ascending, at least one, shape (n_rows,).
         row_tokens: Tokens of a row.
         rows_per_chunk: Greatest number of rows in a chunk.
+
+    Returns:
+        Chunks of shape (at most rows_per_chunk, row_tokens). Use each before the next one is
+        requested, which may overwrite it.
     """
-    # Usually all rows are rows of one matrix, which are copied faster than windows.
-    offset = int(starts[0]) % row_tokens
+    offset = int(starts[0]) % row_tokens  # first token of the matrix
     are_of_one_matrix = bool((starts % row_tokens == offset).all())
     if are_of_one_matrix:
         n_rows = (len(tokens) - offset) // row_tokens
@@ -297,21 +345,26 @@ def _chunks_of_matrix(
     numbers: NDArray[np.int64],
     rows_per_chunk: int,
 ) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield rows of a matrix in chunks, each of which is overwritten by the next one.
+    """Copy some rows of a large matrix, a few at a time, into a small buffer that is used again.
 
-    Copying a few rows at a time keeps them in the processor's cache.
+    The buffer stays in the processor's cache, so that the caller can work on each chunk quickly.
+    With at most 2 rows in a chunk, the numbers [0, 1, 3] give the rows 0 and 1, then row 3.
 
     Args:
         matrix: Shape (n, row_tokens).
-        numbers: Indices of the rows, all valid, shape (n_rows,).
+        numbers: Numbers of the rows, all valid, shape (n_rows,).
         rows_per_chunk: Greatest number of rows in a chunk.
+
+    Yields:
+        Chunks of rows. Each is overwritten when the next one is requested.
     """
     buffer_rows = min(rows_per_chunk, len(numbers))
     buffer = np.empty((buffer_rows, matrix.shape[1]), dtype=matrix.dtype)
     for chunk_start in range(0, len(numbers), rows_per_chunk):
         chunk_numbers = numbers[chunk_start : chunk_start + rows_per_chunk]
         chunk = buffer[: len(chunk_numbers)]
-        # With mode="raise", numpy would copy through a second buffer. No index is clipped.
+        # "clip" would change numbers outside the matrix, of which there are none. With the default
+        # mode, numpy would copy through a second buffer.
         np.take(matrix, chunk_numbers, axis=0, out=chunk, mode="clip")
         yield chunk
 
@@ -322,34 +375,46 @@ def _chunks_of_windows(
     row_tokens: int,
     rows_per_chunk: int,
 ) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield rows that may start at any token, in chunks.
+    """Copy rows of consecutive tokens, which may start at any token, a few at a time.
+
+    For the tokens 5 9 2 7 1 and rows of 3 tokens, the starts [0, 2] give the rows 5 9 2 and 2 7 1.
 
     Args:
         tokens: Shape (n_tokens,).
         starts: First token of each row, shape (n_rows,).
         row_tokens: Tokens of a row.
         rows_per_chunk: Greatest number of rows in a chunk.
+
+    Yields:
+        Chunks of shape (at most rows_per_chunk, row_tokens).
     """
-    # (n_tokens - row_tokens + 1, row_tokens) a view with a row for each possible first token
+    # All possible rows, without copying them: row k starts at token k. (n_starts, row_tokens)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, row_tokens)
     for chunk_start in range(0, len(starts), rows_per_chunk):
-        yield windows[starts[chunk_start : chunk_start + rows_per_chunk]]
+        chunk_starts = starts[chunk_start : chunk_start + rows_per_chunk]
+        yield windows[chunk_starts]
 
 
 def _position_in_ranges(starts: NDArray[np.int64], counts: NDArray[np.int64], number: int) -> int:
-    """Return the position in a source of the n-th token of concatenated ranges.
+    """Return which position of a text the n-th of some tokens comes from.
 
-    The tokens of the ranges [10, 12) and [50, 53) are at 10, 11, 50, 51 and 52. Number 3 is at 51.
+    The tokens were copied from several ranges of the text. For the ranges [10, 12) and [50, 53):
+
+        number of the token        0     1     2     3     4
+        its position in the text   10    11    50    51    52
+
+    If token 3 is wrong, an error can say that it is at position 51.
 
     Args:
-        starts: First token of each range, shape (n_ranges,).
-        counts: Tokens of each range, shape (n_ranges,).
+        starts: First position of each range, shape (n_ranges,): [10, 50].
+        counts: Tokens of each range, shape (n_ranges,): [2, 3].
         number: Number of the token, from 0.
     """
-    stops = np.cumsum(counts)  # number after each range's last token
-    index = int(np.searchsorted(stops, number, side="right"))  # of the range with this token
-    first_number = stops[index] - counts[index]
-    return int(starts[index] + number - first_number)
+    stops = np.cumsum(counts)  # (n_ranges,) [2, 5]: how many tokens there are up to each end
+    # The token is in the first range that ends after it. Its index is how many ranges end before.
+    index = int(np.searchsorted(stops, number, side="right"))  # 1 for number 3
+    first_number = stops[index] - counts[index]  # 5 - 3 = 2
+    return int(starts[index] + number - first_number)  # 50 + 3 - 2
 
 
 def _position_in_rows(starts: NDArray[np.int64], row_tokens: int, number: int) -> int:
@@ -362,27 +427,31 @@ def _carried_row(
     start: int,
     row_tokens: int,
 ) -> NDArray[np.integer[Any]]:
-    """Return a row that begins in the first source and continues in the next ones.
+    """Return the tokens of a training sample that begins in one text and continues in others.
 
-    With rows of 8 tokens, a row that begins 3 tokens before the end of source 0 has these, and the
-    first 5 tokens of source 1.
+    For example, a sample of 8 tokens starts at token 7 of web, which has 10 tokens:
+
+        text (source)        web         news        code
+        its tokens           0-9         0-1         0-99
+        in the sample        7-9         0-1         0-2
 
     Args:
-        sources: Sources in order. Short ones may be in the row completely.
-        start: First token of the row within the first source.
-        row_tokens: Tokens of the row.
+        sources: The texts, in order, from the one in which the sample begins.
+        start: First token of the sample within the first text.
+        row_tokens: Tokens of the sample.
     """
     tokens_by_source: list[NDArray[np.integer[Any]]] = []
-    n_missing = row_tokens
+    n_missing = row_tokens  # 8, then 5, then 3
     for source in sources:
-        length = min(n_missing, source.count - start)
+        length = min(n_missing, source.count - start)  # 3, 2 and 3
         tokens = source.read(np.array([start]), np.array([length]))
+        # Check that the tokens are in the vocabulary. An error names the position in the text.
         source.check(tokens, position_of=partial(operator.add, start))
         tokens_by_source.append(tokens)
         n_missing -= len(tokens)
-        if not n_missing:
+        if n_missing == 0:
             break
-        start = 0  # the row continues with the first token of the next source
+        start = 0  # the sample continues with the first token of the next text
     return np.concatenate(tokens_by_source)
 
 
@@ -392,36 +461,46 @@ def sweep(
     contexts: NDArray[np.int64],
     rows: NDArray[np.integer[Any]],
 ) -> None:
-    """Gather many rows of tokens while reading their sources once, from start to end.
+    """Collect the tokens of many training samples, reading the sources of text once.
 
-    A context is a row of consecutive tokens of a source. At most 8 MiB of the sources are in memory
-    at once; 64 MiB if they are in a store.
+    The samples (contexts) are wanted in shuffled order, but are read in the order of the sources:
+
+        wanted       5  0  3
+        read         0  3  5      each into its row: 1, 2 and 0
+
+    At most 8 MiB of the sources are in memory at once; 64 MiB if they are in a bucket.
 
     Args:
-        plan: Plan of the contexts.
-        sources: The tokens of each source of the plan, such as a corpus.
-        contexts: Numbers of the contexts, in any order, shape (n_contexts,).
-        rows: Where their rows are written, in the same order, shape (n_contexts, sequence_length).
+        plan: Says which tokens each sample has.
+        sources: The tokens of each source, such as web and code.
+        contexts: Numbers of the samples, in any order, shape (n_contexts,).
+        rows: Where their tokens are written, in the same order, shape
+            (n_contexts, sequence_length).
     """
     rows_per_chunk = _rows_to_gather_at_once(sources, plan.row_bytes)
     keeps_tokens = _can_keep_tokens(sources)
 
-    # In the order of their numbers, contexts are read from the start to the end of each source.
-    order = np.argsort(contexts)  # (n_contexts,) index in `contexts` and `rows`
+    # Samples are numbered from the start to the end of each source.
+    order = np.argsort(contexts)  # (n_contexts,) rows in the order of reading: [1, 2, 0]
     for chunk_start in range(0, len(contexts), rows_per_chunk):
         chunk = order[chunk_start : chunk_start + rows_per_chunk]
         gather(sources, plan.table, contexts[chunk], out=rows, places=chunk)
         if not keeps_tokens:
             for source in sources:
-                source.evict()
+                source.evict()  # releases the memory, or the disk space, of its tokens
 
 
 def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
-    """Return how many rows, at least one, are gathered at once.
+    """Return how many training samples are read at once, at least one.
+
+        where the tokens are       memory for samples read at once
+        files of this machine      CHUNK_BYTES (8 MiB)
+        a bucket, such as S3       STORED_BYTES (64 MiB), so that it takes fewer requests
+        a bucket, limited disk     what the disk can hold of the blocks that are fetched
 
     Args:
-        sources: The sources, of which some may be in a store.
-        row_bytes: Bytes of a row.
+        sources: The sources of text, of which some may be in a bucket.
+        row_bytes: Bytes of the tokens of a sample.
     """
     if not _stored_access(sources):
         return max(1, CHUNK_BYTES // row_bytes)
@@ -433,9 +512,14 @@ def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> i
 
 
 def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
-    """Return whether the disk has room for all tokens that are fetched from a store.
+    """Return whether tokens that are fetched from a bucket can stay on this machine's disk.
 
-    The next run of this process then need not fetch them again.
+    They will be read again for the next tar files. They can stay if the disk has room for all of
+    them; if its space is not limited, for at most STORED_BYTES (64 MiB). Tokens that are files of
+    this machine are never kept: the result is False.
+
+    Args:
+        sources: The tokens of each source of text.
     """
     if not _stored_access(sources):
         return False

@@ -30,24 +30,30 @@ class PackPadding:
     """Number of a packed source → padding tokens of each of its sequences, shape (n_sequences,)."""
 
     def counted(self, facts: TarFacts) -> TarFacts:
-        """Return the facts of a tar, with the padding inside packs counted as padding.
+        """Correct the recorded counts of a tar file: count padding of its samples as padding.
+
+        Samples from a packed dataset hold whole documents, and padding after them. When the tar was
+        written, this padding was not distinguished from other tokens. If a tar has 1,000 tokens, of
+        which 30 are such padding:
+
+            before      tokens 1000    pad_tokens 0
+            after       tokens 970     pad_tokens 30
 
         Args:
-            facts: Facts that were recorded while it was written, in which it counts as tokens.
-
-        Returns:
-            Facts in which fewer `tokens` and as many more `pad_tokens` are counted.
+            facts: The counts of the tar, as they were recorded when it was written.
         """
         padding = self._padding(self.plan.shard_contexts(facts.shard))
         return replace(facts, tokens=facts.tokens - padding, pad_tokens=facts.pad_tokens + padding)
 
     def counted_sources(self) -> tuple[SourceContexts, ...]:
-        """Return the counts of all sources, with the padding inside packs counted as padding.
+        """Correct the counts of each source of text: count padding inside its samples as padding.
 
-        A pack is a sequence of whole documents, whose padding counts as tokens in the plan.
+        A packed source consists of sequences of whole documents, with padding after them. The plan
+        of the shuffle counted this padding as tokens. If all samples of a source have 1,000 tokens,
+        of which 30 are such padding, the result has 970 tokens and 30 pad tokens.
         """
         sources = list(self.plan.table.sources)
-        for number in self.padding_by_source:
+        for number in self.padding_by_source:  # only packed sources
             padding = self._padding_of_source(number)
             source = sources[number]
             sources[number] = replace(
@@ -58,17 +64,23 @@ class PackPadding:
         return tuple(sources)
 
     def _padding_of_source(self, number: int) -> int:
-        """Return how many tokens of all contexts of a source are padding inside packs.
+        """Return how many tokens in all training samples of a packed source are padding.
 
-        A pack is a sequence of whole documents, which is padded. The contexts are looked up in
-        chunks, since a source may have more than memory holds.
+        A packed source consists of sequences of whole documents, with padding after them. Each
+        sample (context) has the tokens of one sequence, and a sequence may be in several samples:
+
+            sample of the source          0     1     2     3
+            its sequence                  0     1     0     1
+            padding of the sequence       0     3     0     3     (6 in all)
 
         Args:
             number: Number of the source.
         """
-        # The contexts of a source have consecutive numbers.
+        # The samples of a source have consecutive numbers.
         first_context = int(self.plan.table.first_contexts[number])
         stop_context = int(self.plan.table.first_contexts[number + 1])
+
+        # Look them up in chunks, since there may be more than memory holds.
         padding = 0
         for chunk_start in range(first_context, stop_context, _CHUNK_CONTEXTS):
             chunk_stop = min(chunk_start + _CHUNK_CONTEXTS, stop_context)
@@ -76,13 +88,18 @@ class PackPadding:
         return padding
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return how many tokens of some contexts are padding inside packed sequences.
+        """Return how many tokens of some training samples are padding inside packed sequences.
 
-        A packed dataset consists of sequences that are exactly as long as a context of the plan.
-        So each context has the tokens of one sequence.
+        A packed dataset consists of sequences that hold whole documents, and padding after them.
+        They are exactly as long as a sample (context), so each sample has the tokens of one
+        sequence. With 4 tokens each:
+
+            first token of the sample in the dataset    0    8    4
+            its sequence                                0    2    1
+            padding of the sequence                     0    1    3     (4 in all)
 
         Args:
-            contexts: Numbers of the contexts, shape (n_contexts,).
+            contexts: Numbers of the samples, shape (n_contexts,).
         """
         if not self.padding_by_source:
             return 0  # there is no packed dataset
@@ -90,8 +107,8 @@ class PackPadding:
         places = self.plan.table.locate(contexts)
         n_padding = 0
         for source, padding_of_sequences in self.padding_by_source.items():
-            # Sequence 0 begins at token 0 of the source, sequence 1 at token `sequence_tokens`, …
-            starts = places.starts[places.sources == source]  # first token of each context
-            sequences = starts // sequence_tokens
+            is_of_source = places.sources == source
+            starts = places.starts[is_of_source]  # first token of each sample: [0, 8, 4]
+            sequences = starts // sequence_tokens  # [0, 2, 1]
             n_padding += int(padding_of_sequences[sequences].sum())
         return n_padding

@@ -74,18 +74,21 @@ def settings_of(
 
 
 def _check_end_token(project: Project, settings: PlanSettings) -> None:
-    """Check that documents end with the token that tokshuf-rust expects: the one with id 0.
+    """Check that documents end with the token that the program tokshuf-rust expects: id 0.
+
+    With the preset tokshuf, the tar files are to be the same as those of tokshuf-rust. If the
+    project ends its documents with another token, such as id 2, they would differ. The error says
+    the text of the right token, such as "<|endoftext|>", since the user names tokens by their text.
 
     Args:
         project: Its nanoset.yaml names the end token.
-        settings: Settings of the plan. `eod` is the id of the project's end-of-document token.
+        settings: `eod` is the id of the project's end token.
 
     Raises:
-        ConfigError: They end with another one.
+        ConfigError: Documents end with another token.
     """
     if settings.eod == TOKSHUF_EOT:
         return
-    # In nanoset.yaml, the token is named by its text.
     config = project.config
     expected_text = tokshuf_tokens(config.tokenizer_file).eot
     raise ConfigError(
@@ -98,22 +101,27 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 
 
 def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
-    """Return the number of tokens that a dataset has of each raw file, in the order of the files.
+    """Return how many tokens of a dataset come from each text file, in the order of the files.
 
-    The preset tokshuf cuts the tokens of each file separately, so these must be known.
+    With the preset tokshuf, each file is cut into training samples for itself. A dataset has the
+    tokens of all files in sequence, and does not record where a file ends. But the tokenized text
+    from which the dataset was made has the file of each document, so the tokens can be counted:
+
+        file         a.jsonl     b.jsonl
+        tokens       6           4           →  [6, 4]
 
     Args:
-        project: Its outputs have the shards and the inventory of the corpus.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+        project: Its outputs have the tokenized text and the list of files.
+        dataset: Record of the dataset.
 
     Raises:
-        ConfigError: The dataset is a view, whose documents are not in files.
-        StaleError: The shards, or the files, have changed since the dataset was made.
+        ConfigError: The dataset is a view, a selection of documents, which are not in files.
+        StaleError: The tokenized text or the files have changed since the dataset was made.
     """
     _check_not_view(project, dataset)
-    # The dataset does not record which file a token is from. The shards that it was made from do.
     tokenized = require(project, TOKENIZED, Key(dataset.name))
-    inventory = _inventory_of_both(project, dataset, tokenized)
+    inventory = _inventory_of_both(project, dataset, tokenized)  # the list of files
+    # The tokenized text is divided into parts, called shards. Count the tokens in each of them.
     counts = project.outputs.access.each_copy(
         lambda shard: counts_by_file(shard.path(DOCUMENTS)), current_shards(project, tokenized)
     )
@@ -133,22 +141,28 @@ def _check_not_view(project: Project, dataset: Manifest) -> None:
 
 
 def _inventory_of_both(project: Project, dataset: Manifest, tokenized: Manifest) -> Inventory:
-    """Return the current files of a corpus, if its dataset and its shards were made from them.
+    """Return the list of text files that a dataset was made from, if all is up to date.
 
-    An inventory lists the raw files of a corpus with their sizes and digests.
+    Text is tokenized, and the tokens are written to a dataset. Both record the digest of the list
+    of files (the inventory) that they were made from. If a file was added since, the digests differ
+    from that of the present list:
+
+        present list     dataset      tokenized text
+        3f2a             3f2a         3f2a               correct
+        90bc             3f2a         90bc               an error: the dataset is old
 
     Args:
         project: Its outputs are read.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
-        tokenized: Manifest of the current set of shards.
+        dataset: Record of the dataset.
+        tokenized: Record of the tokenized text.
 
     Raises:
         StaleError: One of them was made from other files.
     """
     manifest, inventory = current_inventory(project, dataset.name)
     dataset_digest = dataset.recipe["parents"]["inventory"]
-    shards_digest = tokenized.recipe["parents"]["inventory"]
-    if not dataset_digest == shards_digest == manifest.digest:
+    tokenized_digest = tokenized.recipe["parents"]["inventory"]
+    if not dataset_digest == tokenized_digest == manifest.digest:
         raise StaleError(
             "the dataset was made from other files than the present ones",
             where=dataset.url(),
@@ -165,19 +179,20 @@ def sources_of(
     *,
     are_copied: bool,
 ) -> list[TokenSource]:
-    """Return the tokens of datasets, to plan and write tars from.
+    """Return the tokens of datasets such as web and code, from which tar files are to be made.
+
+    No file is opened yet. When tokens are read later, each is checked to be in the vocabulary,
+    since a damaged file must not become training data.
 
     Args:
-        project: Its tokenizer says which ids tokens may have.
-        datasets: Name → manifest of each dataset.
-        are_copied: Whether tokens in a store are read from local copies; otherwise blocks of them
-            are fetched when they are read.
+        project: Its tokenizer has the vocabulary.
+        datasets: Name → record of each dataset.
+        are_copied: Whether tokens in a bucket are copied to this machine as a whole. Otherwise
+            blocks of them are fetched when they are read.
 
     Returns:
-        One source for each dataset, in the same order. No file is opened yet.
+        The tokens of each dataset, in the same order.
     """
-    # Each token is checked when it is copied into a tar, because a damaged file must not become
-    # training data.
     greatest_id = project.tokenizer.max_id
     sources: list[TokenSource] = []
     for manifest in datasets.values():
@@ -187,15 +202,18 @@ def sources_of(
 
 
 def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]) -> float:
-    """Estimate the number of tokens in the tars of a webdataset.
+    """Estimate how many tokens a shuffled dataset has, to know how much disk it takes.
+
+    It is made from collections of texts (corpora), such as web with 100 tokens and code with 50.
+    The settings say how they are mixed:
+
+        {web: 1, code: 2} as frequencies         100 + 2 * 50 = 200
+        {web: 1, code: 1} as weights             50 of each: 100, until code is used up
+        as weights, for 30 samples of 10 tokens  300, however large the corpora are
 
     Args:
-        spec: Section of the webdataset in nanoset.yaml. It says how often each corpus is read, such
-            as `{web: 1, code: 2}`, or in which proportions.
+        spec: The settings of the dataset in nanoset.yaml.
         tokens_by_corpus: Name → estimated tokens of each corpus.
-
-    Returns:
-        Tokens, repetitions counted: 100 of web and 50 of code give 200 here.
     """
     # A list of corpora without numbers: each of them is taken once.
     number_by_corpus = spec.number_by_corpus or dict.fromkeys(spec.names, 1.0)
@@ -211,9 +229,13 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
 def _tokens_without_repetition(
     weights: Mapping[str, float], tokens_by_corpus: Mapping[str, float]
 ) -> float:
-    """Return how many tokens can be mixed in some proportions until the first corpus is used up.
+    """Return how many tokens can be mixed in some proportions until the first text is used up.
 
-    Corpora of 100 and 300 tokens with equal weights give 100 tokens of each: 200.
+        collection of texts (corpus)     web       code
+        its tokens                       100       300
+        its weight                       1         2
+        tokens for each unit of weight   100       150     →  100 can be taken for each unit
+        tokens in the mix                100       200     →  300 together
 
     Args:
         weights: Corpus → its weight, 0 or more. The sum may be any number.

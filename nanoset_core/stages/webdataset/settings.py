@@ -99,26 +99,37 @@ class WebdatasetSpec(Section):
         return dict(self.corpora) if isinstance(self.corpora, Mapping) else None
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each mistake in the corpora, and in their frequencies or weights.
+        """Yield an error for each mistake in the settings of a shuffled dataset.
+
+        These settings are a section of nanoset.yaml, such as
+
+            corpora: {web: 0.7, code: 0.3}    texts, whose names must be valid and different, and
+                                              how often, or in which proportions, they are used
+            sequence_length: 2049             tokens of a training sample
+            bos: true                         whether a sample begins with a special token
 
         Args:
-            where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+            where: Place of the section, such as "nanoset.yaml: webdatasets.tars".
         """
-        # Names of corpora must be valid and different.
         yield from raised(check_corpora, self.names, f"{where}.corpora")
         if self.bos and self.sequence_length < 2:
-            # The BOS token takes one place, and a context needs at least one more.
+            # A sample needs at least one token after the special one.
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
         yield from self._mix_errors(where)
 
     def _mix_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each mistake in the weights or frequencies of the corpora.
+        """Yield an error for each mistake in how the texts of a shuffled dataset are mixed.
 
-        In `{web: 0.7, code: 0.3}`, the numbers are weights, or they say how often the text is used.
+        The numbers in `corpora: {web: 0.7, code: 0.3}` are weights, which are shares of the mix, or
+        frequencies, which say how often each text is read. These are mistakes:
+
+        - All numbers are 0, so that there is no text.
+        - `mix: weights`, but no weights, or one that is out of range.
+        - A total number of training samples together with frequencies, which decide it already.
 
         Args:
-            where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+            where: Place of the settings, such as "nanoset.yaml: webdatasets.tars".
         """
         number_by_corpus = self.number_by_corpus or {}  # a list of corpora has no numbers
         if number_by_corpus and not any(number_by_corpus.values()):
@@ -140,13 +151,16 @@ class WebdatasetSpec(Section):
 
 
 def _weight_errors(weight_by_corpus: Mapping[str, float], where: str) -> Iterator[ConfigError]:
-    """Yield an error if there are no weights, and for each weight that is out of range.
+    """Yield an error if texts are to be mixed by weights, and the weights are missing or wrong.
 
-    If all weights are 0, that is another error, and they are not checked.
+        {web: 0.7, code: 0.3}      correct
+        {}                         an error: there are no weights
+        {web: 0.7, code: -1}       an error: a weight must be from 1e-9 to 1e6
+        {web: 0, code: 0}          reported by another check
 
     Args:
-        weight_by_corpus: Corpus → its weight.
-        where: Place of the webdataset, such as "nanoset.yaml: webdatasets.tars".
+        weight_by_corpus: Collection of texts (corpus) → its weight.
+        where: Place of the settings, such as "nanoset.yaml: webdatasets.tars".
     """
     if not weight_by_corpus:
         yield ConfigError(
@@ -164,16 +178,18 @@ def _weight_errors(weight_by_corpus: Mapping[str, float], where: str) -> Iterato
 
 
 def engine_warning(engine: ShuffleEngine, where: str) -> str | None:
-    """Return a warning if an engine is deprecated, or else None.
+    """Return a warning if the user has set an engine that does not exist any more.
 
-    A deprecated engine does not exist any more, and another one is used in its place.
+    An engine is a way to write shuffled tar files. All engines write the same tars, so another one
+    is used in its place. The warning says which: "webdatasets.tars.engine: tiled is deprecated, and
+    auto is used, …".
 
     Args:
-        engine: The engine that is set, such as `tiled`.
-        where: Key or option that sets it.
+        engine: The engine that is set.
+        where: Key or option that sets it, such as "webdatasets.tars.engine".
 
     Returns:
-        The warning, which names the other engine; None if the engine exists.
+        The warning, or None if the engine exists.
     """
     if engine not in DEPRECATED_ENGINES:
         return None
@@ -209,14 +225,18 @@ def webdataset_errors(
 def _token_errors(
     file: Path, spec: WebdatasetSpec, tokenizer: TokenizerSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each special token that contexts need, and that `tokenizer` lacks.
+    """Yield an error for each special token that training samples need, but that is not set.
 
-    For example, padding needs `pad: "<pad>"` in the section `tokenizer`.
+    In nanoset.yaml, the settings of the samples and of the tokenizer are different sections:
+
+        setting of the samples      what it means                            setting it needs
+        tail: pad                   fill the last sample up with padding     pad: "<pad>"
+        bos: true                   begin each sample with a special token   bos: "<s>"
 
     Args:
         file: Path of nanoset.yaml.
-        spec: The settings of the webdataset.
-        tokenizer: The section `tokenizer`.
+        spec: The settings of the samples.
+        tokenizer: The settings of the tokenizer.
     """
     if spec.tail == "pad" and tokenizer.pad is None:
         yield ConfigError(
@@ -238,13 +258,21 @@ def _tokshuf_errors(
     spec: WebdatasetSpec,
     tokenization: TokenizationSpec,
 ) -> Iterator[ConfigError]:
-    """Yield an error for each setting that does not fit the preset tokshuf.
+    """Yield an error for each setting that contradicts the preset tokshuf.
+
+    With this preset, the tar files are to be the same as those of the program tokshuf-rust. It has
+    fixed rules:
+
+    - It pads the last training sample of each file, and begins no sample with a special token. So
+      the settings `tail` and `bos` must not be changed.
+    - It ends every document with a special token, even an empty one. So the text must be tokenized
+      in this way, too; with Megatron-LM's preset, empty documents are left out.
 
     Args:
-        file: The configuration file.
-        where: Place of the webdataset in it, for messages.
-        spec: The webdataset.
-        tokenization: How the corpora are tokenized.
+        file: Path of nanoset.yaml.
+        where: Place of the settings in it, such as "nanoset.yaml: webdatasets.tars".
+        spec: The settings of the shuffled dataset.
+        tokenization: The settings of the tokenization.
     """
     if spec.tail != "drop" or spec.bos:
         yield ConfigError(
@@ -255,8 +283,6 @@ def _tokshuf_errors(
             remedy="remove `tail` and `bos`, or remove the preset",
         )
 
-    # tokshuf-rust ends every document with a token, even an empty one. Megatron-LM's preset leaves
-    # empty documents out.
     if tokenization.preset != "tokshuf" or not tokenization.append_eod:
         append_eod = str(tokenization.append_eod).lower()
         yield ConfigError(

@@ -68,20 +68,28 @@ def choose_engine(
     workers: int = 1,
     shards: int | None = None,
 ) -> EngineChoice:
-    """Choose the engine for a plan, and compute its need of memory and disk.
+    """Choose how tokens are shuffled into tar files, and compute the memory and disk it needs.
+
+    There are two ways, called engines:
+
+        mmap       reads the tokens at random places. This is fast if they fit into memory, where
+                   the operating system keeps files that were read.
+        buckets    reads the tokens once from start to end, and sorts them into temporary files.
+
+    With `auto`, 5 GB of tokens are shuffled with mmap if 10 GB of memory are free, and 50 GB with
+    buckets.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Says which sample goes into which tar (shard).
         available_memory: Bytes of memory that are free. None: the memory that is free now.
-        engine: Requested engine. `auto` chooses `mmap` if the sources fit into the system's cache,
-            and `buckets` otherwise.
-        memory_bytes: Memory budget of all workers together. None: 1 GiB, or half of the available
-            memory if that is less.
+        engine: The engine that the user requests, or `auto`.
+        memory_bytes: Memory that all workers together may use. None: 1 GiB, or half of the
+            available memory if that is less.
         workers: Number of processes that write.
-        shards: Number of shards to write. None: all shards of the plan.
+        shards: Number of tars to write. None: all tars of the plan.
 
     Raises:
-        ConfigError: The budget does not hold one shard.
+        ConfigError: The memory does not hold the samples of one tar.
     """
     engine = DEPRECATED_ENGINES.get(engine, engine)  # the present name of the engine
     if available_memory is None:
@@ -93,7 +101,7 @@ def choose_engine(
         engine = "mmap" if source_bytes <= cache_bytes else "buckets"
         reason = _reason(source_bytes, cache_bytes)
 
-    # Mapped sources are in the system's cache, and do not count as memory of the workers.
+    # Files that the operating system keeps do not count as memory of the workers.
     if engine == "mmap":
         return EngineChoice("mmap", 0, workers * _fixed_bytes(plan), reason)
     if memory_bytes is None:
@@ -122,12 +130,18 @@ def _source_bytes(plan: ShufflePlan) -> int:
 
 
 def _default_budget(plan: ShufflePlan, available_memory: int, workers: int) -> int:
-    """Return the memory budget in bytes of all workers together if none is set.
+    """Return how much memory shuffling may use if the user has not set it, in bytes.
+
+        available memory     all workers together may use
+        8 GiB                1 GiB
+        1 GiB                512 MiB: half of it
+
+    If the workers need more, since each must hold the samples of one tar file, it is that much.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        available_memory: Bytes of memory that are free, of which at most half is taken.
-        workers: Number of processes that write, each of which needs memory for one shard.
+        plan: Says how large a tar is.
+        available_memory: Bytes of memory that are free.
+        workers: Number of processes that write.
     """
     least = workers * least_bytes(plan)
     return max(min(_DEFAULT_MEMORY, available_memory // 2), least)
@@ -136,43 +150,49 @@ def _default_budget(plan: ShufflePlan, available_memory: int, workers: int) -> i
 def _buckets_choice(
     plan: ShufflePlan, memory_bytes: int, workers: int, n_shards: int, reason: str
 ) -> EngineChoice:
-    """Return the engine `buckets`, which sorts rows in the memory of the workers, and its needs.
+    """Compute the memory and disk that the engine `buckets` needs to shuffle tokens into tar files.
 
-    A worker holds the rows of as many shards as fit into its memory. If it cannot hold all, the
-    rows are sorted into files on the disk first.
+    A worker process holds the samples of as many tars (shards) in memory as it can. If these are
+    not all, samples are sorted into temporary files on the disk first. For 10 tars of 1 GB:
+
+        memory of a worker      tars in memory      disk for temporary files
+        12 GB                   10                  0
+        4 GB                    3                   10 GB
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        memory_bytes: Memory budget of all workers together.
+        plan: Says which sample goes into which tar.
+        memory_bytes: Memory that all workers together may use.
         workers: Number of processes that write.
-        n_shards: Number of shards to write.
-        reason: Why this engine was chosen.
+        n_shards: Number of tars to write.
+        reason: Why this engine was chosen, which becomes part of the result.
 
     Raises:
-        ConfigError: The budget does not hold one shard.
+        ConfigError: The memory does not hold the samples of one tar.
     """
     worker_bytes = memory_bytes // workers
     _check_budget(plan, worker_bytes)
     shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
     shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes
 
-    # If a worker cannot hold all shards at once, rows are sorted into files of as many as it can.
     scratch_bytes = 0
     if n_shards > shards_in_memory:
-        rows = -(-plan.contexts * n_shards // plan.shards)
-        scratch_bytes = rows * (plan.row_bytes + NUMBER_BYTES)
+        n_samples = -(-plan.contexts * n_shards // plan.shards)  # in these tars, rounded up
+        scratch_bytes = n_samples * (plan.row_bytes + NUMBER_BYTES)
     return EngineChoice("buckets", scratch_bytes, memory_bytes, reason, shards_in_memory)
 
 
 def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:
-    """Check that a worker can hold the rows of at least one shard.
+    """Check that a worker process can hold the training samples of at least one tar file in memory.
+
+    The samples of a tar are shuffled in memory. For example, a tar of 1 GB cannot be written with
+    500 MB for each worker. Then the user has to set more memory, fewer workers or smaller tars.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        worker_bytes: Memory budget of a worker.
+        plan: Says how large a tar (shard) is.
+        worker_bytes: Memory that a worker may use.
 
     Raises:
-        ConfigError: Its memory budget is too small.
+        ConfigError: It is too little.
     """
     least = least_bytes(plan)
     if worker_bytes < least:
@@ -193,19 +213,20 @@ def _fixed_bytes(plan: ShufflePlan) -> int:
 
 
 def least_bytes(plan: ShufflePlan, rows: int = 0) -> int:
-    """Return the smallest memory budget of a worker with which both engines work.
+    """Return the least memory with which a worker process can shuffle samples into tar files.
 
-    A worker must hold the rows of at least one shard (tar), and a few buffers.
+    It must hold the training samples of at least one tar, and a few buffers.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        rows: Rows to hold in memory; the rows of one shard count if they are more.
+        plan: Says how many samples a tar has, and how large they are.
+        rows: Number of samples to hold, if that is more than a tar has.
 
     Returns:
-        Bytes, for one worker.
+        Bytes.
     """
     rows_in_memory = max(_shard_rows(plan), rows)
-    return _fixed_bytes(plan) + rows_in_memory * (plan.row_bytes + ROW_BYTES)
+    bytes_of_row = plan.row_bytes + ROW_BYTES  # the tokens of a sample, and what sorting it needs
+    return _fixed_bytes(plan) + rows_in_memory * bytes_of_row
 
 
 def _shard_rows(plan: ShufflePlan) -> int:
@@ -214,13 +235,19 @@ def _shard_rows(plan: ShufflePlan) -> int:
 
 
 def runs_of(shards: Sequence[int], max_shards: int) -> Iterator[range]:
-    """Divide ascending shards into runs of neighbours.
+    """Divide ascending numbers of tar files (shards) into runs of neighbours.
 
-    The shards 0, 1, 2, 3, 7, 8 with at most 3 in a run are 0 to 2, 3, and 7 to 8.
+    Neighbouring tars are written together, as many as memory can hold. With at most 3:
+
+        tars to write     0  1  2  3  7  8
+        runs              0  1  2 | 3 | 7  8
 
     Args:
-        shards: Numbers of the shards.
-        max_shards: The most shards of a run.
+        shards: Numbers of the tars, ascending.
+        max_shards: The most tars of a run.
+
+    Yields:
+        range(0, 3), range(3, 4) and range(7, 9) in the example.
     """
     if not shards:
         return
@@ -230,5 +257,5 @@ def runs_of(shards: Sequence[int], max_shards: int) -> Iterator[range]:
         is_full = shard - first_shard == max_shards
         if is_full or not is_neighbour:
             yield range(first_shard, previous + 1)
-            first_shard = shard
+            first_shard = shard  # begins a new run
     yield range(first_shard, shards[-1] + 1)

@@ -91,15 +91,15 @@ class TokenSource:
 
     @classmethod
     def of_file(cls, name: str, path: Path, dtype: str) -> TokenSource:
-        """Return a source of all tokens of a local file.
+        """Return the tokens of a file of this machine, to shuffle them.
+
+        The file has tokens and nothing else. With the type "uint16", each is a number of 2 bytes,
+        so a file of 2,001 bytes has 1,000 tokens. The last byte is no whole token, and is left out.
 
         Args:
-            name: Name of the source, unique within a plan.
-            path: The file, which contains tokens and nothing else.
-            dtype: Name of the tokens' type, such as "uint16".
-
-        Returns:
-            The source. Bytes at the end that are no whole token are not counted.
+            name: Name of the source, such as "web". It must be different for all sources.
+            path: The file.
+            dtype: Type of the tokens.
 
         Raises:
             OSError: The file does not exist.
@@ -112,25 +112,31 @@ class TokenSource:
     def of_dataset(
         cls, name: str, prefix: Path, *, validate: bool = True, greatest_id: int | None = None
     ) -> TokenSource:
-        """Return a source of all tokens of a .bin/.idx pair.
+        """Return the tokens of a dataset in Megatron's format, to shuffle them.
+
+        The dataset is a pair of files: data/web.bin has the tokens, and data/web.idx says which of
+        them are a sequence. There are two cases:
+
+        - The sequences are the whole .bin, in order. Then it is read without the .idx. - The
+        dataset is a view, a selection of sequences of a larger .bin, in any order. Then the .idx
+          is needed to find them.
 
         Args:
-            name: Name of the source.
-            prefix: Path of the pair without an ending.
+            name: Name of the source, such as "web".
+            prefix: Path of the pair without an ending, such as data/web.
             validate: Whether the .idx is checked when it is opened.
-            greatest_id: Greatest id of the tokenizer's vocabulary. None: tokens may have any id
-                that is not negative.
+            greatest_id: Greatest id of the vocabulary. None: tokens may have any id that is not
+                negative.
         """
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset(prefix, validate=validate)
         if greatest_id is None:
             greatest_id = _greatest_of_dtype(dataset.dtype)
-        # Usually the sequences are the whole .bin, in order. Those of a view are some of them, in
-        # another order, so that they are read by the .idx.
-        n_tokens = dataset.token_count
-        idx = None
-        if not fills_bin(dataset):
+        if fills_bin(dataset):
+            idx = None
+            n_tokens = dataset.token_count
+        else:
             idx = idx_path(prefix)
             n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return cls(
@@ -243,20 +249,22 @@ class TokenSource:
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> NDArray[np.integer[Any]]:
-        """Return the tokens of ranges of the source, concatenated.
+        """Return the tokens of some ranges of the source, concatenated.
+
+        For example, the starts [0, 10] and the lengths [2, 3] give the tokens 0, 1, 10, 11 and 12.
 
         Args:
             starts: First token of each range, shape (n_ranges,).
             lengths: Tokens of each range, shape (n_ranges,).
 
         Returns:
-            The dtype of the source, shape (n_tokens,): the starts [0, 10] and the lengths [2, 3]
-            give the tokens 0, 1, 10, 11 and 12.
+            The dtype of the source, shape (n_tokens,).
 
         Raises:
             StaleError: The file has another number of tokens than the plan.
         """
-        # In a view, a range of the source may consist of several ranges of the file.
+        # The source may be a view, whose sequences are scattered over a file. Then a range of the
+        # source is one or more ranges of the file.
         file_starts = starts
         file_lengths = lengths
         if self.stream is not None:
@@ -265,36 +273,39 @@ class TokenSource:
         return gathered(self.tokens, file_starts, file_lengths)
 
     def prefetch(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        """Fetch the tokens of ranges of the file, if it is in a store.
+        """Fetch the tokens that are about to be read, if the file is in a bucket such as S3.
+
+        Many ranges are fetched at once, which is faster than one after the other. If the file is on
+        this machine, nothing happens.
 
         Args:
-            starts: First token of each range, shape (n_ranges,).
+            starts: First token of each range of the file, shape (n_ranges,).
             stops: Token after the last one of each range, shape (n_ranges,).
         """
         if self.access is not None:
-            size = self.tokens.itemsize
+            size = self.tokens.itemsize  # bytes of a token
             self.file.fetch(starts * size, np.minimum(stops * size, self.file.size))
 
     def check(self, tokens: NDArray[np.integer[Any]], position_of: Callable[[int], int]) -> None:
         """Check that tokens are in the vocabulary.
 
-        A damaged file may have ids that are negative, or too large, and must not become training
-        data.
+        A damaged file may have ids that are negative or too large, such as 70,000 if the vocabulary
+        ends with 50,256. Such tokens must not become training data. The error names the document.
 
         Args:
             tokens: Some tokens of this source, in an array of any shape.
             position_of: Returns the position within the source of the n-th element of `tokens`. It
-                is called only for the error message.
+                is called only for the error.
 
         Raises:
             InputError: A token is not in the vocabulary.
         """
         if self.greatest_id is None:
             return
-        index = first_foreign(tokens, self.greatest_id)
+        index = first_foreign(tokens, self.greatest_id)  # of the first wrong token
         if index is None:
             return
-        # Only now is the dataset needed, to name the document in the error.
+        # Only now is the dataset needed, to find the document.
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
@@ -325,16 +336,17 @@ def _greatest_of_dtype(dtype: np.dtype) -> int | None:
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
-    """Return sources that are open already, if the latest call in this process was for equal ones.
+    """Return the same sources of tokens, but opened already, if the last call was for the same.
 
-    They may hold blocks that were fetched from a store. They are not used if their files have
-    changed.
+    A worker process writes several tar files, one after the other, from the same sources. Opened
+    sources may hold blocks that were fetched from a bucket, and need not be fetched again. If a
+    file has changed since (by its size or time), they are not used.
 
     Args:
         sources: The sources that are needed.
 
     Returns:
-        The sources of the latest call if they equal these; otherwise these.
+        The sources of the last call if they equal these; otherwise these.
     """
     signatures = tuple(stat_signature(source.path) for source in sources)
     return _latest_sources(sources, signatures)
@@ -349,13 +361,13 @@ def _latest_sources(
 
 
 def common_dtype(sources: Sequence[TokenSource]) -> str:
-    """Return the smallest type that holds the tokens of all sources.
+    """Return the smallest type that can hold the tokens of all sources.
+
+    For example, tokens of web are stored as uint16, and those of code as int32. Then a file with
+    tokens of both has the type "int32".
 
     Args:
-        sources: The sources, with the types of their tokens.
-
-    Returns:
-        Name of a numpy type: uint16 and int32 give "int32". "" without sources.
+        sources: The sources. Without any, the result is "".
     """
     if not sources:
         return ""

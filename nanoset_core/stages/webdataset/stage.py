@@ -91,25 +91,40 @@ class PlanStage(Planned, Advising):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return a message if two corpora of the webdataset contain the same file, or else None.
+        """Return why a shuffled dataset must not be planned: two of its corpora have the same file.
+
+        A corpus is a collection of text files. If web and news both contain data/a.jsonl, its text
+        would be in the dataset twice without anybody noticing. The lists of files of the corpora
+        are compared before anything is built.
 
         Args:
-            project: Its inventories, which list the files of each corpus, are compared.
-            key: Its `subject` is the name of the webdataset.
-            recipe: Not used.
-            reading: Not used, since little is read.
+            project: Has the lists of files.
+            key: Its `subject` is the name of the shuffled dataset.
+            recipe: Not used here.
+            reading: Not used here, since little is read.
+
+        Returns:
+            A message of one line, or None.
         """
         from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 
-        errors = raised(check_webdataset_files, project, key.subject)
-        return one_line(errors[0]) if errors else None
+        errors = raised(check_webdataset_files, project, key.subject)  # the errors that it raises
+        if not errors:
+            return None
+        return one_line(errors[0])
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterator[str]:
-        """Yield warnings on views whose order is lost, and on the engine that writes the tars.
+        """Yield warnings on settings of a shuffled dataset that have no effect.
+
+        - A dataset with documents in a certain order, such as sorted by length, is shuffled. So its
+          order is lost.
+        - The engine, which is the way in which tar files are written, does not exist any more.
+        Another
+          one is used in its place.
 
         Args:
             config: The settings of the project.
-            key: Its `subject` is the name of the webdataset.
+            key: Its `subject` is the name of the shuffled dataset.
         """
         spec = config.webdatasets[key.subject]
         shuffled = "its contexts are shuffled into the tars"
@@ -145,16 +160,17 @@ class TarsStage(InParts, Estimated):
         return webdataset_recipe(key.subject, parents["plan"])
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Estimate the size of one group of a webdataset's tars.
+        """Estimate how many bytes of disk one group of a shuffled dataset's tar files takes.
 
-        Derived datasets count as empty: how many documents a view chooses is not known before it is
+        A dataset is written in groups of tars. If web has about 100 million tokens of 2 bytes, and
+        there are 4 groups, each takes about 50 MB. Views, which are selections of a dataset's
+        documents, count as empty: how many documents they select is not known before they are
         built.
 
         Args:
-            project: Its nanoset.yaml has the settings of the webdataset.
-            key: Its `subject` is the name of the webdataset, and its `part` the number of the
-                group.
-            text_of: Returns an estimate of the text of a corpus.
+            project: Its nanoset.yaml has the settings of the dataset.
+            key: Its `subject` is the name of the dataset, and its `part` the number of the group.
+            text_of: Returns an estimate of the text of a corpus, such as web.
         """
         from nanoset_core.stages.webdataset.planning import estimated_tokens
 
@@ -185,29 +201,31 @@ class TarsStage(InParts, Estimated):
         return verify_group(project, key.subject, key.part or "0")
 
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
-        """Return why a group of tars has to be written, or None if it is complete.
+        """Return why a group of tar files of a shuffled dataset has to be written, or None.
 
-        The tars of a webdataset are written in groups, which are tasks of their own.
+        A dataset is written in groups of tars, which are tasks of their own. The reasons are:
+
+            plan changed      another plan says now which training sample goes into which tar
+            (an error)        it cannot be found out which tars exist, such as with a damaged plan
+            not written       a tar is missing
 
         Args:
             project: Its outputs are searched for the tars.
-            key: Its `subject` is the name of the webdataset, and its `part` the number of the
-                group.
-            recipe: Recipe of the webdataset, which names the plan that the tars should have.
+            key: Its `subject` is the name of the dataset, and its `part` the number of the group.
+            recipe: Says from which plan the tars should be made.
         """
         from nanoset_core.stages.webdataset.make import is_group_written
 
-        # If the plan has changed, the tars that exist belong to the earlier plan.
         if not _is_current_plan(project, key.subject, recipe.parents["plan"]):
             return Reason("plan changed", "plan")
-
-        # If the tars cannot be looked up, such as with a damaged plan, writing them again repairs
-        # that, or reports the error to the user.
         try:
             is_written = is_group_written(project, key.subject, int(key.part or 0))
         except NanosetError as error:
+            # To write the tars again repairs that, or reports the error to the user.
             return Reason(error.what)
-        return None if is_written else self.NOT_WRITTEN
+        if is_written:
+            return None
+        return self.NOT_WRITTEN
 
 
 def _is_current_plan(project: Project, name: str, digest: str) -> bool:
@@ -260,50 +278,64 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the webdataset of a plan, some of whose tars may exist already.
+        """Return which version of a shuffled dataset some tar files may exist of, given its plan.
+
+        Before the tars are written, a plan is stored that says which training sample goes into
+        which tar. The tars of each plan are in a folder that is named by a digest, such as "3f2a…",
+        so the digest says where to look for tars of a build that was killed.
 
         Args:
-            manifest: Manifest of an output of the project.
+            manifest: Record of any output of the project.
 
         Returns:
-            The digest; None if the output is no plan of a webdataset.
+            The digest; None if the output is no such plan.
         """
         if manifest.stage != PLANS:
             return None
         return webdataset_recipe(manifest.name, manifest.digest).digest
 
     def sweep(self, outputs: OutputRoot) -> None:
-        """Remove unfinished files next to complete webdatasets.
+        """Delete unfinished files in the folders of shuffled datasets that are complete.
 
-        Two builds may write the same webdataset. If one completes it and the other is killed, the
-        killed one leaves partly written tars and markers. A marker is a small file that says that a
-        tar is complete.
+        Two builds may write the tar files of the same dataset. If one completes it while the other
+        is killed, the killed one leaves
+
+        - tars that are written partly, under temporary names;
+        - markers, which are small files that say that a tar is complete.
 
         Args:
-            outputs: The output root.
+            outputs: The folder with all outputs of the project.
         """
         from nanoset_core.stages.webdataset.markers import MARKERS, clear_markers
 
-        # A webdataset that has a manifest is complete, and needs no unfinished files.
+        # A dataset with a manifest is complete: webdatasets/<name>/<version>/manifest.json
         for manifest in (outputs.folder / STAGE).glob(f"*/*/{MANIFEST}"):
             folder = manifest.parent
-            if not folder.is_symlink():  # a link, such as `current`, leads to one of the folders
-                sweep_abandoned(folder)  # files that a killed process was writing
-                if (folder / MARKERS).is_dir():
-                    clear_markers(folder, outputs.access)
+            if folder.is_symlink():
+                continue  # such as `current`, a link to one of the other folders
+            sweep_abandoned(folder)  # files with temporary names
+            if (folder / MARKERS).is_dir():
+                clear_markers(folder, outputs.access)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished webdataset: tars, lists and markers.
+        """Return the files of a shuffled dataset whose build was killed, to delete them.
 
-        A marker is a small file that a build writes next to each tar, with the version of the
-        webdataset. Without markers, another program may have written the tars.
+        Only files that a build of this project has written may be deleted. It writes a marker for
+        each tar file, which is a small file that names the version of the dataset:
+
+            3f2a…/shard-00000000.tar
+            3f2a…/<markers>/shard-00000000.json        {"made_from": "3f2a…", ...}
+
+        Without markers, another program may have written the tars.
 
         Args:
-            access: Access to the output root.
-            folder: A folder of a webdataset without a manifest, named by the digest of a version.
+            access: Access to the outputs of the project.
+            folder: A folder without a manifest, which would say that the dataset is complete. Its
+                name is the version.
 
         Returns:
-            Paths below the folder; None unless the markers name this version, and no other one.
+            Paths of the tars, lists and markers below the folder. None if the markers name another
+            version than the folder, or if there are none.
         """
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS
@@ -318,13 +350,15 @@ class WebdatasetStage(Resumable):
 
 
 def _versions_in_markers(access: FileAccess, markers: Iterable[Path]) -> set[object]:
-    """Return the versions of webdatasets that markers of tars name.
+    """Return which versions of a dataset the markers of tar files name.
 
-    Only this key of a marker is read, so that files of another program that have the same key
-    count, too. A marker that was cut off when a build was killed is not valid JSON, and is ignored.
+    A marker is a small JSON file, such as {"made_from": "3f2a…", "shard": 0, ...}. The result has
+    the values of "made_from", {"3f2a…"}. If another program has written a file with this key, its
+    value is in the result, too, so that the caller notices it. A marker that was cut off when a
+    build was killed is not valid JSON, and is ignored.
 
     Args:
-        access: Access to the output root.
+        access: Access to the outputs of the project.
         markers: Paths of the markers.
     """
     versions: set[object] = set()

@@ -91,10 +91,18 @@ class ShuffleOptions(RejectOptions):
         return self.workers or available_processors()
 
     def check(self, kind: InputKind) -> None:
-        """Check that the options fit together and fit this kind of input.
+        """Check that the options of `nanoset shuffle` fit together, and fit the input.
+
+        The command shuffles text or tokens into tar files of training samples. These are mistakes:
+
+            input              options                mistake
+            text                                      there is no --tokenizer
+            text               --tail pad             there is no --pad, the token to pad with
+            tars               --tail pad             samples in tars cannot be changed
+            .bin/.idx pairs    --context-bos "<s>"    there is no --tokenizer, which knows its id
 
         Args:
-            kind: What `--input` names: raw text, .bin/.idx pairs, or tars.
+            kind: What the input is: raw text, .bin/.idx pairs of tokens, or tars.
 
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
@@ -111,14 +119,21 @@ class ShuffleOptions(RejectOptions):
             )
 
     def _check_contexts(self, kind: InputKind, found: str) -> None:
-        """Check that contexts are not changed if the preset or existing tars determine them.
+        """Check that no option changes the training samples if something else decides them.
+
+        Two options change samples (contexts): --tail adds padding, or lets a sample continue in
+        another file, and --context-bos adds a token at the start. They are mistakes
+
+        - with --preset tokshuf, which has rules of its own, and is for text;
+        - if the input is tars, whose samples are only shuffled again.
 
         Args:
-            kind: Kind of the input.
-            found: The input and the setting of padding, for the error.
+            kind: What the input is.
+            found: The input and the tail in words, for the error: "input tars, tail pad".
 
         Raises:
-            ConfigError: An option would change them; or the preset is for another kind of input.
+            ConfigError: An option would change them, or the preset is used for another kind of
+            input.
         """
         changes_contexts = self.tail != "drop" or bool(self.context_bos)
         if self.preset == "tokshuf" and (kind != "text" or changes_contexts):
@@ -137,16 +152,18 @@ class ShuffleOptions(RejectOptions):
             )
 
     def _check_tokenizer(self, kind: InputKind, found: str) -> None:
-        """Check that a tokenizer is named for text, and a token of it for padding.
+        """Check that the user has named a tokenizer if one is needed.
 
-        A tokenizer turns text into tokens, and says which id the pad token has.
+        - Text needs one, which turns it into tokens. Other input is tokens already. - Padding
+        (--tail pad) needs one, which says which id the pad token has, and the text of this
+          token, such as --pad "<|padding|>".
 
         Args:
-            kind: Kind of the input.
-            found: The input and the setting of padding, for the error.
+            kind: What the input is.
+            found: The input and the tail in words, for the error: "input text, tail pad".
 
         Raises:
-            ConfigError: One of them is missing.
+            ConfigError: The tokenizer or the pad token is missing.
         """
         if kind == "text" and self.tokenizer is None:
             raise ConfigError(
@@ -167,10 +184,13 @@ class ShuffleOptions(RejectOptions):
 def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """Return the settings for tokenizing text before it is shuffled.
 
-    `nanoset shuffle` tokenizes text like `nanoset tokenize`, and has fewer options for it.
+    `nanoset shuffle` tokenizes text in the same way as `nanoset tokenize`, but with fewer options.
+    With --preset tokshuf, the result is to be the same as that of the program tokshuf-rust. So the
+    token that ends documents is the one with id 0, whatever the user has named, and the tokens of
+    each file are counted, since each file is cut into training samples for itself.
 
     Args:
-        options: The settings of the shuffle.
+        options: The settings of `nanoset shuffle`.
 
     Raises:
         ConfigError: The preset is tokshuf, and tokshuf-rust does not know the tokenizer.
@@ -181,7 +201,6 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     is_tokshuf = options.preset == "tokshuf"
     end_token = options.eod
     if is_tokshuf:
-        # tokshuf-rust has an end token of its own: the one with id 0.
         end_token = tokshuf_tokens(options.tokenizer).eot
     return PreprocessOptions(
         tokenizer=options.tokenizer,
@@ -191,7 +210,6 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
         bos=options.bos,
         workers=options.workers,
         engine=options.tokenizer_engine,
-        # tokshuf-rust cuts each file separately, so the tokens of each file must be known.
         count_by_file=is_tokshuf,
         # Limits for rejected lines, such as how many are allowed.
         **options.limits,
@@ -204,18 +222,18 @@ def plan_settings(
     tokens_by_file: Mapping[str, Sequence[int]],
     sequence_length: int | None,
 ) -> PlanSettings:
-    """Return the settings by which the tars of a shuffle are planned.
+    """Return the settings that decide which training sample goes into which tar file.
+
+    They follow from the options of `nanoset shuffle`. Options that name special tokens by their
+    text, such as --pad "<|padding|>", become ids.
 
     Args:
-        options: The settings of the call.
-        frequencies: Source → how often each of its contexts occurs.
-        tokens_by_file: Source → number of tokens of each of its files. Empty unless files are cut
-            into contexts separately.
-        sequence_length: Length of the contexts if the input is tars, which cannot be changed. None
-            for other inputs.
-
-    Returns:
-        Everything that decides which tokens go into which tar, except the number of tokens.
+        options: The options.
+        frequencies: Source of text → how often it is read, such as {"web": 1.0, "code": 2.0}.
+        tokens_by_file: Source → tokens of each of its files, if files are cut into samples
+            separately; otherwise {}.
+        sequence_length: Tokens of a sample, if the input is tars, whose samples keep their length;
+            otherwise None.
 
     Raises:
         ConfigError: The tokenizer has no such special token; or the preset is tokshuf, and
@@ -225,7 +243,7 @@ def plan_settings(
     vocab_size = None
     if tokenizer is not None:
         vocab_size = tokenizer_facts(tokenizer).max_id + 1
-    special_ids = _special_ids(options)  # flag → id
+    special_ids = _special_ids(options)  # such as {"--pad": 3}
     settings = PlanSettings(
         sequence_length=sequence_length or options.sequence_length or DEFAULT_LENGTH,
         pad_id=special_ids.get("--pad"),
@@ -243,15 +261,14 @@ def plan_settings(
 
 
 def _special_ids(options: ShuffleOptions) -> dict[str, int]:
-    """Return the ids of the special tokens that a call names.
+    """Look up the ids of the special tokens that the user has named by their text.
 
-    The preset tokshuf ignores them, because tokshuf-rust has other special tokens.
+    For example, --pad "<|padding|>" --eod "<|endoftext|>" give {"--pad": 1, "--eod": 0}. Options
+    that are not set are not in the result. With --preset tokshuf the result is {}, since this
+    preset has special tokens of its own.
 
     Args:
-        options: The settings of the call, with the texts of the tokens.
-
-    Returns:
-        Flag that names the token → id, such as `{"--eod": 0}`.
+        options: The options of `nanoset shuffle`.
 
     Raises:
         ConfigError: The tokenizer has no such token.
@@ -263,9 +280,8 @@ def _special_ids(options: ShuffleOptions) -> dict[str, int]:
         "--pad": options.pad if options.tail == "pad" else None,
         "--eod": options.eod,
     }
-    # The vocabulary is searched only for tokens that are named.
     ids: dict[str, int] = {}
     for flag, token in tokens.items():
-        if token:
+        if token:  # not None or ""
             ids[flag] = token_id(options.tokenizer, token, flag)
     return ids

@@ -85,23 +85,26 @@ class _Tokens:
 
 
 def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
-    """Compute what a call of `nanoset shuffle` would write, without writing anything.
+    """Compute what `nanoset shuffle` would write, and what it needs, without writing anything.
 
-    The tokens of pairs and tars are counted. Those of text are estimated by a sample of its files.
+    The command shuffles text, or tokens, into tar files of training samples. A user may want to
+    know first how many tars that gives, and how much disk and memory it takes. That depends on the
+    number of tokens: if the input is tokens already, they are counted; if it is text, they are
+    estimated by tokenizing a part of it.
 
     Args:
-        inputs: Text, .bin/.idx pairs or tars.
-        options: The settings of the call.
+        inputs: The input: text, .bin/.idx pairs of tokens, or tars.
+        options: The settings of the command.
 
     Raises:
         ConfigError: Options exclude each other, or do not fit the input.
-        InputError: The sources do not fill a single context.
+        InputError: The input does not fill a single sample.
     """
     options.check(inputs.kind)
     tokens = _tokens_of(inputs, options)
     plan = _plan_of(inputs, options, tokens)
 
-    # The sizes of its output and of its temporary files.
+    # The sizes of the tars, and of the temporary files.
     token_bytes = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
     is_estimated = inputs.kind == "text"
     size, is_exact = output_bytes(plan)
@@ -132,18 +135,23 @@ def _tokens_of(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
 
 
 def _plan_of(inputs: ShuffleInputs, options: ShuffleOptions, tokens: _Tokens) -> ShufflePlan:
-    """Plan the tars by the number of tokens of each source, as the call itself would.
+    """Plan which training sample goes into which tar file, as the shuffle itself would.
+
+    A plan needs no tokens, but only their numbers. Those of text are estimated here, so the plan of
+    the real shuffle will differ slightly.
 
     Args:
-        inputs: The sources.
-        options: The settings of the call.
-        tokens: The number of tokens of each source.
+        inputs: The sources of the shuffle, such as web and code.
+        options: The settings of the shuffle.
+        tokens: Number of tokens of each source, in the same order.
     """
-    names = [source.name for source in inputs.sources]
     settings = plan_settings(
         options, inputs.frequencies, tokens.tokens_by_file, tokens.sequence_length
     )
-    return plan_lengths(list(zip(names, tokens.counts, strict=True)), tokens.dtype, settings)
+    lengths: list[tuple[str, int]] = []
+    for source, count in zip(inputs.sources, tokens.counts, strict=True):
+        lengths.append((source.name, count))  # such as ("web", 10_000)
+    return plan_lengths(lengths, tokens.dtype, settings)
 
 
 def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
@@ -159,24 +167,30 @@ def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:
 
 
 def _tokens_of_tars(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
-    """Count the tokens of tars, which are downloaded for this if they are in a bucket.
+    """Count the tokens in tar files of training samples, which are to be shuffled again.
+
+    The tars are grouped into sources, such as web and code. For each source, `survey_sources` reads
+    the headers of its tars and returns what is in them, such as 10 samples of 1,000 tokens each.
+    Tars in a bucket are downloaded for this.
 
     Args:
-        inputs: Tars.
-        options: The settings of the call.
+        inputs: The tars.
+        options: The settings of the shuffle.
     """
-    # A survey reads the headers of all tars of a source.
     if any_remote(inputs.files):
         with temporary_folder("tars") as folder:
             surveys = survey_sources(inputs.with_local_copies(folder), options)
     else:
         surveys = survey_sources(inputs, options)
 
-    # There is at least one source, and all tars have the same length and dtype.
+    # The samples of all tars have the same length, and their tokens the same type. So take these
+    # from any source; there is at least one.
+    any_survey = surveys[0]
     return _Tokens(
         counts=[survey.tokens for survey in surveys],
-        dtype=surveys[-1].dtype,
-        sequence_length=surveys[-1].sequence_length,
+        dtype=any_survey.dtype,
+        sequence_length=any_survey.sequence_length,
+        # A message for the user if there are files in the tars that have no tokens.
         passed_over=passed_over_text(surveys),
     )
 
@@ -193,13 +207,14 @@ def _estimated_tokens(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens
 
 
 def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
-    """Estimate the tokens of each text file of a source, by the tokens per byte of a few files.
+    """Estimate how many tokens each of some text files has, by tokenizing parts of a few of them.
 
-    If 1 MiB of a few files has 250,000 tokens, a file of 4 MiB is assumed to have a million.
+    For example, 1 MB of text from 8 files gives 250,000 tokens. Then a file of 4 MB is assumed to
+    have a million.
 
     Args:
-        source: The source.
-        settings: How its text is tokenized.
+        source: The text files.
+        settings: How they are tokenized.
 
     Returns:
         Estimated number of tokens of each file, in order.
@@ -212,15 +227,27 @@ def _estimate(source: ShuffleInput, settings: PreprocessOptions) -> list[int]:
         n_bytes += sample.stored_bytes
         n_tokens += sample.tokens
 
-    # Both sizes are those of stored bytes, which may be compressed.
-    return [round(file.size * n_tokens / max(n_bytes, 1)) for file in inputs.files]
+    # All sizes are those of the files, which may be compressed.
+    n_bytes = max(n_bytes, 1)  # all files may be empty
+    return [round(file.size * n_tokens / n_bytes) for file in inputs.files]
 
 
 def _sampled_files(files: Sequence[FileStat]) -> list[FileStat]:
-    """Return files of all sizes, from the smallest to the largest, in the order of their paths.
+    """Choose a few text files of all sizes, from which the number of tokens is estimated.
 
-    For example, of 15 files these have the indices 0, 2, 4, …, 14 by size. If there are few files,
-    an index occurs several times, but its file is returned once.
+    Sort the files by size, and choose the smallest one, the largest one, and others at equal steps
+    between them. To choose 8 of 15 files:
+
+        number              0    1    2    3    4    5    6    7
+        index by size       0    2    4    6    8    10   12   14
+
+    Of fewer than 8 files, some get several numbers. They are returned once.
+
+    Args:
+        files: The files, at least one.
+
+    Returns:
+        The chosen files, in the order of their paths.
     """
     files_by_size = sorted(files, key=lambda file: file.size)
     largest = len(files_by_size) - 1
@@ -241,22 +268,27 @@ class _TextSample:
 
 
 def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> _TextSample:
-    """Tokenize the first documents of a file, to estimate how many tokens it has.
+    """Tokenize the beginning of a text file, to estimate how many tokens it has.
 
-    A compressed file, or a table, is tokenized completely: how many stored bytes some of its
-    documents take is unknown.
+    A plain text file can be read up to any byte, so about 1 MiB is enough. A compressed file or a
+    table is tokenized completely: how many bytes of the file some of its documents take is not
+    known.
 
     Args:
-        inputs: The file and others.
-        file: The file, as it was listed.
+        inputs: Has the folder of the file.
+        file: The file.
         settings: How its text is tokenized.
+
+    Returns:
+        Bytes of the file that were tokenized, and their number of tokens.
     """
     batches = _batches_of(inputs, file, settings)
     reads_completely = not is_cuttable(file.path)
     if not reads_completely:
-        batches = islice(batches, 1)  # the first one
+        batches = islice(batches, 1)  # only the first batch
 
     engine = make_engine(settings.tokenizer, "tokenizers")
+    # Each document may get a token at its end, and one at its start.
     special_per_document = (settings.eod is not None) + (settings.bos is not None)
     n_bytes = 0
     n_tokens = 0
@@ -270,15 +302,17 @@ def _sample(inputs: InputFiles, file: FileStat, settings: PreprocessOptions) -> 
 
 
 def _count_tokens(engine: Engine, batch: DocumentBatch, path: Location) -> int:
-    """Return the number of tokens of some documents, without special tokens.
+    """Return how many tokens some documents of a text file have, without special tokens.
+
+    If a document cannot be tokenized, the error says where it is, such as "data/web.jsonl:17".
 
     Args:
-        engine: Encodes text as tokens.
-        batch: The documents, with the line of each.
-        path: Their file, for the error.
+        engine: The tokenizer.
+        batch: The documents, with the number of each one's line.
+        path: Their file.
 
     Raises:
-        EncodingError: A document cannot be encoded. The error names its line.
+        EncodingError: A document cannot be tokenized.
     """
     try:
         return len(engine.encode(batch.texts).ids)
@@ -289,19 +323,30 @@ def _count_tokens(engine: Engine, batch: DocumentBatch, path: Location) -> int:
 def _batches_of(
     inputs: InputFiles, file: FileStat, settings: PreprocessOptions
 ) -> Iterator[DocumentBatch]:
-    """Yield the documents of a file, about `_SAMPLE_BYTES` at a time.
+    """Read the documents of a text file, about 1 MiB at a time.
+
+    A document is a line such as {"text": "The cat sat."}. The reader that is used here can read any
+    range of several files. Here the range is the whole of a single file.
 
     Args:
-        inputs: The file and others.
-        file: The file, as it was listed.
-        settings: Names the key of the text.
+        inputs: Has the folder of the file, and whether its lines are JSON.
+        file: The file, with its size.
+        settings: Name the key of the text, such as "text".
+
+    Yields:
+        Some documents.
     """
-    # The digest is used only to verify the text, which is not done here.
-    all_of_file = Piece(path=file.path, begin=0, end=file.size, first_line=1, digest="")
+    whole_file = Piece(
+        path=file.path,
+        begin=0,
+        end=file.size,
+        first_line=1,
+        digest="",  # would be used to check that the text has not changed
+    )
     return read_documents(
         inputs.folder,
-        SourceRange((all_of_file,), json_lines=inputs.json_lines),
-        text_key=settings.keys[0],  # a shuffle reads only one key of text
+        SourceRange((whole_file,), json_lines=inputs.json_lines),
+        text_key=settings.keys[0],  # here there is only one key
         id_key="id",
         batch_bytes=_SAMPLE_BYTES,
         verify=False,

@@ -58,29 +58,40 @@ class Sampling:
     """Source → how often each of its contexts occurs."""
 
     def source_of(self, path: Location) -> str | None:
-        """Return the name of the source that a file belongs to.
+        """Return which source of text a file belongs to, by parts of its path (markers).
+
+        For example, with these sources, of which NEWS has the frequency 0:
+
+            source     markers      in/stack/a.jsonl     in/news/b.jsonl     in/c.jsonl
+            CODE       "stack"      CODE
+            NEWS       "news"                            None
+            result                  CODE                 None                None
+
+        If several sources match, the first one counts.
 
         Args:
             path: The file, on this machine or in a bucket.
 
         Returns:
-            The first source with a marker that is part of the path; None if there is none, or if
-            its frequency is 0 or missing.
+            Name of the source. None if no source matches, or if the source is not used, since its
+            frequency is 0 or missing.
         """
         for source in self.sources:
             if source.has(path):
-                is_sampled = bool(self.sampling_frequencies.get(source.source))
-                return source.source if is_sampled else None
+                is_used = bool(self.sampling_frequencies.get(source.source))
+                return source.source if is_used else None
         return None
 
     def frequency_of(self, path: Location) -> float:
-        """Return how often each context of a file occurs.
+        """Return how often a file is to be read, such as 0.5: only half of its training samples.
+
+        That depends on the source of text to which the file belongs, such as CODE.
 
         Args:
             path: The file, on this machine or in a bucket.
 
         Returns:
-            The frequency of its source, such as 0.5; 0 if the file is left out.
+            The frequency; 0 if the file is left out.
         """
         source = self.source_of(path)
         if source is None:
@@ -93,10 +104,17 @@ EVERYTHING = Sampling((SamplingSource("input", ("",)),), {"input": 1.0})
 
 
 def load_sampling(path: Path) -> Sampling:
-    """Read DCLM's YAML file, which says how often the text of each source is used.
+    """Read a YAML file that says how often the text of each source is used.
 
-    `sources` lists the sources, and how to recognise their files. `sampling_frequencies` says how
-    often each source is used; one that it leaves out is not used.
+    This is the format of DCLM, a project that publishes training data. For example:
+
+        sources:
+        - source: CODE
+          markers: ["stack"]      # a file belongs to CODE if its path has this text
+        sampling_frequencies:
+          CODE: 0.5               # half of its training samples are used
+
+    A source without a frequency is not used.
 
     Args:
         path: The file.
@@ -124,15 +142,21 @@ def load_sampling(path: Path) -> Sampling:
 
 
 def _check_sources(sampling: Sampling, path: Path) -> None:
-    """Check that all sources can be told apart, and that those with a frequency exist.
+    """Check the names of sources of text in the user's file, which also has their frequencies.
+
+        sources      frequencies
+        A, B         A: 1, B: 0.5      correct
+        A, A         A: 1              an error: A is listed twice
+        A            A: 1, B: 0.5      an error: B is not listed
+
+    A name must also be fit for the names of files.
 
     Args:
         sampling: The contents of the file.
-        path: The file, for messages.
+        path: The file, for the error.
 
     Raises:
-        ConfigError: A source is listed twice, or not at all although it has a frequency; or its
-            name cannot be used in names of files.
+        ConfigError: A name is wrong.
     """
     names = [source.source for source in sampling.sources]
     for name in names:

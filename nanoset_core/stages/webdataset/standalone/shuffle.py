@@ -122,22 +122,24 @@ def shuffle(
     progress: Progress = SILENT,
     overwrite: bool = True,
 ) -> Shuffled:
-    """Write the shuffled tars of `inputs` into the folder `output`.
+    """Shuffle text or tokens into tar files of training samples.
 
-    The folder appears when it is complete; in a bucket, its manifest is written last. Until then
-    everything is in `.<output>.scratch` next to it, or below TMPDIR if it is in a bucket. If the
-    call is killed, the next one resumes it, also with another number of workers or another engine.
-    If the output was made from the same inputs and settings before, nothing is done.
+    The output folder appears when it is complete; in a bucket, its manifest is written last. Until
+    then everything is in a work folder: for the output tars/, this is .tars.scratch/ next to it, or
+    below TMPDIR if the output is in a bucket.
+
+    - If the call is killed, the next one resumes it, also with another number of workers.
+    - If the output was made from the same inputs and settings before, nothing is done.
 
     Args:
-        inputs: The sources.
+        inputs: The text or the tokens.
         output: The folder. It must be missing, empty, or the result of an earlier call.
         options: The settings.
-        scratch: Where to create a folder for tokens and bucket files. None: next to the output.
+        scratch: Where to create a folder for temporary files. None: next to the output.
         progress: Shows how far the work has come.
         overwrite: Whether the result of a call with other inputs or settings may be replaced. If
             the call is killed during the replacement, the old folder or the new one is in place, or
-            no folder is, and the new one is still in the scratch folder.
+            no folder is, and the new one is still in the work folder.
 
     Raises:
         ConfigError: Options exclude each other, the output has other files, or another call is
@@ -145,7 +147,7 @@ def shuffle(
     """
     options.check(inputs.kind)
     check_outside(output, [*inputs.files, *tokenizer_files(options.tokenizer)])
-    recipe = _recipe(inputs, options, output.name)
+    recipe = _recipe(inputs, options, output.name)  # everything that decides the output
     folders = _WorkFolders.of(output, scratch)
     call = _ShuffleCall(inputs, options, recipe, folders, progress)
     with contextlib.ExitStack() as stack:
@@ -156,13 +158,13 @@ def shuffle(
             return Shuffled(output, finished, made=False)
         tars.check_may_write(recipe, overwrite=overwrite)
 
-        # From here on everything is in the scratch folder, where a later call finds it.
+        # From here on everything is in the work folder, where a later call finds it.
         stack.enter_context(replacing(output, expected=_ROOM))
         stack.enter_context(writing_to(folders.scratch.parent, expected=_ROOM))
         stack.enter_context(_locked(folders.work, recipe, tars.draft))
         manifest = call.write(tars.draft)
 
-        # Check again: somebody may have put files there in the meantime.
+        # Check again: somebody may have put files into the output in the meantime.
         tars.check_may_write(recipe, overwrite=overwrite)
         manifest = tars.publish(manifest)
         folders.remove()
@@ -170,17 +172,22 @@ def shuffle(
 
 
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
-    """Return where the tars of a call go, and where they are written first.
+    """Return where the tar files of a shuffle go, and where they are written first.
+
+    Tars are written to a draft folder of this machine, and moved or uploaded when all are finished:
+
+        output              draft
+        data/web            data/.web.scratch/tars
+        s3://bucket/web     .../tars/web, in a folder for temporary files
 
     Args:
         output: The folder that the user named, on this machine or in a bucket.
-        work: Folder of this machine for unfinished tars.
-        stack: Removes temporary folders at the end of the call.
+        work: Folder of this machine for unfinished files.
+        stack: Deletes temporary folders at the end of the shuffle.
     """
     folder, access = stack.enter_context(folder_and_access(output))
     return TarsFolder(
         folder=folder,
-        # For an output in a bucket, the draft is a folder with the name of the output.
         draft=work / "tars" / access.name(folder),
         access=access,
         output=output,
@@ -188,26 +195,40 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
-    """Remove what an earlier call has left, if it was killed after it had completed the output.
+    """Delete what an earlier call left if it was killed just after it had completed the output.
+
+    - In a bucket, this is a note that says that an upload is in progress.
+    - On this machine, these are temporary files with tokens, and unfinished tars. Another call may
+      be using them, so they are locked before.
 
     Args:
         tars: The output, which is complete.
-        recipe: Recipe of the output.
-        folders: Where unfinished files may be.
+        recipe: What the output was made from.
+        folders: Where temporary files may be.
     """
-    # In a bucket: the note that an upload is in progress.
     if tars.unfinished_upload() is not None:
         tars.forget_unfinished_upload()
 
-    # On this machine: unfinished tars and tokens. Another call may be using them, so they are
-    # locked first.
     if folders.work.exists():
         with _locked(folders.work, recipe, tars.draft):
             folders.remove()
 
 
 def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe:
-    """Return the recipe of the tars: the inputs, and all settings that change the tars."""
+    """Return everything that decides the bytes of the shuffled tar files, as a record.
+
+    If the record of a finished output equals this one, the output need not be made again. The
+    record has
+
+    - a digest of the input files with their sizes and times;
+    - the settings, except those that change only the speed, such as the number of workers;
+    - the versions of the tokenizer and of the compression library.
+
+    Args:
+        inputs: The input files.
+        options: All settings.
+        name: Name of the output folder.
+    """
     recipe_options = {
         key: value for key, value in asdict(options).items() if key not in NON_RECIPE_OPTIONS
     }
@@ -219,20 +240,21 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
-    """Return the manifest of the output if an earlier call has completed it.
+    """Return the record of the output if an earlier call has completed it, or else None.
 
-    Lines of text that cannot be read are rejected, up to a limit. If an earlier call rejected some,
-    its output is used only by calls with the same limit.
+    The output is used if it was made from the same input and settings, and no file is damaged. One
+    more condition: lines of text that cannot be read are left out, up to a limit that the user
+    sets. If lines were left out, the limit must be the same now.
 
     Args:
         tars: The folder of the output.
-        recipe: Recipe of this call: its inputs and settings.
-        options: The settings of this call, with the limit.
+        recipe: Input and settings of this call.
+        options: The settings again, with the limit.
 
     Returns:
-        The manifest; None if the output has to be made.
+        The record (manifest). Then there is nothing to do; otherwise the output has to be made.
     """
-    # A manifest that cannot be read counts as none: the output is made again.
+    # A record that cannot be read counts as none: the output is made again.
     with contextlib.suppress(NanosetError):
         manifest = tars.manifest()
         if manifest is None or manifest.digest != recipe.digest:
@@ -245,13 +267,15 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 
 @contextlib.contextmanager
 def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
-    """Lock the folder of unfinished tars until the end of the block, and remove useless files.
+    """Lock the folder of unfinished tar files, so that only one call at a time writes there.
 
-    Unfinished tars are useful only to a call with the same inputs and settings, which resumes them.
+    A call that was killed has left unfinished tars there. They are kept if this call makes the same
+    tars, and deleted otherwise. A file in the folder says what they were to become: it has a digest
+    of the input and settings, such as "3f2a…".
 
     Args:
-        work: The folder, which contains the lock.
-        recipe: Inputs and settings of this call.
+        work: The folder. It contains the lock.
+        recipe: Input and settings of this call.
         draft: Folder of the unfinished tars, in `work`.
 
     Raises:
@@ -264,17 +288,17 @@ def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
-        # This file names the recipe of the unfinished tars. If it is another one, remove them. The
-        # tokens are in another folder, and stay: they have records of what they were made from.
         recipe_file = work / "recipe"
         is_same_recipe = False
         if recipe_file.exists():
             is_same_recipe = recipe_file.read_text(encoding="utf-8") == recipe.digest
         if not is_same_recipe:
+            # Tokens that were made from the input are in another folder, and stay: they have
+            # records of their own.
             shutil.rmtree(draft, ignore_errors=True)
             write_atomic(recipe_file, recipe.digest.encode())
 
-        # Remove temporary files of calls that were killed.
+        # Delete temporary files of calls that were killed.
         sweep_abandoned(work)
         yield
 
@@ -291,22 +315,24 @@ class _ShuffleCall:
     progress: Progress
 
     def write(self, folder: Path) -> Manifest:
-        """Write the tars, and all files next to them, into a folder of this machine.
+        """Write the shuffled tar files, and all files next to them, into a folder of this machine.
 
-        Tokens and tars that a killed call has written are used again.
+        The steps are: tokenize the text; plan which training sample goes into which tar; write the
+        tars, the lists of tars for data loaders, and a file with lines of text that could not be
+        read; and last a manifest, by which the folder counts as complete. Tokens and tars that a
+        killed call has written are used again.
 
         Args:
-            folder: Where to write. A manifest is written last: a folder that has one is complete.
+            folder: Where to write.
 
         Returns:
             The manifest.
         """
-        # Tokenize or decode the inputs, and plan which of their tokens go into which tar.
+        # If the input is .bin/.idx pairs, it is tokens already. Tars are decoded.
         token_folder = self.folders.scratch / "tokens"
         prepared = prepare(self.inputs, self.options, token_folder, progress=self.progress)
         plan = self._plan(prepared)
 
-        # Write the tars, the lists that name them, and the lines of text that were rejected.
         tars = write_shards(
             plan,
             prepared.sources,
@@ -324,10 +350,14 @@ class _ShuffleCall:
         return self._write_manifest(folder, facts, files)
 
     def _plan(self, prepared: PreparedTokens) -> ShufflePlan:
-        """Decide which tokens of the inputs go into which tar.
+        """Decide which training sample goes into which tar file.
+
+        The tokens of each source, such as web, are cut into samples of one length, and all samples
+        are shuffled. The plan is computed from the settings and the numbers of tokens.
 
         Args:
-            prepared: The tokens of the inputs.
+            prepared: The tokens of each source. If files are to be cut separately, also the number
+                of tokens of each file.
         """
         settings = plan_settings(
             self.options,
@@ -340,13 +370,15 @@ class _ShuffleCall:
     def _write_manifest(
         self, folder: Path, facts: dict[str, Any], files: dict[str, FileFact]
     ) -> Manifest:
-        """Write the manifest of a folder of tars, and remove the markers of finished tars.
+        """Write the manifest of a folder of tar files: the record by which it counts as complete.
 
-        The manifest contains what the markers say.
+        Until now, each finished tar had a marker, a small file with its counts, so that a call that
+        was killed could be resumed. The manifest has the facts of all tars, so the markers are
+        deleted.
 
         Args:
             folder: The folder.
-            facts: Facts for the manifest.
+            facts: Counts of documents, tokens and so on, which the manifest records.
             files: Name of each file in the folder → its size and sha256.
         """
         write_atomic(folder / MANIFEST, dump(StoredManifest.of(self.recipe, facts, files)))
@@ -374,16 +406,17 @@ class _ShuffleCall:
 
 
 def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact]:
-    """Write the rejected lines of all sources of text into one file, if there are any.
+    """Collect the lines of text that could not be read, from all sources, in one file.
 
-    A line is rejected if it is no JSON object, or has no text, for example.
+    A line is rejected if, for example, it is no JSON object, or has no text. While each source was
+    tokenized, its rejected lines were written to a file. These files are concatenated.
 
     Args:
-        prepared: The tokens of the sources.
-        folder: Where to write.
+        prepared: The tokens of the sources, and the file of rejected lines of each, if any.
+        folder: Where to write the file, which is named rejects.jsonl.
 
     Returns:
-        Name of the file → its size and sha256; empty if no line was rejected.
+        {"rejects.jsonl": its size and sha256}; {} if no line was rejected.
     """
     rejects: list[bytes] = []
     for text in prepared.texts:
@@ -397,35 +430,36 @@ def _write_rejects(prepared: PreparedTokens, folder: Path) -> dict[str, FileFact
 
 
 def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
-    """Return the facts about the inputs, which the manifest contains.
+    """Return what is recorded about the text from which tar files of samples were made.
 
-    For example, 1,000 documents were read, and 3 lines rejected because they are no JSON.
+    The numbers of documents and of rejected lines are always recorded, and losses only if there are
+    any:
+
+        {"documents": 1000, "rejected": 3, "policy": [...]}
+
+    Here 3 lines were no JSON, and "policy" has the limits that the user set for such lines.
 
     Args:
-        prepared: The tokens of the inputs, and what was lost of text.
-        options: The settings of the call.
-
-    Returns:
-        The numbers of documents and of rejected lines; others only if something was lost.
+        prepared: The tokens of each source, and what was lost of its text.
+        options: The settings, with the limits.
     """
     n_rejected = sum(text.n_rejected for text in prepared.texts)
     facts: dict[str, Any] = {
         "documents": sum(text.facts.documents for text in prepared.texts),
         "rejected": n_rejected,
     }
-    optional_facts = {
-        # Documents with runs of zero bytes, which a file system leaves after a crash.
+    losses = {
+        # File → number of documents with runs of zero bytes, which a crash can leave in a file.
         "zeroed": _zeroed(prepared),
-        # Messages about, and number of, files that could not be read to their end.
+        # Messages about files that could not be read to their end, and their number.
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": sum(text.facts.faults for text in prepared.texts),
-        # The limits under which lines were rejected.
         "policy": options.recorded if n_rejected else [],
-        # A message about members of tars that have no tokens.
+        # A message about files in input tars that have no tokens.
         "passed_over": prepared.passed_over,
     }
-    for name, value in optional_facts.items():
-        if value:
+    for name, value in losses.items():
+        if value:  # not 0, empty or None
             facts[name] = value
     return facts
 

@@ -82,20 +82,22 @@ class TarsFolder:
         return read_manifest(self.folder, self.access)
 
     def unfinished_upload(self) -> str | None:
-        """Return what a call was uploading to a bucket when it was killed.
+        """Return which result was being uploaded to a bucket when a call was killed.
 
-        A call writes a note into the folder before it uploads tars, and removes it at the end.
+        A call writes a note into the folder before it uploads tar files, and deletes it at the end.
+        The note has a digest of the input and settings, such as "3f2a…", which is returned. By it,
+        the same call can later continue.
 
         Returns:
-            Digest of the recipe of the tars. None: no upload was interrupted, or the folder appears
-            at once by a rename.
+            The digest. None: no upload was interrupted, or the folder is on this machine, where it
+            appears at once by a rename.
         """
         if self.access.renames_folders:
             return None
         note = store_of(self.output).read(_UPLOAD_NOTE)
         if note is None:
             return None
-        receipt = parse_receipt(note)
+        receipt = parse_receipt(note)  # the note as a record, which is JSON
         if receipt is None:
             # Older versions wrote the digest alone, which is not JSON.
             return note.decode(errors="replace")
@@ -106,29 +108,35 @@ class TarsFolder:
         store_of(self.output).delete(_UPLOAD_NOTE)
 
     def check_may_write(self, recipe: Recipe, *, overwrite: bool) -> None:
-        """Check that the result of a call may replace the contents of the folder.
+        """Check that the output folder has nothing that a user would lose if it were written anew.
+
+        What is in the folder, and whether it may be written:
+
+            nothing, or there is no folder       yes
+            a result of the same command         yes with `overwrite`; otherwise only if it has the
+                                                 same input and settings, and nothing is lost
+            tars that a killed call uploaded     yes with `overwrite`; otherwise only if they have
+                                                 the same input and settings
+            anything else                        no
 
         Args:
-            recipe: Recipe of the result.
-            overwrite: Whether the result of other input or settings may be replaced.
+            recipe: Input and settings of the new result.
+            overwrite: Whether the user allows to replace a result of other input or settings.
 
         Raises:
-            ConfigError: The folder has other files, or a result that may not be replaced.
+            ConfigError: It may not be written.
         """
-        # An empty folder, or none, may be used in any case.
-        names = self.names()  # None if the output is a file
-        if names is not None and not names:
+        names = self.names()  # None if there is a file instead of a folder
+        if names is not None and len(names) == 0:
             return
 
-        # A complete result of an earlier call.
         earlier = self._earlier_result()
         if earlier is not None:
             if not overwrite:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # Tars without a manifest, which a killed call has uploaded. The same call may replace them,
-        # and with `overwrite` any call.
+        # The digest says from which input and settings the killed call was making its tars.
         uploaded_digest = self.unfinished_upload()
         if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
             return
@@ -148,15 +156,21 @@ class TarsFolder:
         return None
 
     def _check_not_replaced(self, earlier: Manifest, names: frozenset[str], recipe: Recipe) -> None:
-        """Check that an earlier result is rebuilt from the same recipe, and no other file is lost.
+        """Check that writing the output anew loses nothing that is in its folder.
+
+        An earlier result is in the folder, and the user does not allow to replace it. These things
+        would be lost:
+
+        - The earlier result, if it was made from other input or with other settings.
+        - Files that somebody else has put into the folder, such as notes.txt.
 
         Args:
-            earlier: Manifest of the earlier result.
-            names: Names of the files in the folder.
-            recipe: Recipe of the new result.
+            earlier: Record of the earlier result, with the names of its files.
+            names: Names of all files in the folder.
+            recipe: Input and settings of the new result.
 
         Raises:
-            ConfigError: The earlier result has another recipe, or there are other files.
+            ConfigError: Something would be lost.
         """
         if earlier.digest != recipe.digest:
             raise ConfigError(
@@ -165,23 +179,26 @@ class TarsFolder:
                 found="; ".join(_differences(earlier, recipe)) or "it was made under another name",
                 remedy="name another --output, or replace this one with --overwrite",
             )
-        foreign = sorted(names - {MANIFEST, *earlier.files})
-        if foreign:
+        foreign_files = sorted(names - {MANIFEST, *earlier.files})
+        if foreign_files:
             raise ConfigError(
                 "the output is damaged, and rebuilding it would remove other files in its folder",
                 where=self.output,
-                found=", ".join(foreign[:5]),
+                found=", ".join(foreign_files[:5]),
                 remedy="move them elsewhere, or replace everything in the folder with --overwrite",
             )
 
     def publish(self, manifest: Manifest) -> Manifest:
-        """Move the finished files from the draft to the output, replacing an earlier result.
+        """Move the finished tar files to the output folder, which replaces an earlier result.
 
-        A local folder is replaced by a rename. To a bucket, the tars are sent first, then the lists
-        that name them, and the manifest last.
+        They were written to a draft folder on this machine. There are two cases:
+
+        - The output is on this machine. Then the draft folder is renamed. - The output is in a
+        bucket. Then the tars are uploaded, then the lists that name them, and last
+          the manifest, which says that everything has arrived.
 
         Args:
-            manifest: Manifest of the files in the draft.
+            manifest: The manifest in the draft folder: a record of its files.
 
         Returns:
             The manifest in its new place.
@@ -193,15 +210,16 @@ class TarsFolder:
         return replace(manifest, access=self.access)
 
     def _upload(self, manifest: Manifest) -> None:
-        """Send the files in the draft to a bucket.
+        """Upload the finished tar files from the draft folder to a bucket.
 
-        The order makes sure that readers find either a complete output or none.
+        The files are sent in such an order that readers find either a complete result or none: the
+        manifest, which says that everything has arrived, comes last.
 
         Args:
-            manifest: Manifest of these files.
+            manifest: The manifest in the draft folder, with the sha256 of each file.
         """
-        # The delivery writes the manifest itself, after all other files. So pass it what the
-        # manifest in the draft contains.
+        # The manifest is not sent as a file. `put_files_in_place` writes it anew when the other
+        # files have arrived, so pass on what it contains.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
@@ -211,32 +229,37 @@ class TarsFolder:
         put_files_in_place(draft, self._delivery(list(manifest.files), content))
 
     def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
-        """Return in which order files are sent to a bucket: tars, lists, and then the manifest.
+        """Describe how tar files are uploaded to a bucket, so that nobody reads half of a result.
 
-        A delivery sends files, and then a receipt, which says that all of them have arrived. Here
-        the manifest is the receipt.
+        Data loaders find the tars by lists, such as index.json. The steps of the upload are:
+
+            1  a note, which says that an upload is in progress
+            2  delete the lists of an earlier result
+            3  the tars and other files
+            4  the lists
+            5  the manifest, which says that everything has arrived; delete the note
 
         Args:
             names: Names of the tars, the lists and other files.
-            manifest_content: Content of the manifest. Its values are copied unchanged.
+            manifest_content: Content of the manifest, such as {"digest": "3f2a…", ...}.
         """
+        # A receipt is the general form of steps 1 and 5: a note that an upload has begun, and a
+        # file that says that it is finished.
         receipt = Receipt(
             name=MANIFEST,
-            opening_name=_UPLOAD_NOTE,  # exists while the files are being sent
+            opening_name=_UPLOAD_NOTE,
             made_from={key: manifest_content[key] for key in _KEYS_OF_RECIPE},
             has_etag_or_time=False,
             json_form=StoredManifest.json_form,
         )
 
-        # Readers find the tars by the lists. So lists of an earlier result are removed first, and
-        # the new ones are sent after the tars.
         lists = tuple(name for name in LISTS if name in names)
         tars_and_others = tuple(name for name in names if name not in lists)
         return Delivery(
             folder=self.output,
             receipt=receipt,
-            files=(*tars_and_others, *lists),
-            completing_files=lists,
+            files=(*tars_and_others, *lists),  # in this order
+            completing_files=lists,  # deleted before, and sent last
             resumes_interrupted=True,
         )
 
@@ -244,8 +267,11 @@ class TarsFolder:
 def _differences(earlier: Manifest, recipe: Recipe) -> list[str]:
     """Return in words how the input and settings of an earlier result differ from the present ones.
 
+    For example, one message about the input files, if they were rewritten since, and one about each
+    option with another value, such as --seed.
+
     Args:
-        earlier: Manifest of the earlier result.
+        earlier: Record of the earlier result.
         recipe: Input and settings of the new result.
     """
     differences: list[str] = []

@@ -50,19 +50,27 @@ def prepare(
     *,
     progress: Progress = SILENT,
 ) -> PreparedTokens:
-    """Return the tokens of inputs, which are written to files if the inputs are text or tars.
+    """Return the tokens that are to be shuffled, whatever the input is.
+
+        input                what is done with it
+        text                 it is tokenized, and the tokens are written to files
+        .bin/.idx pairs      they are tokens already
+        tars                 their samples are decoded, and the tokens are written to files
+
+    Tars and pairs in a bucket are copied to this machine before.
 
     Args:
-        inputs: Text, .bin/.idx pairs of tokens, or tars.
-        options: The settings of the call.
-        folder: Where the token files go. Those that an earlier call has written are used again.
+        inputs: The input.
+        options: The settings of `nanoset shuffle`.
+        folder: Where the files go. Those that an earlier call has written are used again.
         progress: Shows how far the work has come.
 
     Returns:
-        The tokens of each source, and what was lost of text, such as lines that were rejected.
+        The tokens of each source, such as web, and what was lost of text, such as lines that could
+        not be read.
 
     Raises:
-        ConfigError: The options request another length of contexts than that of tars.
+        ConfigError: The options request another length of samples than that of tars.
         FormatError: A tar or a pair is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,22 +88,27 @@ def _tokenize(
     folder: Path,
     progress: Progress,
 ) -> PreparedTokens:
-    """Tokenize the text of each source into a .bin/.idx pair.
+    """Tokenize text, so that its tokens can be shuffled.
 
-    With the preset tokshuf, the tokens of each file are counted, because it cuts files separately.
+    The text files are grouped into sources, such as web and code. The tokens of each source are
+    written to a pair of files, such as web.bin (the tokens) and web.idx (where documents begin).
 
     Args:
-        inputs: Text.
-        options: The settings of the call.
+        inputs: The text files.
+        options: The settings of `nanoset shuffle`.
         folder: Where the pairs go. Those that an earlier call has written are used again.
         progress: Shows how far the work has come.
+
+    Returns:
+        The tokens of each source. If files are to be cut into samples separately, which the preset
+        tokshuf does, also the number of tokens of each file.
     """
     from nanoset_core.stages.shards.preprocess import preprocess  # not needed for other inputs
 
     settings = text_options(options)
     sources: list[TokenSource] = []
     tokens_by_file: dict[str, Sequence[int]] = {}  # name of the source → tokens of its files
-    texts: list[Preprocessed] = []
+    texts: list[Preprocessed] = []  # what was read and lost of each source
     for source in inputs.sources:
         files = files_of(source.files)
         # `preprocess` returns a pair for each key of text, and there is only one key.
@@ -123,13 +136,15 @@ def _decode_tars(
     folder: Path,
     progress: Progress,
 ) -> PreparedTokens:
-    """Decode the tars of each source into a file of tokens.
+    """Decode tar files of training samples, so that the samples can be shuffled again.
 
-    The samples of the tars are concatenated in the file, and shuffled again later.
+    The tars are grouped into sources, such as web and code. The tokens of all samples of a source
+    are written to one file, sample after sample. Later this file is cut into samples of the same
+    length, which are the same samples again.
 
     Args:
-        inputs: Tars.
-        options: The settings of the call.
+        inputs: The tars.
+        options: The settings of `nanoset shuffle`.
         folder: Where the files go. Those that an earlier call has written are used again.
         progress: Shows how far the work has come.
     """
@@ -143,25 +158,31 @@ def _decode_tars(
         sources.append(TokenSource.of_file(source.name, path, survey.dtype))
     return PreparedTokens(
         tuple(sources),
-        sequence_length=surveys[0].sequence_length,
-        passed_over=passed_over_text(surveys),
+        sequence_length=surveys[0].sequence_length,  # the same for all
+        passed_over=passed_over_text(surveys),  # a message about files without tokens, if any
     )
 
 
 def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarInput]:
-    """Read the headers of the tars of each source, and count their contexts.
+    """Look at the training samples in tar files: how many there are, how long, and of which type.
 
-    The contexts of all tars must have one length, and their tokens are decoded to one dtype.
+    The tars are grouped into sources, such as web and code. Only headers are read. The samples of
+    all tars must have the same length:
+
+        tars of          samples      length      type of the tokens
+        web              100          2049        int32
+        code             40           2049        int32
 
     Args:
-        inputs: Tars.
-        options: The settings of the call.
+        inputs: The tars.
+        options: The settings of `nanoset shuffle`, perhaps with the tokenizer, which says what the
+            type and the greatest id of the tokens are.
 
     Returns:
-        The number, length and dtype of the contexts in the tars of each source.
+        For each source, what is in its tars.
 
     Raises:
-        ConfigError: The options request another length than the contexts have.
+        ConfigError: The options request another length than the samples have.
         FormatError: A tar is damaged, or has no tokens.
     """
     dtype: str | None = None
@@ -171,7 +192,7 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
         greatest_id = greatest_in_tars(options.tokenizer)
 
     # The first tar of the first source decides the length for all sources. Without a tokenizer, it
-    # also decides the dtype. Both are passed on to the surveys of the other sources.
+    # also decides the type. Both are passed on to the surveys of the other sources.
     length: int | None = None
     surveys: list[TarInput] = []
     for source in inputs.sources:
@@ -186,20 +207,24 @@ def survey_sources(inputs: ShuffleInputs, options: ShuffleOptions) -> list[TarIn
 
 
 def _check_length(options: ShuffleOptions, length: int | None) -> None:
-    """Check that a call does not request contexts of another length than those of its tars.
+    """Check that the user does not request another length of samples than that in the input tars.
+
+    Tars of training samples are only shuffled again; each sample keeps its tokens. If samples have
+    2,049 tokens, `--seqlen 1025` is a mistake.
 
     Args:
-        options: The settings of the call.
-        length: Tokens of each context in the tars.
+        options: The settings of `nanoset shuffle`.
+        length: Tokens of each sample in the tars.
 
     Raises:
-        ConfigError: It does.
+        ConfigError: Another length is requested.
     """
-    if options.sequence_length not in (None, length):
-        raise ConfigError(
-            "the contexts of tars cannot be changed",
-            where="--seqlen",
-            found=options.sequence_length,
-            expected=f"{length}, which they have",
-            remedy="leave --seqlen out, or cut other contexts from the text",
-        )
+    if options.sequence_length is None or options.sequence_length == length:
+        return
+    raise ConfigError(
+        "the contexts of tars cannot be changed",
+        where="--seqlen",
+        found=options.sequence_length,
+        expected=f"{length}, which they have",
+        remedy="leave --seqlen out, or cut other contexts from the text",
+    )
