@@ -315,8 +315,7 @@ class NgramIndex:
         words_per_text: NDArray[np.int64],
         size: int,
     ) -> NgramIndex:
-        """Index the n-grams of evaluation texts, so that copies of the texts can be found in
-        documents.
+        """Index the n-grams of evaluation texts, to find copies of the texts in documents.
 
         An n-gram is a run of `size` consecutive words. The index says in which texts it occurs, and
         where. For example, with a size of 3:
@@ -486,8 +485,7 @@ class NgramIndex:
         return _KnownNgrams(first_words[is_in_one_document], numbers[is_in_one_document])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Look up n-grams by their hash. Return the number of each in the index, or -1 if it is
-        unknown.
+        """Look up n-grams by their hash. Return their numbers in the index, or -1.
 
         The numbers are those of the sorted hashes of the index. For example, if it has the hashes
         [3, 5, 9], then the hashes 9 and 4 have the numbers 2 and -1.
@@ -596,8 +594,7 @@ class NgramIndex:
         return begins_group
 
     def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
-        """For each passage of a document, return how much of an evaluation text it covers, from 0
-        to 1.
+        """For each passage of a document, return which share of an evaluation text it covers.
 
         A passage is a group of n-grams: runs of some words that the document and the text have in
         common. If they cover 16 of the text's 28 letters, for example, the share is 16 / 28 = 0.57.
@@ -709,8 +706,7 @@ class _NgramOccurrences(NamedTuple):
 def _ngrams_of_texts(
     words: NDArray[np.uint64], text_of_word: NDArray[np.int32], size: int
 ) -> _NgramOccurrences:
-    """Return the n-grams of texts, which are runs of `size` consecutive words, and where they
-    occur.
+    """Return the n-grams of texts (runs of `size` consecutive words), and where they occur.
 
     For example, if text 0 has the words w and x, text 1 has the words y and z, and the size is 2,
     then these are wx and yz. xy is no n-gram, since it starts in one text and ends in the other.

@@ -84,28 +84,30 @@ class WordPiece(NamedTuple):
 
 
 def split_into_pieces(token: bytes) -> list[WordPiece]:
-    """Divide the bytes of a token into pieces of words; there is always at least one.
+    """Divide a token into pieces of words, so that words can be found without decoding.
 
-    A piece is a run of letters and digits in lower case:
+    Words consist of letters and digits, and a token may have parts of several words. Each of them
+    is a piece, in lower case:
 
         b" The"      the, which begins a word
-        b"ab, cd"    ab, which may continue the word of the token before; cd, which begins a word
+        b"Ab, cd"    ab, which may continue a word of the token before; cd, which begins a word
         b"ab,"       ab; and an empty piece, so that letters of the next token do not continue ab
 
     Args:
-        token: The bytes. They may hold only some bytes of a letter, which then count as a letter.
+        token: The bytes. They may have only some bytes of a letter, which then count as a letter.
 
     Returns:
-        The pieces in order.
+        The pieces in order, at least one.
     """
-    # Put one separator in place of each character that is no letter, and split there. With "|" as
-    # the separator, "ab, cd" becomes "ab||cd", which has the runs "ab", "" and "cd".
-    # Bytes that are not UTF-8, such as a part of a letter, become one character each.
+    # A token may have only some bytes of a letter. `surrogateescape` decodes each to a character.
     characters = token.decode("utf-8", "surrogateescape")
+
+    # Put one separator in place of each character that is no letter, and split there. With "|" as
+    # the separator, "Ab, cd" becomes "ab||cd", which has the runs "ab", "" and "cd".
     runs = "".join(map(_as_letter, characters)).split(_SEPARATOR)
 
-    # A run begins a word if a separator precedes it. Leave out empty runs, except for the last one:
-    # it says that the token ends the word.
+    # The first run may continue a word, since no separator precedes it. The others begin words.
+    # Leave out empty runs, except for the last one: it says that the token ends a word.
     pieces = []
     for index, letters in enumerate(runs):
         is_last = index == len(runs) - 1
@@ -115,10 +117,12 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
 
 
 def _as_letter(character: str) -> str:
-    """Return a letter or digit in lower case, and _SEPARATOR for any other character.
+    """Return what stands for a character when a text is divided into words at separators.
 
-    A letter that is a word by itself, such as a Chinese character, separates words, too: it follows
-    a separator.
+    character                        result, with | for the separator
+    A or a                           a
+    a space or a comma               |
+    中, which is a word by itself     |中
     """
     if not _is_letter(character):
         return _SEPARATOR
@@ -147,32 +151,29 @@ def _is_letter(character: str) -> bool:
 
 
 def _is_word_by_itself(character: str) -> bool:
-    """Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
+    r"""Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
+
+    For example, 中国 are two words here, and "cat" is one word.
 
     Args:
-        character: A letter, a digit, or a mark on the letter before it; or one byte of a letter
-            that is divided between tokens, in the form that `_is_byte_of_letter` recognises.
+        character: A letter, a digit, or a mark such as an accent. Or one byte of a letter, if a
+            token has only some of its bytes: in the form to which Python's `surrogateescape`
+            decodes a byte that is not UTF-8, such as "\udce4" for the byte E4.
     """
+    # One byte of a letter: the Chinese 中 has the bytes E4 B8 AD, and E4 begins such letters.
     if _is_byte_of_letter(character):
-        return _begins_letter_without_spaces(character)
+        byte = character.encode("utf-8", "surrogateescape")
+        return byte in _FIRST_BYTES_WITHOUT_SPACES
+
+    # A mark is written on the letter before it.
     if not character.isalnum():
-        return False  # a mark
+        return False
+
+    # A letter or digit: look up its script by its number in Unicode.
     code_point = ord(character)
-    if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:
+    if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:  # rare Chinese characters
         return True
     return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
-
-
-def _begins_letter_without_spaces(escaped_byte: str) -> bool:
-    """Return whether a byte is the first one of a letter of a script without spaces.
-
-    For example, the Chinese 中 has the bytes E4 B8 AD. The byte E4 begins such a letter.
-
-    Args:
-        escaped_byte: The byte, as the character to which `surrogateescape` decodes it.
-    """
-    byte = escaped_byte.encode("utf-8", "surrogateescape")
-    return byte in _FIRST_BYTES_WITHOUT_SPACES
 
 
 class DocumentWords(NamedTuple):
@@ -188,27 +189,38 @@ class DocumentWords(NamedTuple):
     """Index of each document's first piece, and at the end n_pieces; shape (n_documents + 1,)."""
 
     def documents(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the document of each of some words, counted from 0, in the shape of `words`.
+        """Return in which document each of some words is, counted from 0, in the shape of `words`.
 
         Args:
-            words: Numbers of words, counted over all documents.
+            words: Numbers of words, counted over all documents. For example, if document 0 has 100
+                words, the words 99 and 100 are in the documents 0 and 1.
         """
         return np.searchsorted(self.piece_starts, self.first_pieces[words], side="right") - 1
 
     def pieces_between(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the pieces of the words from `start` up to `stop`.
+        """Return the pieces of some consecutive words, to show the words as text.
+
+        A word consists of one or more pieces, which are parts of tokens. For example, the words 0
+        and 1 have three pieces:
+
+            piece of the documents             0       1      2      3
+            its letters                        play    ing    but    they
+            is in word                         0       0      1      2
+            its number in the vocabulary       411     8      37     52       result: [411, 8, 37]
 
         Args:
             start: Number of the first word, counted over all documents.
-            stop: Number of the word after the last one.
+            stop: Number of the word after the last one, such as 2.
 
         Returns:
             Numbers of pieces in the vocabulary; int64, shape (n,).
         """
-        stop_piece = len(self.piece_ids)
+        start_piece = self.first_pieces[start]
         if stop < len(self.first_pieces):
-            stop_piece = self.first_pieces[stop]
-        return self.piece_ids[self.first_pieces[start] : stop_piece]
+            stop_piece = self.first_pieces[stop]  # where the next word begins
+        else:
+            stop_piece = len(self.piece_ids)  # up to the end of the last word
+        return self.piece_ids[start_piece:stop_piece]
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -252,10 +264,10 @@ class WordVocabulary:
 
     @staticmethod
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
-        """Divide the tokens of a vocabulary into pieces of words, and hash the pieces.
+        """Divide each token of a tokenizer into pieces of words, to find words quickly.
 
         A piece is a run of letters and digits; other characters only divide a token into pieces.
-        Most tokens have one piece. Its number is that of the token. Further pieces are numbered
+        Most tokens have one piece, which gets the number of the token. Further pieces are numbered
         after those of all tokens:
 
             token         first piece    further pieces
@@ -264,24 +276,26 @@ class WordVocabulary:
             2  "ing"      2  ing
 
         Args:
-            tokens: The bytes of each token, by id.
+            tokens: The bytes of each token, by number.
 
         Returns:
-            The pieces of all tokens, as arrays.
+            The pieces of all tokens, as arrays, and a hash of the letters of each.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-        pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd in the example
+        pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd
 
-        # How many further pieces each token has, and the number of the first of them. In the
-        # example, [0, 1, 0] and [3, 3, 4]; the latter is used only for tokens that have some.
-        n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)
-        first_further_piece = len(tokens) + running_sums(n_further_pieces)[:-1]
+        # Of each token, count its further pieces, and get the number of the first of them. They are
+        # numbered from 3 on. A token without further pieces has some number, which is not used.
+        n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)  # [0, 1, 0]
+        n_further_before = running_sums(n_further_pieces)[:-1]  # of earlier tokens: [0, 0, 1]
+        first_further_piece = len(tokens) + n_further_before  # [3, 3, 4]
 
         letters = _concatenate_letters(pieces)
         return WordVocabulary(
             begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
             hashes=_piece_hashes(letters),
-            lengths=letters.lengths.astype(np.uint8),  # modulo 256; see `words`
+            # Numbers from 256 on wrap around, which saves memory; see `words`.
+            lengths=letters.lengths.astype(np.uint8),
             stops=letters.stops,
             data=letters.data,
             first_further_piece=first_further_piece,
@@ -290,14 +304,18 @@ class WordVocabulary:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the arrays to a folder, from which `load` reads them.
+        """Write the vocabulary, which takes long to compute, to files that `load` reads.
+
+        There is one file for each array, such as hashes.npy.
 
         Args:
             folder: An existing folder.
         """
+        # Two arrays share a file: two columns, with a row for each token.
+        further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
+
         # The names of the files differ from those of the fields, and must not change: outputs of
         # earlier versions are loaded by these names.
-        further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
         arrays = {
             "begins": self.begins_word,
             "hashes": self.hashes,
@@ -311,13 +329,16 @@ class WordVocabulary:
 
     @staticmethod
     def load(folder: Path) -> WordVocabulary:
-        """Map the arrays that `save` wrote to a folder into memory.
+        """Map the files that `save` wrote into memory, so that only what is used is read.
 
         Args:
-            folder: The folder.
+            folder: The folder with the files, one for each array.
         """
-        # (n_tokens, 2) for each token, its first further piece and the number of these
-        further_pieces = load_array(folder, "others")
+        # Two arrays share this file: two columns, with a row for each token.
+        further_pieces = load_array(folder, "others")  # (n_tokens, 2)
+
+        # The names of the files differ from those of the fields, since they are those of earlier
+        # versions, and must not change.
         return WordVocabulary(
             begins_word=load_array(folder, "begins"),
             hashes=load_array(folder, "hashes"),
@@ -330,17 +351,17 @@ class WordVocabulary:
         )
 
     def words(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> DocumentWords:
-        """Return the words of tokenized documents, with the hash of each word.
+        """Find the words of documents that are stored as tokens, and compute a hash of each word.
 
-        A token consists of pieces, which are letters that belong together. A word is a piece that
-        begins a word, and all pieces that continue it:
+        The tokens of the vocabulary have been divided into pieces, which are runs of letters. A
+        word is a piece that begins a word, with all pieces that continue it:
 
             token            " play"   "ing"   ","   " but"
             piece            play      ing           but
             begins a word    yes       no      yes   yes
             word             playing                 but
 
-        Words without letters, such as that of the comma, are left out.
+        The piece of the comma has no letters. It only ends the word before it, and is left out.
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
@@ -348,18 +369,20 @@ class WordVocabulary:
                 (n_documents + 1,).
         """
         pieces = self._pieces(tokens, token_starts)
-        word_bounds = self._word_bounds(pieces)  # (n_words + 1,)
+        word_bounds = self._word_bounds(pieces)  # (n_words + 1,) [0, 2, 3, 4]
 
-        # Count the bytes of each word. The pieces above have 4, 3, 0 and 3 bytes, so 0, 4, 7 and 7
-        # bytes precede them, and there are 10 in all. The words start at the pieces 0, 2 and 3, so
-        # their lengths are the differences between 0, 7, 7 and 10, which are 7, 0 and 3.
-        bytes_before_piece = running_sums(self.lengths[pieces.ids])  # (n_pieces + 1,) uint8
-        bytes_per_word = np.diff(bytes_before_piece[word_bounds])  # (n_words,)
-        # To save memory, counts are modulo 256. So a word of 256 bytes seems to have no letters.
-        # It is left out both of documents and of evaluation texts.
+        # Count the bytes of each word: 7, 0 and 3. First count how many bytes precede each piece.
+        # Then the length of a word is the difference between its start and that of the next word.
+        piece_bytes = self.lengths[pieces.ids]  # [4, 3, 0, 3]
+        bytes_before_piece = running_sums(piece_bytes)  # (n_pieces + 1,) uint8 [0, 4, 7, 7, 10]
+        bytes_before_word = bytes_before_piece[word_bounds]  # [0, 7, 7, 10]
+        bytes_per_word = np.diff(bytes_before_word)  # (n_words,) [7, 0, 3]
+
+        # To save memory, bytes are counted modulo 256. So a word of 256 bytes seems to have none.
+        # This does no harm: it is left out both of documents and of texts compared with them.
         has_letters = bytes_per_word != 0
 
-        # Sum up what each word's pieces add to its hash in the same way.
+        # The hash of a word is a sum over its pieces: sum up in the same way.
         hash_terms = self._hash_terms(pieces.ids, word_bounds, bytes_before_piece)
         hashes = np.diff(running_sums(hash_terms)[word_bounds])  # (n_words,)
         first_pieces = word_bounds[:-1]
@@ -371,10 +394,13 @@ class WordVocabulary:
         )
 
     def _word_bounds(self, pieces: _DocumentPieces) -> NDArray[np.int64]:
-        """Group pieces into words: a piece that begins a word, and all pieces that continue it.
+        """Return where the words start in a sequence of pieces, which are parts of words.
 
-        For example, the pieces play, ing, but, of which play and but begin a word, have the bounds
-        0 2 3.
+        A word is a piece that begins a word, and all pieces that continue it. For example:
+
+            piece            0       1      2
+            letters          play    ing    but
+            begins a word    yes     no     yes      words start at 0 and 2, and the last ends at 3
 
         Args:
             pieces: The pieces of some documents.
@@ -383,13 +409,14 @@ class WordVocabulary:
             Index of each word's first piece, and at the end n_pieces; shape (n_words + 1,).
         """
         n_pieces = len(pieces.ids)
-        begins_word = self.begins_word[pieces.ids]  # (n_pieces,)
+        is_start = self.begins_word[pieces.ids]  # (n_pieces,) [True, False, True]
 
-        # The first piece of a document never continues a word of the document before it. Empty
-        # documents at the end have no first piece: their start is n_pieces.
+        # The first piece of a document never continues a word of the document before it. If the
+        # last documents are empty, they start after all pieces, and have no first piece.
         first_pieces = pieces.document_starts[:-1]
-        begins_word[first_pieces[first_pieces < n_pieces]] = True
-        return np.append(np.flatnonzero(begins_word), n_pieces)
+        first_pieces = first_pieces[first_pieces < n_pieces]
+        is_start[first_pieces] = True
+        return np.append(np.flatnonzero(is_start), n_pieces)  # [0, 2, 3]
 
     def _hash_terms(
         self,
@@ -397,42 +424,54 @@ class WordVocabulary:
         word_bounds: NDArray[np.int64],
         bytes_before_piece: NDArray[np.uint8],
     ) -> NDArray[np.uint64]:
-        """Return what each piece adds to the hash of its word: uint64, shape (n_pieces,).
+        """Return what each piece of a word adds to the hash of the word: uint64, shape (n_pieces,).
 
-        If the piece comes after k bytes of the word, that is the hash of the piece multiplied by
-        FACTOR**k. So "playing" has the hash hash("play") + hash("ing") * FACTOR**4.
+        A word consists of pieces, and its hash is the sum of what they add. If k bytes of the word
+        precede a piece, that is the hash of the piece, multiplied by FACTOR**k:
+
+            hash("playing") = hash("play") + hash("ing") * FACTOR**4
+            hash("but")     = hash("but")
 
         Args:
-            piece_ids: Number of each piece of the documents, shape (n_pieces,).
-            word_bounds: Index of each word's first piece, and at the end n_pieces; shape
+            piece_ids: Number of each piece in the vocabulary, such as those of play, ing and but;
+                shape (n_pieces,).
+            word_bounds: Index of each word's first piece, and at the end n_pieces: [0, 2, 3]; shape
                 (n_words + 1,).
             bytes_before_piece: Bytes of the documents before each piece, and at the end all bytes,
-                modulo 256; shape (n_pieces + 1,).
+                modulo 256: [0, 4, 7, 10]; shape (n_pieces + 1,).
         """
-        # For the pieces "play", "ing" and "but", the bounds of words are [0, 2, 3], and there are
-        # [0, 4, 7] bytes before each piece. Subtract the bytes before its word, [0, 0, 7], to get
-        # [0, 4, 0]. Differences of numbers modulo 256 are right modulo 256.
+        # For each piece, get how many bytes precede its word: 0 for "play" and "ing", 7 for "but".
         pieces_per_word = np.diff(word_bounds)  # [2, 1]
-        bytes_before_word = np.repeat(bytes_before_piece[word_bounds[:-1]], pieces_per_word)
-        exponents = bytes_before_piece[:-1] - bytes_before_word  # (n_pieces,) uint8
+        bytes_before_word = bytes_before_piece[word_bounds[:-1]]  # [0, 7]
+        bytes_before_word_of_piece = np.repeat(bytes_before_word, pieces_per_word)  # [0, 0, 7]
+
+        # Then this is k, the number of bytes of the word before the piece. All numbers are modulo
+        # 256, and so is their difference: exponents are defined in this way.
+        exponents = bytes_before_piece[:-1] - bytes_before_word_of_piece  # [0, 4, 0] uint8
 
         terms = self.hashes[piece_ids]  # (n_pieces,)
         terms *= _FACTOR_POWERS.take(exponents)  # entry k of this table is FACTOR**k
         return terms
 
     def _pieces(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> _DocumentPieces:
-        """Replace the tokens of documents by the pieces of words that they consist of.
+        """Replace each token of documents by the parts of words that it has, its pieces.
 
-        The first piece of a token has the number of the token. For example, if token 7 has the
-        further pieces 100 and 101, the documents [5, 7] and [6] become [5, 7, 100, 101] and [6].
+        Most tokens have one piece, and it has the number of the token. Few have further pieces,
+        with greater numbers. For example, token 7 has the pieces 7, 100 and 101:
+
+            document 0    tokens 5 7    pieces 5 7 100 101
+            document 1    tokens 6      pieces 6
 
         Args:
             tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
-            token_starts: Index of each document's first token, and at the end n_tokens; shape
-                (n_documents + 1,).
+            token_starts: Index of each document's first token, and at the end n_tokens: [0, 2, 3]
+                in the example; shape (n_documents + 1,).
+
+        Returns:
+            The pieces of all documents, concatenated, and the index of each document's first piece.
         """
-        # The values in these comments are those of the example, whose tokens are [5, 7, 6].
-        first_pieces = tokens.astype(np.int64)
+        # The first piece of each token has the token's number.
+        first_pieces = tokens.astype(np.int64)  # [5, 7, 6]
 
         # Find the few tokens that have further pieces.
         split_positions = np.flatnonzero(self.has_further_pieces[first_pieces])  # [1]
@@ -440,22 +479,28 @@ class WordVocabulary:
             return _DocumentPieces(first_pieces, token_starts)
         split_tokens = first_pieces[split_positions]  # [7]
 
-        # Insert their further pieces, which have consecutive numbers, after the first ones.
+        # List their further pieces. Those of a token have consecutive numbers.
         n_further = self.n_further_pieces[split_tokens]  # [2]
-        further_pieces = positions_in(self.first_further_piece[split_tokens], n_further)
+        first_further = self.first_further_piece[split_tokens]  # [100]
+        further_pieces = positions_in(first_further, n_further)  # [100, 101]
+
+        # Insert them after the first pieces of these tokens: both before the position 2.
         insert_before = np.repeat(split_positions + 1, n_further)  # [2, 2]
         piece_ids = np.insert(first_pieces, insert_before, further_pieces)  # [5, 7, 100, 101, 6]
 
-        # A document starts later by the number of pieces that were inserted before it.
-        n_split_before = np.searchsorted(split_positions, token_starts)  # [0, 1, 1]
-        n_inserted_before = running_sums(n_further)[n_split_before]  # [0, 2, 2]
-        document_starts = token_starts + n_inserted_before  # [0, 2, 3] → [0, 4, 5]
+        # A document starts later by the number of pieces that were inserted before it. The
+        # documents start at the tokens 0 and 2, and the last one ends before token 3.
+        n_split_before = np.searchsorted(split_positions, token_starts)  # of 0, 2, 3: [0, 1, 1]
+        n_inserted_before = running_sums(n_further)[n_split_before]  # [0, 2][[0, 1, 1]] = [0, 2, 2]
+        document_starts = token_starts + n_inserted_before  # [0, 4, 5]
         return _DocumentPieces(piece_ids, document_starts)
 
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
-        """Return how long each word is.
+        """Return how long each word is, in bytes.
 
-        For example, "how tired" has the counts 3 and 5.
+        For example, "how, tired" has the words "how" and "tired", which have the lengths 3 and 5.
+        It has three pieces: those of the two words, and between them that of the comma, without
+        letters.
 
         Args:
             words: The words of some documents.
@@ -463,23 +508,30 @@ class WordVocabulary:
         Returns:
             Number of UTF-8 bytes of each word; int64, shape (n_words,).
         """
-        # The field `lengths` counts modulo 256. Compute the full lengths from the ends.
-        lengths = np.diff(self.stops, prepend=0)  # (n_pieces of the vocabulary,)
+        # Get the length of each piece of the vocabulary, from where each one stops. (The field
+        # `lengths` has them modulo 256, which is not enough here.)
+        lengths = np.diff(self.stops, prepend=0)
 
-        # Count from the first piece of a word up to that of the next word. There may be pieces that
-        # belong to neither, such as that of a comma, but these have no letters.
-        bytes_before_piece = running_sums(lengths[words.piece_ids])
-        bounds = np.append(words.first_pieces, len(words.piece_ids))  # (n_words + 1,)
-        counts: NDArray[np.int64] = np.diff(bytes_before_piece[bounds])
+        # Count the bytes before each piece of the documents, and before each word.
+        bytes_before_piece = running_sums(lengths[words.piece_ids])  # (n_pieces + 1,) [0, 3, 3, 8]
+        bounds = np.append(words.first_pieces, len(words.piece_ids))  # (n_words + 1,) [0, 2, 3]
+        bytes_before_word = bytes_before_piece[bounds]  # [0, 3, 8]
+
+        # The difference is the length of a word. The piece of the comma counts as well, but it has
+        # no bytes.
+        counts: NDArray[np.int64] = np.diff(bytes_before_word)  # [3, 5]
         return counts
 
     def text(self, words: DocumentWords, start: int, stop: int) -> str:
-        """Return words as text, separated by spaces.
+        """Return some words as text, separated by spaces, to show them to users.
 
         Args:
             words: The words of some documents.
             start: Index of the first word of the text.
             stop: Index of the word after the last one.
+
+        Returns:
+            Such as "how tired are their": in lower case, without commas.
         """
         parts = []
         for piece in words.pieces_between(start, stop).tolist():
@@ -500,9 +552,10 @@ class WordVocabulary:
 
 
 def _in_order_of_numbers(pieces_by_token: Sequence[Sequence[WordPiece]]) -> list[WordPiece]:
-    """Return the first pieces of all tokens, and after them their further pieces.
+    """Return the pieces of all tokens in the order in which they are numbered.
 
-    For example, [[a, b], [c], [d, e, f]] becomes [a, c, d, b, e, f].
+    Those come first that are the first ones of their token, and then all others. For example, the
+    pieces [a, b] of token 0, [c] of token 1 and [d, e] of token 2 become [a, c, d, b, e].
 
     Args:
         pieces_by_token: The pieces of each token, at least one each.
@@ -514,9 +567,9 @@ def _in_order_of_numbers(pieces_by_token: Sequence[Sequence[WordPiece]]) -> list
 
 
 def running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
-    """Return the sum of all values before each one, and at the end the sum of all.
+    """Return the sum of all values before each position, from the start to the end.
 
-    For example, [3, 1, 2] gives [0, 3, 4, 6].
+    For example, [3, 1, 2] gives [0, 3, 4, 6]: nothing, 3, 3 + 1 and 3 + 1 + 2.
 
     Args:
         values: Shape (n_values,).
@@ -541,7 +594,9 @@ class _PieceLetters(NamedTuple):
 
 
 def _concatenate_letters(pieces: Sequence[WordPiece]) -> _PieceLetters:
-    """Return the letters of pieces as arrays: "the" and "ing" become "theing", with ends 3 and 6.
+    """Put the letters of all pieces into one array, with the position at which each piece ends.
+
+    For example, "the" and "ing" become the bytes of "theing", with the ends 3 and 6.
 
     Args:
         pieces: The pieces, in the order of their numbers.
@@ -552,27 +607,29 @@ def _concatenate_letters(pieces: Sequence[WordPiece]) -> _PieceLetters:
 
 
 def _piece_hashes(letters: _PieceLetters) -> NDArray[np.uint64]:
-    """Return the hash of the letters of each piece, a polynomial in its bytes.
+    """Return a hash of the letters of each piece of a word, to compare words quickly.
 
     The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64 and with exponents modulo 256,
 
         BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
 
     Args:
-        letters: The bytes of all pieces.
+        letters: The bytes of all pieces, concatenated, and where each ends. The values in the
+            comments are for two pieces, "the" and "ab".
 
     Returns:
         uint64, shape (n_pieces,); 0 for a piece without bytes.
     """
-    # Number the bytes of each piece from 0: 0 1 2 0 1 for pieces of 3 and 2 bytes.
-    lengths = letters.lengths
-    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # (n_bytes,)
+    # Number the bytes of each piece from 0.
+    lengths = letters.lengths  # [3, 2]
+    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # [0, 1, 2, 0, 1]
 
-    # What each byte adds to the hash of its piece; the products wrap around, as intended.
+    # Compute what each byte adds to the hash of its piece. The products wrap around, as intended.
     factors = _FACTOR_POWERS[positions % 256]  # entry k of this table is FACTOR**k
-    terms = _BYTE_HASHES[letters.data] * factors
+    terms = _BYTE_HASHES[letters.data] * factors  # (n_bytes,)
 
-    # Sum over the bytes of each piece: sums[k] is the sum of the terms before byte k.
-    sums = running_sums(terms)  # (n_bytes + 1,)
-    hashes: NDArray[np.uint64] = sums[letters.stops] - sums[letters.stops - lengths]
+    # Sum up the terms of each piece: all terms before its end, less all terms before its start.
+    sums = running_sums(terms)  # (n_bytes + 1,) entry k: the sum of the terms before byte k
+    starts = letters.stops - lengths  # [3, 5] - [3, 2] is [0, 3]
+    hashes: NDArray[np.uint64] = sums[letters.stops] - sums[starts]
     return hashes

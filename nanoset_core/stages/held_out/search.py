@@ -185,8 +185,7 @@ class HeldOutPairs(NamedTuple):
         return HeldOutPairs(empty, empty, empty, empty)
 
     def documents_of_corpus(self, corpus: int) -> set[int]:
-        """Return which documents of a corpus are in the pairs, so that they can be looked up
-        together.
+        """Return which documents of a corpus are in the pairs, so that they can be looked up.
 
         For example, these pairs have the documents 3, 7 and 8 of corpus 0:
 
@@ -365,8 +364,7 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Find held-out documents of which training reads a copy: another document with the same
-    tokens.
+    """Find held-out documents of which training reads a copy, with the same tokens.
 
     Documents are held out if the splits valid or test read them. Tokens are compared by their hash.
     For example, of these documents, 1 and 3 are returned, each in a pair with document 7:
@@ -595,8 +593,7 @@ def _hashed_shards(
 def _train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
 ) -> _HashedDocuments:
-    """Return the training documents whose hash leaves a certain remainder, to find copies among
-    them.
+    """Return the training documents with a certain remainder of their hash.
 
     There may be too many documents to handle all at once. So the caller asks for those with `hash %
     n_groups == 0`, then for those with the remainder 1, and so on. Copies have equal hashes, and so

@@ -53,14 +53,20 @@ def resolve_packing(
     webdatasets: Mapping[str, WebdatasetSpec],
     packs: Mapping[str, PacksSpec],
 ) -> ResolvedPacking:
-    """Let nanosets and webdatasets with the key `packing` read packs instead of corpora.
+    """Let training data with the key `packing` be read from packs instead of corpora.
 
-    Packs are datasets of sequences of one length, which are filled with the documents of a corpus.
+    Packs are samples of one length, such as 2,048 tokens, that are filled with whole documents of a
+    corpus. The key is a shorthand for naming them in nanoset.yaml, as in
+
+        before    blend: {web: 0.8, code: 0.2}        with  packing: {kind: best_fit}
+        after     blend: {web-packs-2048: 0.8, code-packs-2048: 0.2}
+
+    These two packs are added to those that the user has written under the key `packs`.
 
     Args:
         file: nanoset.yaml, for messages.
-        nanosets: Nanosets by name.
-        webdatasets: Webdatasets by name.
+        nanosets: Nanosets (what a training run reads) by name. Some may have the key.
+        webdatasets: Webdatasets (the same, written to files of another format) by name.
         packs: Packs under the key `packs`, by name. They are used if their settings are the same.
 
     Returns:
@@ -115,12 +121,14 @@ class _PackNames:
     ) -> tuple[str, ...]:
         """Return the names of the packs that replace the corpora of one blend.
 
-        For example, `["web", "code"]` → `("web-packs-2048", "code-packs-2048")`.
+        Packs are samples of one length, filled with documents of a corpus. For example, "web" and
+        "code" are replaced by "web-packs-2048" and "code-packs-2048".
 
         Args:
-            corpora: Names of the corpora, views or packs.
-            packing: How their documents are packed.
-            length: Tokens of a pack.
+            corpora: Names of the corpora, all different. A name may also be that of packs, which
+                the user has written under the key `packs`: it is returned as it is.
+            packing: How the documents are packed.
+            length: Tokens of a pack, such as 2048.
             where: Key of nanoset.yaml with the blend, for messages.
 
         Returns:
@@ -130,47 +138,59 @@ class _PackNames:
             ConfigError: A corpus is named as well as its packs.
         """
         corpora = tuple(corpora)
-        names = tuple(self.of_corpus(corpus, packing, length) for corpus in corpora)
-        # All corpora of a blend differ, so equal names are those of packs and of their own corpus.
-        if len(set(names)) < len(names):
+        pack_names = tuple(self.of_corpus(corpus, packing, length) for corpus in corpora)
+
+        # The names of the corpora all differ. If two packs have the same name nevertheless, then
+        # the user has named a corpus and its packs, such as "web" and "web-packs-2048".
+        if len(set(pack_names)) < len(pack_names):
             raise ConfigError(
                 "a corpus is named as well as its packs",
                 where=where,
                 found=", ".join(corpora),
                 remedy="name one of them",
             )
-        return names
+        return pack_names
 
     def of_corpus(self, corpus: str, packing: PackingSpec, length: int) -> str:
-        """Return the name of the packs that replace a corpus or view.
+        """Return the name of the packs to be read instead of a corpus, which are added if needed.
 
-        The packs are added to those of the project, unless it has packs with these settings.
+        Packs are samples of one length, filled with documents of a corpus. There are three cases:
+
+            web-packs-2048, written by the user    → web-packs-2048, as it is
+            web, whose packs exist as `my-packs`   → my-packs, if they have the same settings
+            web, without such packs                → web-packs-2048, which are added
 
         Args:
-            corpus: Name of the corpus or view; or of packs, which is returned as it is.
+            corpus: Name of the corpus, or of a selection (view) of its documents, or of packs.
             packing: How the documents are packed.
-            length: Tokens of a pack.
+            length: Tokens of a pack, such as 2048.
 
         Raises:
             ConfigError: Packs with other settings have the name.
         """
-        if corpus in self.written:  # packs that the user has written under the key `packs`
+        # The user may have named packs already: those under the key `packs`.
+        if corpus in self.written:
             return corpus
+
         spec = PacksSpec(corpus, length, packing.long, packing.tail, packing.seed)
         if spec not in self.name_by_spec:  # neither written by the user, nor requested before
             self._add(spec)
         return self.name_by_spec[spec]
 
     def _add(self, spec: PacksSpec) -> None:
-        """Add packs to those of the project, under a name such as `web-packs-2048`.
+        """Add packs (samples of one length, filled with documents) to those of the project.
+
+        Their name is made of their settings, such as `web-packs-2048`.
 
         Args:
-            spec: The settings, which no packs of the project have.
+            spec: The settings. No packs of the project have the same.
 
         Raises:
             ConfigError: In nanoset.yaml, the user has given this name to packs with other settings.
         """
-        name = _default_name(spec)
+        name = _default_name(spec)  # such as web-packs-2048
+
+        # The user may have given this name to other packs, under the key `packs`.
         if name in self.written:
             settings_of_user = asdict(self.written[name])
             raise ConfigError(
@@ -184,7 +204,11 @@ class _PackNames:
 
 
 def _default_name(spec: PacksSpec) -> str:
-    """Return a name for packs, such as web-packs-2048-truncate.
+    """Make up a name for packs (samples of one length, filled with documents) from their settings.
+
+        web, samples of 2,048 tokens                     web-packs-2048
+        the same, but long documents are truncated       web-packs-2048-truncate
+        … and the seed is 7                              web-packs-2048-truncate-7
 
     It contains all settings that differ from the defaults.
 
@@ -205,25 +229,29 @@ def _default_name(spec: PacksSpec) -> str:
 def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> ResolvedNanoset:
     """Put packs in place of the corpora of a nanoset, if it has the key `packing`.
 
+    A nanoset is what a training run reads. Packs are samples of one length, filled with documents
+    of a corpus. So wherever a setting names a corpus, such as "web", it is replaced by a name such
+    as "web-packs-2048".
+
     Args:
         spec: The nanoset's section of nanoset.yaml.
         names: The packs of the project, to which those of the nanoset are added.
         where: Key of the nanoset, for messages.
 
     Returns:
-        The section with the names of packs everywhere that it had the names of corpora.
+        The section with the names of packs.
     """
     if spec.packing is None:
         return spec
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     return replace(
         spec,
-        max_epochs=reader.resolve_limits(spec.max_epochs),
-        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),
-        blend_per_split=reader.resolve_blends(spec.blend_per_split),
-        # Corpora of the earlier phases of a training run, whose samples this nanoset continues with
+        max_epochs=reader.resolve_limits(spec.max_epochs),  # {web: 4}
+        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, code: 1}
+        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
+        # Corpora that earlier phases of the same training run have read
         earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
-        blend=reader.resolve_blend(spec.blend),
+        blend=reader.resolve_blend(spec.blend),  # {web: 0.8, code: 0.2}
     )
 
 
@@ -268,7 +296,10 @@ class _PackReader:
         return self.names.of_corpus(corpus, self.packing, self.length)
 
     def with_packs(self, values: Mapping[str, float]) -> FrozenDict[str, float]:
-        """Return a value for each of the packs, given a value for each corpus.
+        """Return the same values for packs that a setting has for corpora.
+
+        For example, the weights `{"web": 0.8, "code": 0.2}` become `{"web-packs-2048": 0.8,
+        "code-packs-2048": 0.2}`.
 
         Args:
             values: Name of a corpus → its weight or limit.
@@ -276,55 +307,65 @@ class _PackReader:
         Raises:
             ConfigError: A corpus is named as well as its packs.
         """
-        return FrozenDict(zip(self.packs_of(values), values.values(), strict=True))
+        pack_names = self.packs_of(values)  # in the order of the corpora
+        return FrozenDict(zip(pack_names, values.values(), strict=True))
 
     def resolve_limits(self, max_epochs: _EpochLimits) -> _EpochLimits:
-        """Put packs in place of the corpora of the setting `max_epochs`.
+        """Put packs in place of corpora in `max_epochs`: how often a corpus may be read.
+
+            {"web": 4}    the corpus web up to 4 times      → {"web-packs-2048": 4}
+            4             every corpus up to 4 times        → 4, unchanged
+            None          no limit                          → None, unchanged
 
         Args:
-            max_epochs: How often each corpus may be read, such as `{"web": 4}`; or one limit for
-                all corpora, or None.
-
-        Returns:
-            For example, `{"web-packs-2048": 4}`. A setting that names no corpus is unchanged.
+            max_epochs: The setting.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
         """
         if isinstance(max_epochs, Mapping):
             return self.with_packs(max_epochs)
-        return max_epochs
+        return max_epochs  # names no corpus
 
     def resolve_blend(self, blend: BlendSpec | None) -> BlendSpec | None:
-        """Put packs in place of the corpora of a blend, which says how much of each corpus is read.
+        """Put packs in place of the corpora of a blend, which says how much is read of each corpus.
+
+        A blend has one of these forms, and keeps it:
+
+            "web"                       → "web-packs-2048"
+            {"web": 0.8, "code": 0.2}   → {"web-packs-2048": 0.8, "code-packs-2048": 0.2}
+            ("web", "code")             → ("web-packs-2048", "code-packs-2048")
+            None, or no names           → None: there is no blend
 
         Args:
-            blend: A name, names, or a weight for each name; None if the nanoset has no blend.
-
-        Returns:
-            A blend of the same form: "web" → "web-packs-2048".
+            blend: The blend.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
         """
         if blend is None:
             return None
-        if isinstance(blend, str):  # such as "web"
+        if isinstance(blend, str):
             return self.pack_of(blend)
-        if isinstance(blend, Mapping):  # such as {"web": 0.8, "code": 0.2}
+        if isinstance(blend, Mapping):
             return self.with_packs(blend)
-        return self.packs_of(blend) or None  # such as ("web", "code"); no names are no blend
+        if not blend:
+            return None  # an empty list is no blend
+        return self.packs_of(blend)
 
     def resolve_blends(
         self, blend_per_split: Mapping[SplitName, BlendSpec | None]
     ) -> FrozenDict[SplitName, BlendSpec | None]:
-        """Put packs in place of the corpora of each split's blend.
+        """Put packs in place of corpora where each split of the training data has its own blend.
+
+        For example, `{"train": "web", "valid": "code"}` becomes `{"train": "web-packs-2048",
+        "valid": "code-packs-2048"}`.
 
         Args:
-            blend_per_split: Split, such as "train" → its blend, or None.
+            blend_per_split: Split, such as "train" → which corpora it reads, or None.
 
         Returns:
-            Split → its blend with names of packs, or None.
+            Split → the same with names of packs, or None.
 
         Raises:
             ConfigError: A corpus is named as well as its packs.
@@ -335,14 +376,17 @@ class _PackReader:
         return FrozenDict(resolved)
 
     def resolve_mix(self, mix: Mix | None, where: str) -> Mix | None:
-        """Put packs in place of the corpora of a mixture.
+        """Put packs in place of the corpora of a mixture, which gives each corpus a share.
 
-        A mixture gives each corpus a share. It can contain groups with a mixture of their own, such
-        as `rest` in `{web: 2, rest: {mix: {code: 1, maths: 3}}}`. Names of groups do not change.
+        A mixture can contain groups with a mixture of their own. Names of groups do not change. For
+        example, with the group `rest`:
+
+            before    {web: 2,            rest: {mix: {code: 1,            maths: 3}}}
+            after     {web-packs-2048: 2, rest: {mix: {code-packs-2048: 1, maths-packs-2048: 3}}}
 
         Args:
-            mix: Name of a corpus or group → its share, alone or with other settings; None if the
-                nanoset has no mixture.
+            mix: Name of a corpus or group → its share, alone or with other settings; None if there
+                is no mixture.
             where: Key of nanoset.yaml with the mixture, for messages.
 
         Returns:
@@ -355,10 +399,10 @@ class _PackReader:
             return None
         resolved: dict[str, MixPart | Share] = {}
         for name, part in mix.items():
-            if isinstance(part, MixPart) and part.mix is not None:  # a group
+            if isinstance(part, MixPart) and part.mix is not None:  # a group, such as `rest`
                 new_name = name
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{name}"))
-            else:
+            else:  # a corpus, such as `web`
                 new_name = self.pack_of(name)
 
             # A user may have named a group `web-packs-2048`, as the packs of `web` are named.
@@ -374,10 +418,13 @@ class _PackReader:
 
 
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
-    """Return a webdataset with packs in place of corpora, if it has the key `packing`.
+    """Put packs in place of the corpora of a webdataset, if it has the key `packing`.
 
-    Packs are samples of full length, into which the documents of a corpus are packed. For example,
-    `corpora: {web: 0.8, code: 0.2}` becomes `{web-packs-2048: 0.8, code-packs-2048: 0.2}`.
+    A webdataset is training data in files of samples. With this key, its samples are packs: they
+    are filled with whole documents of a corpus, instead of being cut from its tokens.
+
+        before    corpora: {web: 0.8, code: 0.2}
+        after     corpora: {web-packs-2048: 0.8, code-packs-2048: 0.2}
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
@@ -389,11 +436,15 @@ def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> 
     """
     if spec.packing is None:
         return spec
-    # This also adds the packs to those of the project.
+
+    # Get a name for each corpus, such as web-packs-2048. The packs are added to the project.
     pack_names = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
-    if isinstance(spec.corpora, Mapping):  # name of a corpus → weight
+
+    # Keep the weights of the corpora, if they have some.
+    if isinstance(spec.corpora, Mapping):  # such as {"web": 0.8, "code": 0.2}
         weights = spec.corpora.values()
-        return replace(spec, corpora=FrozenDict(zip(pack_names, weights, strict=True)))
+        weight_by_pack = FrozenDict(zip(pack_names, weights, strict=True))
+        return replace(spec, corpora=weight_by_pack)
     return replace(spec, corpora=pack_names)
 
 
@@ -402,13 +453,18 @@ def pack_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each of the packs whose name or source is wrong.
 
-    Packs are made from a corpus, or from a view of one, and not from other packs.
+    Packs are samples of one length, filled with documents of a corpus, or of a view, which is a
+    selection of its documents. These are wrong:
+
+        packs of other packs
+        packs with the same name as a corpus or view
+        a view of packs
 
     Args:
         file: nanoset.yaml, for messages.
-        packs: The packs of the project, by name: datasets that are made from a corpus or view.
+        packs: The packs of the project, by name. Their `of` is the name of what is packed.
         views: Name of each view → the corpus or view that it is of.
-        corpora: Names under the key `corpora`.
+        corpora: Names of the corpora.
     """
     for name, spec in packs.items():
         where = f"{file}: packs.{name}.of"
@@ -432,7 +488,9 @@ def pack_errors(
 def _views_of_packs(
     file: Path, packs: Mapping[str, PacksSpec], views: Mapping[str, str]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view that selects packs instead of documents.
+    """Yield an error for each view of packs. A view selects documents, and packs have none.
+
+    The order must be the other one: first select documents, then pack these.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -457,17 +515,18 @@ def pack_reader_errors(
     webdatasets: Mapping[str, WebdatasetSpec],
     exports: Mapping[str, ExportSpec],
 ) -> Iterator[ConfigError]:
-    """Yield an error for each nanoset, webdataset or export that cannot read its packs as samples.
+    """Yield an error wherever packs would be read in another way than one pack as one sample.
 
-    A trainer must read one pack as one sample, so both must have the same number of tokens.
+    Packs are samples of one length, such as 2,048 tokens, filled with whole documents. A trainer
+    that reads samples of 4,096 tokens, for example, would read two of them as one.
 
     Args:
         file: nanoset.yaml, for messages.
         packs: All packs of the project, by name.
         tokenizer: The section on the tokenizer, whose padding token fills packs up.
-        nanosets: The nanosets of the project, by name.
-        webdatasets: Its webdatasets, by name.
-        exports: Its exports, by name.
+        nanosets: What training runs read, by name. They may read packs.
+        webdatasets: Training data in another format, by name.
+        exports: Datasets that are converted to formats of other programs, by name.
     """
     specs: list[NanosetSpec | WebdatasetSpec] = [*nanosets.values(), *webdatasets.values()]
     uses_packs = bool(packs) or any(spec.packing is not None for spec in specs)
@@ -499,15 +558,21 @@ def _padding_errors(file: Path, tokenizer: TokenizerSpec) -> Iterator[ConfigErro
 def _nanoset_errors(
     spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each of the packs that a nanoset's trainer cannot read as samples.
+    """Yield an error for each of the packs that a trainer cannot read as samples.
+
+    Packs are samples of one length, filled with documents. There are two reasons:
+
+    - The trainer reads samples of another length.
+    - It reads windows of one token more than a sample, to predict each token from those before it.
+      Packs of 4 tokens start at 0, 4 and 8, but these windows of 5 tokens at 0, 5 and 10.
 
     Args:
-        spec: The nanoset's section of nanoset.yaml.
+        spec: A section of nanoset.yaml that says what a training run reads (a nanoset). Its preset
+            names the trainer.
         packs: All packs of the project, by name.
-        where: Key of the nanoset, such as "nanoset.yaml: nanosets.pretrain", for messages.
+        where: Key of the section, such as "nanoset.yaml: nanosets.pretrain", for messages.
     """
-    # Some trainers read the datasets in windows of one token more than the sequence length. With
-    # packs of 4 tokens, which start at 0, 4 and 8, the windows of 5 tokens start at 0, 5 and 10.
+    # Some trainers read windows of one token more than the sequence length, see above.
     reads_windows = get_preset(spec.preset).windows
     if reads_windows:
         for key in _keys_with_packs(spec, packs, where):
@@ -527,7 +592,11 @@ def _nanoset_errors(
 def _keys_with_packs(
     spec: NanosetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[str]:
-    """Yield the keys of a nanoset that request packs: `packing`, or names of packs."""
+    """Yield the places in nanoset.yaml where a nanoset asks for packs, for messages.
+
+    …: nanosets.pretrain.packing                 all corpora are to be packed
+    …: nanosets.pretrain: web-packs-2048         packs are named in place of a corpus
+    """
     if spec.packing is not None:
         yield f"{where}.packing"
     for dataset in spec.corpora:
@@ -540,24 +609,28 @@ def _webdataset_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each reason why a webdataset cannot be made from its packs.
 
-    A webdataset consists of contexts: samples of one length, which are cut from its concatenated
-    datasets. Each context has to be one pack.
+    A webdataset is training data in files of samples of one length, which are cut from its
+    datasets. Packs are datasets that consist of such samples already, filled with whole documents.
+    So each sample that is cut has to be exactly one pack.
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    # Packs are requested by the key `packing`, or are named in place of corpora.
+    # The user asks for packs by the key `packing`, or names packs in place of corpora.
     named_packs = [name for name in spec.names if name in packs]
-    has_packs = spec.packing is not None or bool(named_packs)
+    has_packs = spec.packing is not None or len(named_packs) > 0
 
+    # The preset tokshuf cuts each raw file into samples, and packs have no raw files.
     if has_packs and spec.preset == "tokshuf":
         yield _tokshuf_error(where)
+
+    # A sample may have the end of one dataset and the start of the next, which may be packs.
     if _carries_into_packs(spec, packs):
         yield _carry_error(where, named_packs)
 
-    # Contexts must have the length of the packs.
+    # Samples must be as long as packs.
     for name in named_packs:
         yield from _length_errors(name, spec.row_tokens, packs, where)
 
@@ -577,10 +650,13 @@ def _tokshuf_error(where: str) -> ConfigError:
 
 
 def _carry_error(where: str, named_packs: list[str]) -> ConfigError:
-    """Return the error for `tail: carry`, by which contexts would begin in the middle of packs.
+    """Return the error for a webdataset whose samples would begin in the middle of packs.
 
-    For example, if a corpus of 25 tokens precedes packs of 10 tokens, the third context has the
-    last 5 tokens of the corpus, and the first half of a pack.
+    Its samples are cut from several datasets. With `tail: carry`, what remains of one dataset is
+    put in front of the next one. For example, a corpus of 25 tokens precedes packs of 10 tokens:
+
+        sample 2    the last 5 tokens of the corpus, and the first half of pack 0
+        sample 3    the second half of pack 0, and the first half of pack 1
 
     Args:
         where: Key of the webdataset.
@@ -596,9 +672,11 @@ def _carry_error(where: str, named_packs: list[str]) -> ConfigError:
 
 
 def _carries_into_packs(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec]) -> bool:
-    """Return whether the rest of a corpus that is not packed may be put in front of packs.
+    """Return whether a webdataset would put the rest of a corpus in front of packs.
 
-    Contexts would then begin in the middle of packs.
+    Packs are samples that were filled with documents. A webdataset cuts samples from its datasets,
+    and with `tail: carry`, what remains of one dataset is put in front of the next one. If that one
+    consists of packs, the samples begin in the middle of packs. Among packs alone nothing remains.
     """
     if spec.tail != "carry" or spec.packing is not None:
         return False
@@ -611,7 +689,11 @@ def _export_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error if packs are exported to a format whose readers cannot read them as samples.
 
-    Packs are sequences of one length. Each must become one sample of a training run.
+    Packs are samples of one length, filled with documents. There are two reasons:
+
+    - The format has samples of another length.
+    - Its readers read windows of one token more than a sample. Packs of 4 tokens start at 0, 4 and
+      8, but these windows of 5 tokens at 0, 5 and 10.
 
     Args:
         spec: The export's section of nanoset.yaml.
@@ -622,8 +704,7 @@ def _export_errors(
     if not exports_packs:
         return
 
-    # Readers of this format read windows of one token more than the sequence length. With packs of
-    # 4 tokens, which start at 0, 4 and 8, the windows of 5 tokens start at 0, 5 and 10.
+    # Readers of this format read windows of one token more than the sequence length, see above.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "
@@ -639,22 +720,26 @@ def _export_errors(
 
 
 def _length_errors(
-    corpus: str, length: int, packs: Mapping[str, PacksSpec], where: str
+    dataset: str, sample_length: int, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
     """Yield an error if packs have another length than the samples that are read from them.
 
-    For example, packs of 2,048 tokens cannot be read as samples of 4,096 tokens.
+    Packs are samples themselves, filled with documents. For example, from packs of 2,048 tokens, no
+    samples of 4,096 tokens can be read.
 
     Args:
-        corpus: Name of a dataset that is read, which may be packs.
-        length: Tokens of a sample.
+        dataset: Name of a dataset that is read, which may be packs.
+        sample_length: Tokens of a sample.
         packs: All packs of the project, by name.
         where: Key of nanoset.yaml that names the dataset, for messages.
     """
-    if corpus in packs and packs[corpus].length != length:
+    if dataset not in packs:
+        return  # a corpus or view, from which samples of any length can be read
+    pack_length = packs[dataset].length
+    if pack_length != sample_length:
         yield ConfigError(
             "packs of another length than the samples, which would start in the middle of packs",
-            where=f"{where}: {corpus}",
-            found=f"{packs[corpus].length:,} tokens, samples of {length:,}",
+            where=f"{where}: {dataset}",
+            found=f"{pack_length:,} tokens, samples of {sample_length:,}",
             remedy="make packs of the samples' length, or use the key `packing`, which does that",
         )

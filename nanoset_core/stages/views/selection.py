@@ -185,8 +185,7 @@ class _CandidateFiles:
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
-        """Describe the temporary files that a view needs to choose documents, which do not exist
-        yet.
+        """Describe the temporary files that will be written to choose the documents of a view.
 
         A view chooses documents of a corpus. Steps such as `1000 documents` or `top 10 documents by
         quality` can only be applied when the whole corpus has been read. Until then, what they need
@@ -205,8 +204,7 @@ class _CandidateFiles:
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what later steps of a view will need of some documents, when the corpus has been
-        read.
+        """Store what later steps of a view will need of some documents of its corpus.
 
         A view chooses documents of a corpus in steps. Its first filters are applied while the
         documents are read; what they keep are the *candidates*. Later steps, such as `1000
@@ -236,8 +234,7 @@ class _CandidateFiles:
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
-    """Return the filters of a view that are applied after a step that is no filter, such as a
-    budget.
+    """Return the filters of a view that are applied after another step, such as a budget.
 
     For example, of these steps of a view, that is step 2. Step 0 is applied while the documents of
     the corpus are read, but step 2 only when step 1 is done.
@@ -322,8 +319,7 @@ class _ViewInProgress:
         return self.files is not None or self.sort_column is not None
 
     def add(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what is needed of documents to choose and sort them when the whole corpus has been
-        read.
+        """Store what is needed of some documents to choose and sort them later.
 
         A view chooses documents of a corpus, for example by `where lang = 'en'`, `1000 documents`,
         in the order of their dates. Its first filters are applied while the documents are read;
@@ -576,8 +572,7 @@ def _apply_later_steps(
 
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
-    """Put the documents of a view (a selection of a corpus's documents) into the order that it
-    demands.
+    """Put the documents of a view, a selection of a corpus's documents, into its order.
 
     There are three orders:
 
@@ -769,9 +764,7 @@ class _AllCopies(NamedTuple):
 
 
 def _all_copies(selection: Selection) -> _AllCopies:
-    """Return all documents of a view in one array, with documents repeated that it has several
-    times.
-    """
+    """Return all documents of a view in one array, each as often as the view has it."""
     document_parts = [np.empty(0, np.int64)]
     index_parts = [np.empty(0, np.int64)]
     for copies in selection.copies():
@@ -783,8 +776,7 @@ def _all_copies(selection: Selection) -> _AllCopies:
 def _shuffled_documents(
     seed: int, selection: Selection, hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the documents of a view (a selection of a corpus's documents) in a pseudo-random
-    order.
+    """Return the documents of a view, a selection of documents, in a pseudo-random order.
 
     They are sorted by a hash of the seed, the document's id and the number of the copy, since a
     view may have a document several times. For example:

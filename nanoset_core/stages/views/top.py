@@ -68,40 +68,48 @@ class Ranking:
     """Whether the lowest values are taken first."""
 
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range may be taken: those with a value of the column.
+        """For each document of a range, return whether `top 10 by quality` may take it.
 
-        Documents without a value, or with NaN, are never taken, and neither are those that earlier
-        steps of the view have left out.
+        These are never taken:
+
+            a document without a quality, or with NaN
+            a document that an earlier step has left out: its number of copies is 0
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices among all documents that the step chooses from.
 
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        has_value = self.faults[chunk] == 0  # otherwise, the fault is NULL or NAN
-        # Earlier steps leave out a document by setting its number of copies to 0.
+        has_value = self.faults[chunk] == 0  # otherwise, the fault is NULL (1) or NAN (2)
         has_copies = self.candidates.copy_counts[chunk] > 0
         is_eligible: NDArray[np.bool_] = has_value & has_copies
         return is_eligible
 
     def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
-        """Return a number for each document of a range; the smallest numbers are taken first.
+        """Return a number for each document, by which it is ranked: smaller ones are taken first.
 
-        Documents with equal values have equal numbers. If the highest values are taken first, the
-        values 5, 2 and 5 get numbers in the order of -5, -2 and -5.
+        The numbers follow the values of a column, such as `quality`, or their opposite order:
+
+            value                                         5     2     5
+            key, if the lowest values are taken first     92    91    92    (of 0 to 99, say)
+            key, if the highest are taken first           7     8     7
+
+        Documents without a value get a number as well: see `is_eligible`.
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: A range of documents, as indices among those to choose from.
 
         Returns:
             uint64, shape (n_candidates_in_range,).
         """
-        value_keys = self.value_keys[chunk]
-        return value_keys if self.ascending else ~value_keys  # inverted bits, opposite order
+        value_keys = self.value_keys[chunk]  # in the order of the values
+        if self.ascending:
+            return value_keys
+        return ~value_keys  # numbers with all bits inverted have the opposite order
 
     def value_of(self, rank_key: np.uint64) -> int | float:
-        """Return the value of the column for a number from `rank_keys`, the inverse function.
+        """Return the value of the column that a number from `rank_keys` stands for.
 
         Args:
             rank_key: The number.
@@ -109,7 +117,7 @@ class Ranking:
         Returns:
             An integer or a float, as the column has them.
         """
-        value_key = rank_key if self.ascending else ~rank_key
+        value_key = rank_key if self.ascending else ~rank_key  # see `rank_keys`
         value: int | float = values_of_keys(np.array([value_key]), self.dtype)[0].item()
         return value
 
@@ -140,56 +148,72 @@ class TopEnd:
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range are taken: those before the first that does not fit.
+        """For each document of a range, return whether it is taken: it precedes the first misfit.
 
-        Documents are taken from the best value on. Those with equal values are taken from the
-        smallest hash of their ids on, an order that does not change when documents are appended.
-        For example, if the first that does not fit has the value 4 and the hash 35:
+        A step such as "top 10 tokens by quality" takes documents from the best value on, until one
+        does not fit, the first misfit. Documents with equal values are taken in the order of a hash
+        of their ids. For example, if the first misfit has the value 4 and the hash 35:
 
             value    5       4       4     2
             hash     70      17      35    52
             taken    True    True    False False
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices among the documents that the step chooses from.
 
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        rank_keys = self.ranking.rank_keys(chunk)  # smaller for better values
-        has_better_value = rank_keys < self.cut_key
-        is_taken = has_better_value
+        # Documents with a better value than that of the first misfit are taken. Each value is a
+        # number here, its rank key, which is smaller for better values.
+        rank_keys = self.ranking.rank_keys(chunk)
+        is_taken = rank_keys < self.cut_key
 
-        # Of the candidates with the value of the end, those with smaller hashes are taken, too.
-        # There are often few, so only their hashes are computed.
+        # Of those with the same value, take the ones with smaller hashes. There are often few
+        # documents with this value, so compute only their hashes.
         tied = np.flatnonzero(rank_keys == self.cut_key)
         is_taken[tied] = self._hashes(chunk, tied) < self.hash_limit
+
+        # Documents without a value have some rank key as well, but are never taken.
         return is_taken & self.ranking.is_eligible(chunk)
 
     def _hashes(self, chunk: slice, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Return the hashes by which candidates with equal values are taken; shape (n_rows,).
+        """Return the hashes by which documents with equal values are ranked.
 
         Args:
-            chunk: A range of candidates.
+            chunk: A range of documents.
             rows: Some of them, as indices in the range.
+
+        Returns:
+            uint64, shape (n_rows,).
         """
         return budget_hashes(self.ranking.candidates.hashes[chunk][rows])
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range are the first that do not fit into the budget.
+        """For each document of a range, return whether it is the first misfit of a budget.
 
-        They are known by their value and the hash of their id. Documents in which both are equal
-        are taken together or not at all, so there can be several.
+        A step such as "top 10 tokens by quality" takes documents from the best value on, and those
+        with equal values in the order of a hash of their ids, until one does not fit. Here that one
+        has the value 4 and the hash 35:
+
+            value     5       4       4      4      2
+            hash      70      17      35     35     52
+            result    False   False   True   True   False
+
+        Documents with the same value and hash are taken together, so there can be several.
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices among the documents that the step chooses from.
 
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        # Each value of the column is a number here: `cut_key` is that of the first misfit.
+        # Find the documents with the value of the first misfit. Each value is a number here, its
+        # rank key: that of the first misfit is the `cut_key`.
         has_same_value = self.ranking.rank_keys(chunk) == self.cut_key
         tied = np.flatnonzero(has_same_value)
+
+        # There are often few, so compute only their hashes.
         is_first_misfit = np.zeros(len(has_same_value), np.bool_)
         is_first_misfit[tied] = self._hashes(chunk, tied) == self.hash_limit
         return is_first_misfit & self.ranking.is_eligible(chunk)
@@ -227,8 +251,15 @@ class TopResult:
 def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopResult:
     """Keep the documents with the best values of a column, until the next one exceeds a budget.
 
+    For example, `top 10 tokens by quality` takes the first two of these, 7 tokens in all. The third
+    does not fit, and ends the step:
+
+        quality             5     4     4     2
+        hash of its id      70    17    35    52     documents with equal values: by this hash
+        tokens              4     3     5     2
+
     Args:
-        step: Names the column and the budget.
+        step: Names the column and the budget, a number of documents or tokens.
         candidates: The documents to choose from. The number of copies of each that is not taken
             becomes 0.
         column: The values of the documents.
@@ -236,18 +267,19 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     Returns:
         What is reported to the user, such as the value at which the budget is used up.
     """
+    # Find the first document that does not fit: it has the value 4 and the hash 35.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
     counts = ranking.count()
     budget = _budget_of(step, counts.ranked)
     end = _find_end(budget, ranking)  # None if all documents with a value fit
 
-    # Describe the result first, since this also needs the documents that are left out below.
+    # Describe the result first, since that also needs the documents that are left out below.
     cut = None
     tied = TiedDocuments()
     gap = None  # what stays unused of the budget, because the next document is large
     if end is not None:
-        cut = ranking.value_of(end.cut_key)
-        tied = _count_tied(end)
+        cut = ranking.value_of(end.cut_key)  # 4
+        tied = _count_tied(end)  # of the 2 documents with the value 4, 1 is taken
         if step.share is None:
             gap = find_gap(budget, end, candidates)
     result = TopResult(
@@ -260,20 +292,26 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
         gap=gap,
     )
 
+    # Leave out the other documents, by setting their number of copies to 0.
     for chunk in candidates.chunks:
-        is_taken = ranking.is_eligible(chunk) if end is None else end.precedes(chunk)
+        if end is None:
+            is_taken = ranking.is_eligible(chunk)  # all documents with a value
+        else:
+            is_taken = end.precedes(chunk)
         candidates.copy_counts[chunk] *= is_taken
     return result
 
 
 def _budget_of(step: Top, n_ranked: int) -> Budget:
-    """Return the budget of a step `top`, as a number of documents or tokens.
+    """Return how many documents or tokens a step `top` may take.
 
-    For example, a share of 0.29 of 100 documents is a budget of 29 documents.
+        top 50 documents by quality                50 documents
+        top 1000 tokens by quality                 1,000 tokens
+        top 29 % of the documents by quality       29 documents, if 100 have a quality
 
     Args:
-        step: The step, which may have a share instead of a number.
-        n_ranked: Documents with a value. A share is a share of these, rounded down.
+        step: The step. It has either a `limit` or a `share`.
+        n_ranked: How many documents have a value. A share of these is rounded down.
     """
     if step.limit is not None:
         return Budget(step.view, step.unit, step.limit)
@@ -283,47 +321,57 @@ def _budget_of(step: Top, n_ranked: int) -> Budget:
 
 
 def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
-    """Find the first document that does not fit into the budget of a step `top`.
+    """Find the first document that does not fit into the budget of a step such as `top 10 tokens`.
 
-    Documents are taken in the order of their values, and those with equal values by hash. Given a
-    budget of 10 tokens, and
+    The step takes documents in the order of their values, and those with equal values in the order
+    of a hash. For example, for 10 tokens:
 
         value     5    4    4    2
         hash      70   17   35   52
         tokens    4    3    5    2
 
-    the step ends at the value 4 and the hash 35: 4 + 3 tokens fit, and the next 5 do not.
+    The first two fit, with 4 + 3 tokens. The document with the value 4 and the hash 35 does not.
+
+    Args:
+        budget: A number of documents or tokens.
+        ranking: All documents, billions perhaps, and the order of their values.
 
     Returns:
-        None if all documents with a value fit.
+        The value and the hash of that document. None if all documents with a value fit.
     """
-    # Add up the tokens value by value, from the best one on. The sums are 4, 12 and 14, so the
-    # value 4 is the first whose documents do not all fit. Its key is a number that stands for the
-    # value 4: `first_excess` adds up amounts in the order of keys, from the smallest one on.
-    first_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
-    if first_misfit is None:
+    # First find the value. Add up the tokens value by value: 4 for the value 5, 12 with those of
+    # the value 4, which is more than 10. So the documents with the value 4 do not all fit.
+    # `first_excess` does this: it adds up amounts in the order of keys, numbers which stand for the
+    # values, and returns the key at which the sum exceeds the limit.
+    value_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
+    if value_misfit is None:
         return None
-    cut_key = first_misfit.key
-    amount_before_cut = first_misfit.amount_below  # the 4 tokens of the value 5
+    cut_key = value_misfit.key  # stands for the value 4
+    amount_before_cut = value_misfit.amount_below  # 4 tokens
+    rest = budget.limit - amount_before_cut  # 6 tokens are left
 
-    # Among its documents, add up the tokens hash by hash. The sums are 3 and 8, and 6 tokens are
-    # left: the hash 35 is the first that does not fit.
-    rest = budget.limit - amount_before_cut
-    tied_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
-    if tied_misfit is None:
+    # Then find the hash. Add up the tokens of the documents with this value, hash by hash: 3 for
+    # the hash 17, and 8 with those of the hash 35, which is more than 6.
+    hash_misfit = first_excess(partial(_amounts_by_hash, budget, ranking, cut_key), rest)
+    if hash_misfit is None:
         raise AssertionError("the documents with this value do not fit together")
     return TopEnd(
         ranking,
         cut_key,
-        hash_limit=tied_misfit.key,
-        amount_before=amount_before_cut + tied_misfit.amount_below,
+        hash_limit=hash_misfit.key,  # 35
+        amount_before=amount_before_cut + hash_misfit.amount_below,  # 4 + 3 tokens
     )
 
 
 def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
-    """Yield how much of a budget each document with a value takes, with a key of its value.
+    """Yield a key and a size for each document, to find out at which value a budget is used up.
 
-    Documents with the smallest keys are taken first.
+    The key is a number that stands for the document's value of a column: the smallest keys are
+    taken first. The size is what the document takes of the budget, such as 300 tokens.
+
+    Args:
+        budget: A number of documents or tokens.
+        ranking: All documents, and the order of their values.
     """
     for chunk in ranking.candidates.chunks:
         is_eligible = ranking.is_eligible(chunk)
@@ -334,27 +382,33 @@ def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts
 def _amounts_by_hash(
     budget: Budget, ranking: Ranking, rank_key: np.uint64
 ) -> Iterator[KeyedAmounts]:
-    """Yield the hash of each document with one value, and how much of a budget the document takes.
+    """Yield a key and a size for each document with one certain value.
 
-    Documents with equal values are taken in the order of their hashes.
+    Suppose that documents are taken from the best value on, and that only some of those with the
+    value 4 fit into a budget. These are taken in the order of a hash, which is the key here. The
+    size is what the document takes of the budget, such as 300 tokens.
 
     Args:
         budget: A number of documents or tokens.
         ranking: All documents, and the order of their values.
-        rank_key: The value, as an integer that `Ranking.rank_keys` returns for it.
+        rank_key: Stands for the value: the number that `Ranking.rank_keys` returns for it.
     """
-    for chunk in ranking.candidates.chunks:
-        is_tied = (ranking.rank_keys(chunk) == rank_key) & ranking.is_eligible(chunk)
+    for chunk in ranking.candidates.chunks:  # some documents at a time
+        has_value = ranking.rank_keys(chunk) == rank_key
+        is_tied = has_value & ranking.is_eligible(chunk)
         hashes = budget_hashes(ranking.candidates.hashes[chunk][is_tied])
         amounts = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
         yield KeyedAmounts(hashes, amounts[is_tied])
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
-    """Count the documents with the value at which a step `top` ends, and how many it takes.
+    """Count the documents with the value at which a step `top` ends, and those it takes.
 
-    Of these documents, the step takes those with the smallest hashes, as many as fit. For example,
-    5 documents have the value 4, and 2 of them are taken.
+    For example, the step takes all documents with values above 4. Of the 5 documents with the value
+    4, only 2 fit into its budget: then this returns 5 and 2. Users see these numbers.
+
+    Args:
+        end: The first document that does not fit. It has this value.
     """
     n_tied = 0
     n_taken = 0
@@ -368,20 +422,27 @@ def _count_tied(end: TopEnd) -> TiedDocuments:
 
 
 def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
-    """Yield the values of all documents, and four amounts of each for a histogram.
+    """Yield the values of all documents, with four amounts of each document for a histogram.
 
-    The amounts are documents and tokens, and documents and tokens that are taken. A document of 100
-    tokens with 2 copies has the amounts 2, 200, 2, 200 if it is taken, and otherwise 2, 200, 0, 0.
+    The histogram shows for each range of values how much exists, and how much is taken. For
+    example, of two documents with 2 copies of 100 tokens each, one is taken:
+
+                      documents    tokens    documents taken    tokens taken
+        taken                 2       200                  2             200
+        not taken             2       200                  0               0
 
     Args:
         ranking: The documents in the order in which they are taken.
         end: The first document that does not fit into the budget; None if all of them fit.
     """
     candidates = ranking.candidates
-    for chunk in candidates.chunks:
+    for chunk in candidates.chunks:  # some documents at a time
         has_value = ranking.is_eligible(chunk)  # (n_documents,)
-        is_taken = has_value if end is None else end.precedes(chunk)
-        documents = candidates.amounts(chunk, "documents")
+        if end is None:
+            is_taken = has_value
+        else:
+            is_taken = end.precedes(chunk)
+        documents = candidates.amounts(chunk, "documents")  # the copies of each document
         tokens = candidates.amounts(chunk, "tokens")
         amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
 
