@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -48,14 +47,15 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return everything on which a search for documents of valid or test in train depends.
+    """Return everything that decides the result of a search for held-out documents in train.
 
-    The search compares the splits of a nanoset (train, valid and test). It is repeated if one of
-    the datasets, or a setting that decides which documents a split reads, has changed.
+    The search finds documents of the splits valid and test that train reads as well. Its result is
+    stored. When this record (a recipe) changes, the result is out of date, and the search is
+    repeated: if a dataset has a new version, or if a split reads other documents.
 
     Args:
         project: Its settings describe the nanoset.
-        nanoset_name: Name of the nanoset, such as "pretrain".
+        nanoset_name: Name of what is read by a training run (a nanoset), such as "pretrain".
         parents: Name of each dataset that the nanoset reads → digest of its version.
 
     Returns:
@@ -64,14 +64,14 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
     """
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
-    for split in SPLITS:
-        options[split] = {
-            name: value
-            for name, value in nanoset.options(split).items()
-            if name not in _IRRELEVANT_OPTIONS
-        }
+    for split in SPLITS:  # train, valid, test
+        split_options: dict[str, Any] = {}
+        for name, value in nanoset.options(split).items():
+            if name not in _IRRELEVANT_OPTIONS:  # such as the seed, which only shuffles samples
+                split_options[name] = value
+        options[split] = split_options
 
-    # With the setting `held_out`, the comparison also finds copies: documents with the same tokens.
+    # With the setting `held_out`, the search also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None
     output_name = f"{nanoset_name}/{ASSET}"
     return Recipe(STAGE, output_name, VERSION, parents, options)
@@ -79,18 +79,23 @@ def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, s
 
 @holding
 def compare_held_out(project: Project, name: str) -> Manifest:
-    """Find the documents that the split train reads although valid or test hold them out.
+    """Find the documents that train reads although the splits valid or test hold them out.
 
-    Copies, which are other documents with the same tokens, are found only if the nanoset has the
-    setting `held_out`: all documents must be read to find them. The result becomes the current
-    version.
+    A validation loss on such documents would be too good. There are two kinds:
+
+        shared    the same document is in train and in another split
+        copy      another document in train has the same tokens
+
+    Copies are found only if the training data (a nanoset) has the setting `held_out`, since all
+    documents must be read to find them.
 
     Args:
         project: The project.
         name: The nanoset.
 
     Returns:
-        Manifest of the result, with counts and a table of the first documents.
+        Manifest of the result, with counts and a table of the first documents. The result becomes
+        the current version.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -99,32 +104,44 @@ def compare_held_out(project: Project, name: str) -> Manifest:
     """
     outputs = project.outputs
     nanoset = NanosetContext(project, name)
+
+    # A recipe is everything that decides the result: datasets and settings. If a result with the
+    # same recipe exists, it is not computed again, unless the user demands that.
     recipe = held_out_recipe(project, name, nanoset.digests(nanoset.spec.corpora))
-    comparison = None if project.rebuild else outputs.find(recipe)
+    comparison = None
+    if not project.rebuild:
+        comparison = outputs.find(recipe)
     if comparison is None:
         comparison = _compare(project, nanoset, recipe)
     return outputs.make_current(comparison)
 
 
 def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
-    """Find the held-out documents that the split train reads, and commit the list of them.
+    """Find the held-out documents that train reads, and store a list of them with their origins.
+
+    For example, a row of the list says that line 12 of a.jsonl is held out for validation, and that
+    line 93 of b.jsonl, which train reads, has the same text.
 
     Args:
         project: The project.
-        nanoset: The nanoset.
-        recipe: Recipe of the result.
+        nanoset: The splits train, valid and test, and the datasets that they read.
+        recipe: What the result depends on. It is stored with the result.
+
+    Returns:
+        Manifest of the result, with counts.
     """
+    # Find documents that train and another split read, and copies if the user asks for them.
     corpora = read_corpora(project, nanoset)
     shared = find_shared(corpora)
     copies = _Copies()
     if nanoset.spec.held_out is not None:
         copies = _find_all_copies(project, nanoset.name, corpora)
 
-    # List the first of them, with the lines that they come from.
+    # List the first of them (10,000 at most), with the lines that they come from.
     all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
     rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
 
-    # Facts are stored in the manifest of the result.
+    # The facts are stored in the manifest of the result, a small file that describes it.
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
@@ -163,17 +180,24 @@ class _Copies:
 
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
-    """Find documents that are copies of one that the split train reads, by hashes of their tokens.
+    """Find documents with the same tokens as a document that train reads.
 
-    They are searched in valid and test, and in train itself.
+    Copies are searched in valid and test, which should have none, and in train itself, where they
+    are only counted.
 
     Args:
         project: The project.
-        nanoset_name: Name of the nanoset, for the progress.
-        corpora: The corpora that it reads.
+        nanoset_name: Name of what the training run reads, shown with the progress.
+        corpora: The corpora (collections of documents) that it reads.
     """
+    # Compute the hashes and store them, for each corpus in several outputs with these digests.
     hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
-    hashes_of = partial(_stored_hashes, project, corpora, hash_digests)
+
+    def hashes_of(corpus_number: int) -> Iterator[ShardHashes]:
+        """Read the stored hashes of the documents of a corpus, some of them at a time."""
+        sharded = corpora[corpus_number].sharded
+        return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
+
     return _Copies(
         held_out=find_copies(corpora, hashes_of),
         in_train=count_train_copies(corpora, hashes_of),
@@ -181,49 +205,39 @@ def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[Read
     )
 
 
-def _stored_hashes(
-    project: Project,
-    corpora: Sequence[ReadCorpus],
-    hash_digests: Sequence[Sequence[str]],
-    number: int,
-) -> Iterator[ShardHashes]:
-    """Yield the stored hashes of the documents of a corpus, shard by shard.
-
-    Args:
-        project: The project.
-        corpora: All corpora that the nanoset reads.
-        hash_digests: Digests of the hashes of each corpus, one for each of its shards.
-        number: Index of the corpus in `corpora`.
-    """
-    return each_shards_hashes(project.outputs, corpora[number].sharded, hash_digests[number])
-
-
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
-    """Store a hash of the tokens of each document of a corpus.
+    """Compute a hash of the tokens of each document of a corpus, and store the hashes.
 
-    Each shard's hashes are a separate output. After an append, only those of new shards are made.
+    A corpus consists of shards, which have some of its documents each. The hashes of each shard are
+    stored separately. So if text is added to the corpus, only its new shards are hashed.
 
     Args:
         project: The project.
-        nanoset_name: Name of the nanoset whose splits are compared, for the progress.
+        nanoset_name: Name of what is read by the training run, shown with the progress.
         corpus: The corpus.
 
     Returns:
-        For each shard, the digest of the output with its hashes.
+        For each shard, the digest that identifies its stored hashes.
     """
+    # A recipe says what an output is made from: here, from one shard. Outputs that exist already
+    # are used as they are. The others are made by a `HashTask` each, in worker processes.
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
     return make_of_documents(
         project,
         corpus.sharded,
         recipes,
-        new_task=HashTask,  # hashes the documents of one shard, in a worker process
+        new_task=HashTask,
         activity=ASSET,
-        subject=f"{nanoset_name} {corpus.name}",
+        subject=f"{nanoset_name} {corpus.name}",  # shown with the progress: "pretrain web"
     )
 
 
 def _list_columns() -> list[tuple[str, str]]:
-    """Return name and type of each column of SHARED: a split, and the places of two documents."""
+    """Return name and type of each column of the list of held-out documents that train reads.
+
+    split, corpus, file, line, …                            the held-out document
+    train_corpus, train_file, train_line, …                 the document that train reads
+    """
     place = [("corpus", "string"), *PLACE]
     train_place = [(f"train_{name}", arrow_type) for name, arrow_type in place]
     return [("split", "string"), *place, *train_place]
@@ -232,20 +246,20 @@ def _list_columns() -> list[tuple[str, str]]:
 def _list_pairs(
     project: Project, corpora: Sequence[ReadCorpus], pairs: HeldOutPairs
 ) -> list[dict[str, Any]]:
-    """Return where both documents of each pair come from, as rows of a table.
+    """Look up where held-out documents come from, and the documents of train with the same text.
 
-    For example, document 11 of the corpus web is held out, and document 92 has the same tokens:
-    then the row has `file: a.jsonl, line: 12` of the first, and `train_file: a.jsonl, train_line:
-    93` of the second.
+    Users see the result as a table, such as
+
+        split    corpus    file       line    train_corpus    train_file    train_line
+        valid    web       a.jsonl    12      web             a.jsonl       93
 
     Args:
         project: The project.
-        corpora: The corpora, by number.
+        corpora: The corpora. Pairs name a corpus by its number in this list.
         pairs: Held-out documents, each with a document of train that has the same tokens.
 
     Returns:
-        For each pair: the split, the place of the held-out document (corpus, file, line and id),
-        and that of the other document, in columns with the prefix `train_`.
+        The rows of the table: name of a column → value.
     """
     # Look up the places of all documents of a corpus together, to read its tables only once.
     places_by_corpus = []
@@ -255,10 +269,10 @@ def _list_pairs(
 
     rows = []
     for pair in pairs.each():
-        place = places_by_corpus[pair.corpus][pair.document]
+        place = places_by_corpus[pair.corpus][pair.document]  # {"file": "a.jsonl", "line": 12, …}
         train_place = places_by_corpus[pair.train_corpus][pair.train_document]
         train_columns = {f"train_{column}": value for column, value in train_place.items()}
-        split = corpora[pair.corpus].split_holding_out(pair.document)
+        split = corpora[pair.corpus].split_holding_out(pair.document)  # valid or test
         rows.append({"split": split, **place, **train_columns})
     return rows
 
@@ -266,15 +280,16 @@ def _list_pairs(
 def _places(
     project: Project, corpus: ReadCorpus, documents: Collection[int]
 ) -> dict[int, dict[str, Any]]:
-    """Return where some documents of a corpus come from.
+    """Look up from which line of which raw file some documents of a corpus come.
 
     Args:
         project: The project.
         corpus: The corpus.
-        documents: Numbers of the documents.
+        documents: Numbers of the documents in the corpus.
 
     Returns:
-        Number of the document → its corpus, file, line and id.
+        Number of the document → where it comes from, such as `{11: {"corpus": "web", "file":
+        "a.jsonl", "line": 12, …}}`.
     """
     if not documents:
         return {}  # without looking up the shards of the corpus

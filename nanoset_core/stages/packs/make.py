@@ -95,21 +95,27 @@ class PlannedPacks(NamedTuple):
 
 
 def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
-    """Plan packs (sequences of one length, each of whole documents if possible) and count them.
+    """Plan how documents are combined in packs, and count what the packs will contain.
 
-    For example, packs have 10 tokens, and there are documents of 4 and 25 tokens. The second is cut
-    into pieces of 10, 10 and 5 tokens, so 15 of its tokens are in other packs than its first one.
-    There are 3 packs, since the pieces of 4 and 5 tokens share one, with 1 token of padding.
+    Packs are samples of one length. A document is only cut if it is longer than a pack. For
+    example, two documents of 4 and 25 tokens are put into packs of 10 tokens:
 
-    With `tail: carry`, documents are also cut at the ends of packs. These cuts are not counted yet:
-    they depend on the order of the packs.
+        pack 0    first 10 tokens of document 1
+        pack 1    next 10 tokens of document 1
+        pack 2    last 5 tokens of document 1, all 4 tokens of document 0, and 1 token of padding
+
+    So there are 3 packs and 4 pieces, and 15 tokens were cut off from the first piece of their
+    document. (The packs are shuffled later.)
+
+    With `tail: carry`, there is no padding: documents are also cut at the ends of packs. How many
+    tokens that cuts off depends on the order of the packs, so it is not counted here.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
         rules: How documents are packed.
 
     Returns:
-        What the packs will contain, and which lengths are combined in packs.
+        What the packs will contain, and which lengths are combined in packs, such as 5 + 4.
     """
     length = rules.pieces.length
     histogram = LengthHistogram.of(lengths)
@@ -140,23 +146,32 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
 
 
 def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, int]:
-    """Return what would be cut if documents were concatenated, and the result cut into sequences.
+    """Return how much would be cut without packs, which users see for comparison.
 
-    This is what most trainers do without packs, so users see it for comparison.
+    Most trainers concatenate documents, and cut the result into samples of one length. So they cut
+    every document that crosses the end of a sample.
 
     Args:
         histogram: How many documents there are of each length.
-        length: Tokens of a sequence.
+        length: Tokens of a sample.
 
     Returns:
-        Such as `{"cut_documents": 812, "cut_tokens": 401337}`.
+        Documents and tokens that would be cut off: `{"cut_documents": 812, "cut_tokens": 401337}`.
     """
     cut_documents, cut_tokens = histogram.cut_if_concatenated(length)
     return {"cut_documents": cut_documents, "cut_tokens": cut_tokens}
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
-    """Decide which documents, or pieces of long documents, are in each pack.
+    """Decide which documents, or pieces of them, each pack has.
+
+    Packs are samples of one length. For example, packs of 10 tokens are filled with documents of 6,
+    2, 7 and 9 tokens. What is left of a pack is padding, or with `tail: carry`, the start of the
+    next document:
+
+                          pack 0       pack 1    pack 2
+        documents         6 + 2        7         9           room: 2, 3 and 1 tokens
+        with carry        6 + 2 + 2    5 + 5     4           7 is 2 + 5, and 9 is 5 + 4
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -166,11 +181,10 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
     Yields:
         All packs in their order, some at a time, each with its pieces of documents.
     """
-    # For example, packs of 10 tokens have documents of 6 + 2, of 7, and of 9 tokens. There is room
-    # for 2, 3 and 1 tokens more, which will be padding.
+    # Fill the packs with whole documents: 6 + 2, 7, and 9 tokens in the example.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
 
-    # With `tail: carry`, documents are cut to fill the room: the packs are 6 + 2 + 2, 5 + 5 and 4.
+    # With `tail: carry`, move the start of the next document into the room at the end of each pack.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches
@@ -192,30 +206,34 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the bytes of the .bin of packs, and meanwhile write the table of pieces.
+        """Yield the tokens of all packs as bytes, and write down where they come from.
 
-        The table and `self.counts` are complete once the last bytes were yielded.
+        Packs are samples of one length, filled with documents or pieces of them. While the tokens
+        are yielded, a table is written that says which pieces each pack has, and `self.counts` is
+        computed. Both are complete once the last bytes were yielded.
 
         Args:
-            table_path: Path of the table of pieces. It says for each pack which tokens of which
-                documents it has.
+            table_path: Path of the table to write.
         """
+        # Plan the packs. The plan already counts what they will contain, except for pieces: how
+        # many there are depends on where documents are cut. So count these below.
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
-        # The plan says how many packs there are. It does not say how many pieces `tail: carry` will
-        # cut documents into, so pieces are counted below.
         planned = plan_counts(document_tokens, self.rules)
         self.counts = replace(planned.counts, pieces=0)
 
         work = self.progress.work("packs", self.name, self._bin_bytes())
-        first_pack = 0  # number of the first pack of a batch
+        n_earlier_packs = 0
         with PieceTableWriter(table_path) as table:
+            # Some packs at a time, each with the pieces of documents that belong into it.
             for batch in lay_out(document_tokens, planned.plan, self.rules):
-                table.append(first_pack, batch)
-                first_pack += batch.n_packs
+                table.append(n_earlier_packs, batch)
+                n_earlier_packs += batch.n_packs
                 self.counts.pieces += len(batch.pieces.documents)
                 self._count_carried(batch.pieces, document_tokens)
+
+                # Read the tokens of these pieces, again some packs at a time.
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
@@ -226,7 +244,7 @@ class PackWriter:
         return n_tokens * self.dataset.dtype.itemsize
 
     def _blocks_of(self, packs: FilledPacks) -> Iterator[NDArray[Any]]:
-        """Yield the tokens of packs in blocks, to limit memory.
+        """Yield the tokens of packs, some packs at a time, to limit memory.
 
         Args:
             packs: The pieces of documents in each pack.
@@ -237,26 +255,31 @@ class PackWriter:
             yield self.tokens(packs.slice(start, stop))
 
     def _count_carried(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Add documents to the counts that `tail: carry` has cut, although they fit into a pack.
+        """Count documents that were cut only to fill up packs, although they would fit into a pack.
 
-        A longer document is always cut, so `plan_counts` has counted it.
+        With the setting `tail: carry`, the room at the end of a pack gets the start of the next
+        document, and the next pack gets the rest. A document that is longer than a pack is always
+        cut, and has been counted before, by `plan_counts`.
 
         Args:
             pieces: Pieces of documents that are written to packs.
             document_tokens: Tokens of each document of the dataset, shape (n_documents,).
         """
-        # A document that was cut has a piece that does not begin with its first token.
-        lacks_start = pieces.firsts > 0  # (n_pieces,)
+        # The rest of a document that was cut is a piece that does not begin with its first token.
+        is_rest = pieces.firsts > 0  # (n_pieces,)
         fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
-        is_carried = lacks_start & fits_into_pack
+        is_carried = is_rest & fits_into_pack
         self.counts.cut_documents += int(is_carried.sum())
         self.counts.cut_tokens += int(pieces.lengths[is_carried].sum())
 
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
 
-        For example, packs of 5 tokens with a document of 3 and one of 4 tokens, and the padding 0,
-        give 11 12 13 0 0 21 22 23 24 0.
+        Packs are samples of one length, filled with pieces of documents. For example, for packs of
+        5 tokens:
+
+            pack 0    a document of 3 tokens    11 12 13 0 0
+            pack 1    a document of 4 tokens    21 22 23 24 0        (0 is padding)
 
         Args:
             packs: The pieces of documents in each pack.
@@ -268,12 +291,15 @@ class PackWriter:
         n_tokens = packs.n_packs * self.rules.pieces.length
         pack_tokens = np.full(n_tokens, self.rules.pad_id, self.dataset.dtype)
 
-        # Each piece is a range of tokens in the dataset's .bin. Copy it to its place in the packs.
-        # Some ranges at a time, since the positions of all their tokens are held in memory.
+        # Each piece is a range of tokens in the file of the dataset, the .bin. Find out where it is
+        # there, and where it goes in the packs.
         ranges = self._ranges_to_copy(packs)
         bin_tokens = self._bin_with(ranges)
-        borders = np.concatenate([[0], np.cumsum(ranges.lengths)])  # (n_pieces + 1,)
-        for chunk in divide_into_blocks(borders, CHUNK_TOKENS):
+
+        # Copy some ranges at a time, of about CHUNK_TOKENS tokens together: memory has to hold the
+        # positions of all their tokens.
+        n_earlier_tokens = np.concatenate([[0], np.cumsum(ranges.lengths)])  # (n_pieces + 1,)
+        for chunk in divide_into_blocks(n_earlier_tokens, CHUNK_TOKENS):  # slices of ranges
             ranges.select(chunk).copy(source=bin_tokens, target=pack_tokens)
 
         # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
@@ -281,12 +307,13 @@ class PackWriter:
         return pack_tokens
 
     def _bin_with(self, ranges: _TokenRanges) -> NDArray[Any]:
-        """Return all tokens of the dataset's .bin, of which only some ranges will be read.
+        """Return an array of all tokens of the dataset, in which at least some ranges can be read.
 
-        From a bucket, the tokens of these ranges are downloaded together.
+        The tokens are in a file. If it is local, it is mapped into memory. If it is in a bucket,
+        only these ranges are downloaded, and other tokens of the array may be wrong.
 
         Args:
-            ranges: The ranges, by their starts in the .bin.
+            ranges: The ranges, in the order of the file.
         """
         token_bytes = self.dataset.dtype.itemsize
         byte_starts = ranges.source_starts * token_bytes
@@ -294,28 +321,34 @@ class PackWriter:
         return self.dataset.tokens_for(byte_starts, byte_stops)
 
     def _ranges_to_copy(self, packs: FilledPacks) -> _TokenRanges:
-        """Return where each piece is in the dataset's .bin, and where it goes in the packs.
+        """For each piece of a document, return where its tokens are, and where they go in packs.
+
+        Both are counted in tokens: from the start of the dataset's file of tokens (the .bin), and
+        from the start of pack 0. For example, with packs of 10 tokens:
+
+            piece     10 tokens into a document that starts at token 700 of the .bin; 5 tokens long
+            goes to   4 tokens into pack 3
+            result    5 tokens from 710 on, to 34
 
         Args:
-            packs: The pieces of documents in each pack. The first token of pack 0 has position 0.
+            packs: The pieces of documents in each pack.
 
         Returns:
-            A range for each piece, in the order of the .bin.
+            A range for each piece, in the order of the .bin, so that it is read from start to end.
         """
-        # Find the first token of each piece's document in the .bin. The index has the first byte of
-        # each sequence, and documents consist of sequences.
+        # Find the first token of each piece's document in the .bin. A document consists of one or
+        # more sequences, and the index of the dataset has the first byte of each sequence.
         first_sequences = self.dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
         first_bytes = self.dataset.sequence_pointers[first_sequences]
-        document_starts = first_bytes // self.dataset.dtype.itemsize
+        document_starts = first_bytes // self.dataset.dtype.itemsize  # [700], in tokens
 
-        # A piece begins at token `firsts` of its document, and at token `begins` of its pack.
-        source_starts = document_starts + packs.pieces.firsts
-        pack_starts = packs.pack_numbers * self.rules.pieces.length
-        ranges = _TokenRanges(
-            source_starts=source_starts,
-            target_starts=pack_starts + packs.begins,
-            lengths=packs.pieces.lengths,
-        )
+        # Find the first token of each piece. `firsts` says where it begins in its document.
+        source_starts = document_starts + packs.pieces.firsts  # [700 + 10]
+
+        # Find where the piece goes. `begins` says where it begins in its pack.
+        pack_starts = packs.pack_numbers * self.rules.pieces.length  # [3 * 10]
+        target_starts = pack_starts + packs.begins  # [30 + 4]
+        ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
         return ranges.select(np.argsort(source_starts))
 
 
@@ -333,15 +366,19 @@ class _TokenRanges(NamedTuple):
         """Return some of the ranges.
 
         Args:
-            indices: Their indices, in the order in which they are returned.
+            indices: Which ones, in the order in which they are returned: an array such as [2, 0],
+                or a slice.
         """
         return _TokenRanges(*[column[indices] for column in self])
 
     def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Copy the tokens of all ranges.
+        """Copy ranges of tokens from one array to another.
 
-        For example, the range with the starts 100 and 0 and the length 3 copies the tokens 100 to
-        102 to the positions 0 to 2.
+        For example, the first of these ranges copies the tokens 100 to 102 to the positions 0 to 2:
+
+            start in the source    100    50
+            start in the target    0      8
+            length                 3      2
 
         Args:
             source: The array that is read, shape (n_source_tokens,).
@@ -355,34 +392,38 @@ class _TokenRanges(NamedTuple):
                 source_start : source_start + length
             ]
         else:
+            # The positions of all tokens, such as [100, 101, 102, 50, 51] and [0, 1, 2, 8, 9]
             source_positions = positions_in(self.source_starts, self.lengths)  # (n_tokens,)
             target_positions = positions_in(self.target_starts, self.lengths)  # (n_tokens,)
             target[target_positions] = source[source_positions]
 
 
 def write_pack_idx(path: Path, dtype: np.dtype[Any], packs: int, length: int) -> None:
-    """Write the .idx of packs, in which each pack is a document of one sequence.
+    """Write the index file of packs, in the format in which Megatron-LM finds documents in a .bin.
 
-    For 3 packs of 10 tokens of 2 bytes, it has a header and the numbers 10 10 10, 0 20 40, 0 1 2 3.
+    The .bin has the tokens of all packs, one after another. Each pack is a document of its own,
+    with one sequence of tokens. For 3 packs of 10 tokens, of 2 bytes each, the index has
+
+        length of each sequence                         10  10  10
+        first byte of each sequence in the .bin         0   20  40
+        first sequence of each document, and the end    0   1   2   3
 
     Args:
         path: Path of the file, which must not exist.
         dtype: Type of the tokens.
-        packs: Number of packs, which are stored in sequence.
+        packs: Number of packs.
         length: Tokens of a pack.
     """
-    pack_bytes = length * np.dtype(dtype).itemsize
+    pack_bytes = length * np.dtype(dtype).itemsize  # 20
     with path.open("xb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(dtype), packs, packs + 1))
 
-        # Length of each sequence, int32
-        for numbers in _chunks(packs):
+        # There may be billions of packs, so write some at a time, with the numbers 0, 1, 2, …
+        for numbers in _chunks(packs):  # the lengths, int32: 10, 10, 10
             file.write(np.full(len(numbers), length, "<i4").tobytes())
-        # First byte of each sequence in the .bin, int64
-        for numbers in _chunks(packs):
+        for numbers in _chunks(packs):  # the first bytes, int64: 0, 20, 40
             file.write((numbers * pack_bytes).tobytes())
-        # First sequence of each document, and at the end the number of sequences, int64
-        for numbers in _chunks(packs + 1):
+        for numbers in _chunks(packs + 1):  # the first sequences, int64: 0, 1, 2, 3
             file.write(numbers.tobytes())
 
 

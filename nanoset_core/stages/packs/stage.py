@@ -62,12 +62,17 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return {"dataset": unpacked_node(config, spec.of)}
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe: how documents are packed, and the token that fills packs up.
+        """Return everything that decides the bytes of packs: if it changes, they are made again.
+
+        Packs are samples of one length, filled with documents of a dataset.
 
         Args:
-            project: The project.
-            key: The packs.
-            parents: "dataset" → digest of the dataset whose documents are packed.
+            project: The project, with its settings and its tokenizer.
+            key: Which packs. A project can have several.
+            parents: {"dataset": version of the dataset whose documents are packed}.
+
+        Returns:
+            The settings, such as a length of 2,048 tokens, and the token that is used as padding.
         """
         name = self.layout.name_of(key)
         spec = project.config.packs[name]
@@ -85,13 +90,14 @@ class PacksStage(DerivedStage, Advising, Estimated):
         return make_packs(project, self.layout.name_of(key))
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Return how many bytes the packs will have, about.
+        """Estimate how many bytes packs will have, to warn of a disk that is too small.
 
-        This is the size of the whole corpus, since the size of a view is not known yet.
+        Packs have the documents of a corpus, or of a view, which selects some of them. How many
+        these are is not known before it is built. So this is the size of the whole corpus.
 
         Args:
             project: The project, whose tokenizer decides how many bytes a token has.
-            key: The packs; the subject is the corpus.
+            key: The packs; its `subject` is the name of the corpus.
             text_of: Returns an estimate of a corpus's text by name.
         """
         return int(text_of(key.subject).tokens * project.tokenizer.dtype.itemsize)
@@ -129,17 +135,20 @@ def pad_id(project: Project) -> int | None:
 
 @holding
 def make_packs(project: Project, name: str) -> Manifest:
-    """Fill sequences of one length with the documents of a corpus or view, and make them current.
+    """Fill samples of one length (packs) with the documents of a corpus, or of a selection of it.
+
+    If packs of the same documents and settings exist, they are not made again. The result becomes
+    the current version, which trainers read.
 
     Args:
         project: The project.
-        name: Name of the packs.
+        name: Name of the packs, such as "web-packs-2048".
 
     Returns:
-        Manifest of the packs.
+        Manifest of the packs: a record of their settings and counts.
 
     Raises:
-        MissingError: The dataset has not been built.
+        MissingError: The documents have not been tokenized yet.
     """
     task = _PackTask.of(project, name)
     # Run `_pack` in this process or on a worker of a cluster.
@@ -159,25 +168,29 @@ class _PackTask:
 
     @staticmethod
     def of(project: Project, name: str) -> _PackTask:
-        """Return the task to make packs of a corpus, or of a view, which selects some documents.
+        """Collect what a worker process needs to fill samples of one length (packs) with documents.
+
+        It need not know the settings of the project: this looks up the dataset with the documents,
+        the rules by which they are packed, and the names of the files.
 
         Args:
             project: The project.
-            name: Name of the packs.
+            name: Name of the packs, such as "web-packs-2048".
 
         Raises:
             MissingError: The dataset has not been built.
         """
+        # Find the current version of the dataset whose documents are packed.
         config = project.config
-        corpus = base_of(config.derived, name)  # also if the packs are of a view of the corpus
-
-        # Find the current version of the dataset that is packed, and what the packs are made from.
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
+
+        # Describe what the packs are made from, and by which settings.
+        corpus = base_of(config.derived, name)  # the corpus of a view, if it is a view
         recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
 
-        # Trainers expect names such as web-packs-2048_text_document.bin, where `text` is the key of
-        # the text in the raw documents.
+        # Name the files. Trainers expect names such as web-packs-2048_text_document.bin, where
+        # `text` is the key under which the raw documents have their text.
         text_key = config.documents_of(corpus).text_key
         prefix = pair_name(config.tokenization.preset, name, text_key)
         return _PackTask(recipe=recipe, dataset=dataset, prefix=prefix)
@@ -188,9 +201,10 @@ class _PackTask:
         return PackingRules.of(self.recipe.options)
 
     def facts(self, counts: PackCounts) -> dict[str, Any]:
-        """Return what the manifest of the packs records: their settings, and what they contain.
+        """Return what is recorded about packs (samples of one length, filled with documents).
 
-        For example, `{"packs": 31, "length": 2048, "tokens": 63488, "padding": 120, …}`.
+        For example, `{"packs": 31, "length": 2048, "tokens": 63488, "padding": 120, …}`. Commands
+        show these numbers, and stages that read the packs need them.
 
         Args:
             counts: What the packs contain.
@@ -201,46 +215,47 @@ class _PackTask:
             "corpus": corpus_of(self.dataset),
             "of": self.recipe.options["of"],
             "length": length,
-            "sequences": counts.packs,
+            "sequences": counts.packs,  # each pack is stored as a sequence of tokens
             "tokens": counts.packs * length,
             "dtype": self.dataset.facts["dtype"],
-            **asdict(counts),
+            **asdict(counts),  # documents, packs, pieces, padding and so on
         }
 
 
 def _pack(root: OutputRoot, task: _PackTask, progress: Progress) -> Manifest:
-    """Write packs, in this process or on a worker.
+    """Write packs (samples of one length, filled with documents), in this process or on a worker.
 
     Args:
-        root: The outputs of the project.
-        task: What to write.
+        root: Where the outputs of the project are stored.
+        task: Which documents are packed, and how.
         progress: Shows how far the work is.
 
     Returns:
-        Manifest of the packs, which are not current yet.
+        A record of the packs. The caller makes them the current version.
     """
-    # On a worker of a cluster, copies of files from a bucket go to a temporary folder, which is
-    # deleted when the block ends.
+    # The dataset may be in a bucket. On a worker, its files are copied to a temporary folder, which
+    # is deleted when this block ends.
     with root.in_task() as outputs:
 
         def write(folder: Path) -> Written:
-            """Write the files of the packs into a folder, and return their counts and checksums.
-
-            Args:
-                folder: An empty folder.
-            """
+            """Write the files of the packs into a folder, and return their counts and checksums."""
             return _write_files(outputs, task, folder, progress)
 
-        # Existing packs are not written again. New ones become visible when they are complete.
+        # If packs with this recipe exist, `commit` returns them. Otherwise it calls `write` with a
+        # temporary folder, and renames the folder when it is complete.
         return outputs.commit(task.recipe, write)
 
 
 def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: Progress) -> Written:
-    """Write the files of packs: tokens (.bin), their index (.idx), and the table of pieces.
+    """Write the three files of packs, which are samples of one length, filled with documents.
+
+        .bin      the tokens of all packs
+        .idx      where each pack starts
+        pieces    a table which says from which documents each pack comes
 
     Args:
-        outputs: The outputs of the project, as this process sees them.
-        task: What to write.
+        outputs: Where the outputs of the project are stored.
+        task: Which documents are packed, and how.
         folder: The folder. If the outputs are in a bucket, the .bin is uploaded instead.
         progress: Shows how far the work is.
 
@@ -250,11 +265,11 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     dataset = _open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
 
-    # Write the .bin while its sha256 is computed (`Hashed`). The writer is a generator, which also
-    # writes the table of pieces, and counts what the packs contain.
+    # `blocks` yields the tokens, some at a time. Meanwhile it writes the table of pieces, and
+    # counts what the packs contain. `Hashed` computes the sha256 of the blocks that pass through.
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
-    counts = writer.counts  # complete, now that all blocks are written
+    counts = writer.counts  # complete, since `write_tokens` has written all blocks
 
     index = idx_path(folder / task.prefix)
     write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
@@ -274,21 +289,23 @@ def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return the manifest that packs will have once they are built, or have if they are built.
+    """Return what will be recorded about packs once they are built, to plan a training run before.
 
-    It is for plans that depend on the number of packs, which follows from the lengths of documents:
-    which packs belong to the training data, for example.
+    Packs are samples of one length, filled with documents. How many there will be follows from the
+    lengths of the documents. With that, a user sees how long the run will be, for example, although
+    no pack exists. If they exist already, their actual record is returned.
 
     Args:
         project: The project.
         name: Name of the packs.
-        reader: Gets the lengths of packs that are not built, so that it does not look for an .idx.
+        reader: Gets the lengths of samples from files for the same plan. It is told those of the
+            packs, whose files do not exist.
 
     Returns:
-        The manifest. Facts that are not known before the packs are built are None.
+        The record, a manifest. Facts that are not known before the packs are built are None.
 
     Raises:
-        MissingError: The dataset has not been built.
+        MissingError: The documents have not been tokenized yet.
     """
     task = _PackTask.of(project, name)
     existing = project.outputs.find(task.recipe)
@@ -297,16 +314,18 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
 
     manifest = _planned_manifest(project, task)
 
-    # The reader would look for the lengths of the packs in their .idx, which does not exist yet.
-    # All are equal, such as [2048, 2048, 2048], so they are stored as one number.
-    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), manifest.facts["packs"])
+    # The reader gets the lengths of samples from an index file. That of these packs does not exist
+    # yet, so give it their lengths: all are equal, such as [2048, 2048, 2048]. `broadcast_to` makes
+    # an array of them that takes the memory of a single number.
+    n_packs = manifest.facts["packs"]
+    pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), n_packs)
     path_without_ending = str(manifest.folder / task.prefix)
     reader.suppose(path_without_ending, pack_lengths)
     return manifest
 
 
 def _planned_manifest(project: Project, task: _PackTask) -> Manifest:
-    """Return the manifest of packs that are not built yet: without files, and with planned counts.
+    """Return the manifest that packs will have: a record of settings and planned counts.
 
     Args:
         project: The project. Its outputs say in which folder the packs will be.
@@ -324,17 +343,21 @@ def _planned_manifest(project: Project, task: _PackTask) -> Manifest:
 
 
 def _planned_facts(task: _PackTask) -> dict[str, Any]:
-    """Return what packs will contain, from the lengths of the documents alone.
+    """Return what packs will contain, computed from the lengths of the documents alone.
 
-    With `tail: carry`, documents are cut at the ends of packs. How many depends on the order of the
-    packs, which is not known yet: these facts are None.
+    For example, `{"packs": 31, "padding": 120, "pieces": None, …}`. With the setting `tail: carry`,
+    documents are cut at the ends of packs. How many depends on the order of the packs, which is not
+    known yet, so these entries are None.
 
     Args:
         task: Which documents are packed, and how.
     """
     dataset = open_dataset(task.dataset, is_sampled=True)
     lengths = document_lengths(dataset.sequence_lengths, dataset.document_indices)
-    facts = task.facts(plan_counts(lengths, task.rules).counts)
+    planned = plan_counts(lengths, task.rules)
+    facts = task.facts(planned.counts)
     if task.rules.tail == "carry":
-        facts |= {"pieces": None, "cut_documents": None, "cut_tokens": None}
+        facts["pieces"] = None
+        facts["cut_documents"] = None
+        facts["cut_tokens"] = None
     return facts

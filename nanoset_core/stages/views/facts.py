@@ -41,27 +41,31 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return what the manifest of a view records about the choice of its documents.
+    """Return what is recorded about how the documents of a view were chosen, to show it to users.
 
-    A view is a selection of a corpus's documents, made in steps. The manifest has the counts after
-    each step. It also has the budgets that are far from full since the next document is too long
-    (`gaps`), and a histogram for each step that took the best values of a column (`tops`).
+    A view is a selection of a corpus's documents, made in steps. The record is stored in its
+    manifest, a small file that describes the view. It has these entries:
+
+        steps           what is left after each step: [["", "all", 10000, …], ["best", …], …]
+        missing_ids     {"views.best.exclude": 3}: 3 of the ids listed there match no document
+        budget_gaps     limits of tokens that are far from full, since the next document is too
+                        long; absent if there are none
+        tops            a histogram for each step that takes the best values of a column; absent
+                        if there are none
 
     Args:
         selection: The documents of the view, and how they were chosen.
-        missing_ids: Key of nanoset.yaml that names files of ids → how many of the ids match no
-            document.
-        places: Number of a document → its file, line and id, for each document that does not fit
-            into a budget.
+        missing_ids: Setting that names files of ids → how many of the ids match no document.
+        places: Number of a document that is too long → its file, line and id.
 
     Returns:
-        Name of the fact → plain value, for JSON.
+        Name of the entry → plain value, for JSON.
     """
-    step_rows = []
+    step_counts = []
     for count in selection.step_counts:
-        step_rows.append([count.view, count.step, count.documents, count.tokens])
+        step_counts.append([count.view, count.step, count.documents, count.tokens])
     facts: dict[str, Any] = {
-        STEPS: step_rows,
+        STEPS: step_counts,
         MISSING_IDS: {key: count for key, count in missing_ids.items() if count > 0},
     }
     if selection.gaps:
@@ -72,20 +76,30 @@ def choice_facts(
 
 
 def _gap_record(gap: BudgetGap, places: Mapping[int, str]) -> dict[str, Any]:
-    """Return the record of a budget that stays far from full, because a document does not fit.
+    """Return what is recorded about a limit of tokens that is far from full.
+
+    A view takes documents until the next one does not fit. If that one is very long, much of the
+    limit stays unused. Then the record names it, so that the user can leave it out.
 
     Args:
-        gap: The budget and the document.
+        gap: The limit and the document.
         places: Number of the document → its file, line and id.
     """
     return {**asdict(gap), "place": places[gap.document]}
 
 
 def _top_record(result: TopResult) -> dict[str, Any]:
-    """Return what the manifest records about a rule `top`, as plain values.
+    """Return what is recorded about a step such as `top 1,000 documents by quality`.
 
-    The rule takes the documents with the best values of a column. The record has its settings, the
-    value at which its budget is used up (`cut`), and a histogram of the column.
+    The step takes the documents with the best values of a column. The record has its settings, the
+    value at which its budget is used up (`cut`), how many of the documents with exactly this value
+    were taken (`tied`), how many have no value (`nulls`, `nans`), and a histogram of the column.
+
+    Args:
+        result: What the step has done.
+
+    Returns:
+        Plain values, for JSON.
     """
     return {
         "view": result.step.view,
@@ -144,19 +158,25 @@ class StepRow(NamedTuple):
 
 
 def step_rows(facts: Mapping[str, Any]) -> list[StepRow]:
-    """Return a table of how many documents and tokens remain after each step of a view.
+    """Return a table of what remains after each step of a view, which selects documents.
 
-    A view is a selection of a corpus's documents, made in steps such as filters and budgets.
+    For example:
+
+        view    step                              documents    tokens       share
+                all                               10,000       7,500,000    100 %
+        best    where lang = 'en'                 6,000        4,100,000    60 %
+        best    top 1,000 documents by quality    1,000        690,000      10 %
 
     Args:
-        facts: The facts of the view's manifest. The first entry of `steps` counts the corpus.
-
-    Returns:
-        A row for the corpus, then a row for each step.
+        facts: The facts of the view's manifest. Their entry `steps` has these numbers; its first
+            row counts the whole corpus.
     """
     rows: list[StepRow] = []
+    n_corpus_documents = 0
     for view, step, documents, tokens in facts[STEPS]:
-        n_corpus_documents = rows[0].documents if rows else documents
+        is_corpus = len(rows) == 0
+        if is_corpus:
+            n_corpus_documents = documents
         share = documents / max(n_corpus_documents, 1)  # the corpus may be empty
         rows.append(StepRow(view, step, documents, tokens, share))
     return rows
@@ -177,35 +197,46 @@ class TopRow(NamedTuple):
 
 
 def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
-    """Return the rows of a histogram: how many documents a rule `top` chooses of each value.
+    """Return a histogram of a column, which shows how many documents a view takes of each value.
 
-    The rule chooses the documents with the best values of a column. These are in the first rows.
+    The view takes the documents with the best values, as in `top 30 documents by quality`:
+
+        values     documents    chosen    bar
+        4 to 5     20           20        ██████████
+        3 to 4     40           10        █████░░░░░░░░░░░░░░░
+        null       8            0         ░░░░                     documents without a quality
 
     Args:
-        top: What the manifest records about the rule: its histogram, lowest values first, and the
-            numbers of documents without a value, `nulls` and `nans`.
+        top: What the manifest records about this step: its `histogram`, lowest values first;
+            whether the lowest values are the best (`ascending`); and the numbers of documents
+            without a value, `nulls` and `nans`.
     """
+    # Each bin counts the documents with values in a range. Put the best values first.
     bins: Sequence[Mapping[str, Any]] = top["histogram"]
     if not top["ascending"]:  # the greatest values are the best ones
         bins = bins[::-1]
-    n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
-    longest_bar = max([*n_without_value.values(), *(row["documents"] for row in bins)])
 
-    rows = [_top_row(row, longest_bar) for row in bins]
+    # Find the greatest number, to which the lengths of all bars are proportional.
+    n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
+    n_with_value = [histogram_bin["documents"] for histogram_bin in bins]
+    longest_bar = max([*n_with_value, *n_without_value.values()])
+
+    rows = [_top_row(histogram_bin, longest_bar) for histogram_bin in bins]
     # Documents without a value are never chosen. The manifest does not record their tokens.
     for name, n_documents in n_without_value.items():
         if n_documents > 0:
-            bar = _split_bar(n_documents, 0, longest_bar)
+            bar = _split_bar(n_documents, n_chosen=0, most=longest_bar)
             rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
     return rows
 
 
 def _top_row(histogram_bin: Mapping[str, Any], longest_bar: int) -> TopRow:
-    """Return the row of the documents whose values are in one bin of a histogram.
+    """Return one row of a histogram, for the documents whose values are in one range.
 
     Args:
-        histogram_bin: What the manifest records about the bin.
-        longest_bar: Documents of the longest bar.
+        histogram_bin: What is recorded about the range, such as `{"values": "3 to 4", "documents":
+            40, "chosen_documents": 10, "tokens": 3000, …}`.
+        longest_bar: Number of documents to which the longest bar of the histogram belongs.
     """
     n_documents = histogram_bin["documents"]
     n_chosen = histogram_bin["chosen_documents"]
@@ -219,13 +250,17 @@ def _top_row(histogram_bin: Mapping[str, Any], longest_bar: int) -> TopRow:
 
 
 def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:
-    """Return the histogram of a rule `top` as a table for the terminal and the UI.
+    """Return the histogram of a step such as `top 30 documents by quality` as a table to print.
+
+    For example, its first row is
+
+        {"value": "4 to 5", "documents": 20, "tokens": 1500, "chosen": 20, " ": "██████████"}
 
     Args:
-        top: What the manifest records about the rule.
+        top: What the manifest of the view records about the step.
 
     Returns:
-        The rows: heading of a column → value. The bars have no heading.
+        The rows: heading of a column → value. The column of bars has no heading.
     """
     table: list[dict[str, str | int]] = []
     for row in top_rows(top):
@@ -242,9 +277,10 @@ def top_table(top: Mapping[str, Any]) -> list[dict[str, str | int]]:
 
 
 def _split_bar(count: int, n_chosen: int, most: int) -> str:
-    """Return a bar for a number of documents: dark for those that are chosen, and light.
+    """Return a bar for a number of documents, with a dark part for those that are chosen.
 
-    For example, 10 documents, of which 4 are chosen, and 50 for the longest bar: "██░░".
+    The longest bar has 20 characters. For example, if it stands for 50 documents, then 10
+    documents, of which 4 are chosen, are "██░░".
 
     Args:
         count: The documents.
@@ -253,23 +289,27 @@ def _split_bar(count: int, n_chosen: int, most: int) -> str:
     """
     if count == 0:
         return ""
-    n_characters = round(count / most * _BAR_CHARACTERS)
+    n_characters = round(count / most * _BAR_CHARACTERS)  # the longest bar has 20
+    n_characters = max(n_characters, 1)  # even a single document is visible
     n_dark = round(n_chosen / most * _BAR_CHARACTERS)
-    if n_chosen and not n_dark:  # a few documents are visible, too
-        n_dark = 1
-    return "█" * n_dark + "░" * (max(n_characters, 1) - n_dark)
+    if n_chosen > 0:
+        n_dark = max(n_dark, 1)
+    return "█" * n_dark + "░" * (n_characters - n_dark)
 
 
 def cut_text(top: Mapping[str, Any]) -> str:
-    """Return in a sentence which documents a rule `top` chooses, by their values of a column.
+    """Say in a sentence which documents a step such as `top 10 documents by quality` has taken.
 
-    For example, "top 10 documents by quality: the cut is at quality = 4. Documents with higher
-    values are chosen, and 3 of the 7 documents with this value, by hash".
+    It takes the best documents, until there are 10. The quality of the last one is the *cut*. Often
+    several documents have this quality, and only some of them are taken:
+
+        top 10 documents by quality: the cut is at quality = 4. Documents with higher values are
+        chosen, and 3 of the 7 documents with this value, by hash
 
     Args:
-        top: What the manifest records about the rule. For this example, `step` is "top 10 documents
-            by quality", `column` is "quality", `cut` is 4, and `tied` is {"documents": 7, "chosen":
-            3}. If the budget is never used up, `cut` is None.
+        top: What the manifest of the view records about the step. For this example, `step` is "top
+            10 documents by quality", `column` is "quality", `cut` is 4, and `tied` is {"documents":
+            7, "chosen": 3}. If all documents with a quality are taken, `cut` is None.
     """
     column = top["column"]
     cut = top["cut"]
@@ -292,14 +332,15 @@ def cut_text(top: Mapping[str, Any]) -> str:
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget (number of documents or tokens) that is far from full.
+    """Yield a warning for each limit of a view's documents or tokens that is far from full.
 
-    A budget limits the documents or tokens of a view. It has a gap if the next document is too long
-    for the rest of it.
+    A view takes documents up to a limit, such as 1,000 tokens. If it has 600 tokens, and the next
+    document has 5,000, it ends there: 400 tokens are unused. The user may want to leave that
+    document out.
 
     Args:
-        facts: The facts of the view's manifest.
-        name: Name of the view. If it is chosen from another view, the budgets of that one are not
+        facts: What the manifest of the view records.
+        name: Name of the view. It may be chosen from another view. Limits of that one are not
             reported here.
     """
     if GAPS not in facts:
@@ -313,23 +354,30 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each rule `top` that could not choose as many documents as requested.
+    """Yield a warning for each step `top` that takes less than requested, since values are missing.
 
-    The rule takes the documents with the best values of a column, up to a number of documents or
-    tokens. Documents without a value are not taken. So if many have none, too few may be left.
+    For example, of `top 1,000 documents by quality`, where only 700 documents have a quality:
+
+        `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be
+        chosen
 
     Args:
-        facts: The facts of the view's manifest.
-        name: Name of the view. Rules of views from which it is chosen are not reported.
+        facts: What the manifest of a view (a selection of documents) records.
+        name: Name of the view. It may be chosen from another view. Steps of that one are not
+            reported here.
     """
     for top in facts.get(TOPS, []):
         if top["view"] != name:
             continue
+        # How much was chosen: the sum of `chosen_documents` or `chosen_tokens` over all ranges of
+        # values in the histogram.
         unit = top["unit"]  # documents or tokens
         n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
+
+        # The cut is the value from which on documents are left out, if some with a value are.
         n_without_value = top["nulls"] + top["nans"]
-        takes_all_values = top["cut"] is None
-        if takes_all_values and n_chosen < top["budget"] and n_without_value > 0:
+        takes_all_with_value = top["cut"] is None
+        if takes_all_with_value and n_chosen < top["budget"] and n_without_value > 0:
             documents = format_count(n_without_value, "document")
             yield (
                 f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "
@@ -338,40 +386,50 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each budget of a view that is far from full, by counts of its steps.
+    """Yield a warning for each limit of a view that is far from full, where that was not recorded.
 
-    This is for manifests of earlier versions, which do not record the document that does not fit.
-    For example, these steps have 5,000 tokens before a budget, and only 600 after it:
+    A view takes documents up to a limit. If the next one does not fit, it ends there. Earlier
+    versions of this program did not record this, but only how much is left after each step:
 
         where lang = 'en'     9 documents     5,000 tokens
         1,000 tokens          2 documents       600 tokens
 
-    So there was a third document, which did not fit into the budget of 1,000 tokens.
+    More than 1,000 tokens were available, and only 600 were taken. So a third document was too long
+    for the other 400.
 
     Args:
-        facts: The facts of the view's manifest, with the counts after each step.
-        name: Name of the view. Budgets of views from which it is chosen are not reported.
+        facts: What the manifest of the view records, with the counts after each step.
+        name: Name of the view. It may be chosen from another view. Limits of that one are not
+            reported here.
     """
-    for before, after in pairwise(step_rows(facts)):
-        budget = _BUDGET.fullmatch(after.step)  # such as "1,000 tokens"
+    for before, after in pairwise(step_rows(facts)):  # the counts before and after each step
+        budget = _BUDGET.fullmatch(after.step)
         if budget is None or after.view != name:
-            continue  # another kind of step, such as `where …`
-        limit = int(budget["limit"].replace(",", ""))
-        unit = budget["unit"]
-        used = after.amount(unit)
-        leaves_documents_out = before.amount(unit) > limit
+            continue  # another kind of step, such as `where …`, or a step of another view
+        limit = int(budget["limit"].replace(",", ""))  # "1,000" is 1000
+        unit = budget["unit"]  # documents or tokens
+
+        # More than the limit was available, so the budget has left out documents.
+        has_left_out_documents = before.amount(unit) > limit  # 5,000 > 1,000
+
+        # It could still be almost full: 99 %.
+        used = after.amount(unit)  # 600
         is_far_from_full = used < FULL_SHARE * limit
-        if leaves_documents_out and is_far_from_full:
+        if has_left_out_documents and is_far_from_full:
             usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 
 
 def _gap_warning(gap: Mapping[str, Any]) -> str:
-    """Return a warning that names the documents which do not fit into a budget.
+    """Return a warning that names the document which does not fit into a limit of tokens.
+
+    For example, "its budget of 1,000 tokens holds 600 (60.0%), and ends where document 8
+    (web/a.jsonl:12) …". If several documents have the same id, they are taken together or not at
+    all. Then the warning names all of them.
 
     Args:
-        gap: An entry of the fact `budget_gaps`: the fields of a `BudgetGap`, and the `place` of the
-            document: its file, line and id.
+        gap: What is recorded about the limit: how much of it is used (`reached`), and number, file
+            and line of the document.
     """
     usage = _usage_text(gap["budget"], gap["unit"], gap["reached"])
     if gap["documents"] == 1:
