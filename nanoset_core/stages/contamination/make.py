@@ -27,17 +27,16 @@ from nanoset_core.storage.leases import leased
 
 
 def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-    """Return everything that decides what a section finds in a corpus.
+    """Return everything that decides which evaluation texts are found in a corpus.
 
-    An output whose recipe has changed is stale, and is made again.
+    It is stored with the result. If it changes, the corpus is searched again: for another version
+    of the corpus, other evaluation files, or another threshold.
 
     Args:
         project: The project, with its settings and tokenizer.
-        key: The section of `contamination` in nanoset.yaml, and the corpus.
-        parents: `{"dataset": digest}`: which version of the corpus's dataset is searched.
-
-    Returns:
-        The recipe, with the evaluation files and settings as options.
+        key: Which search: a section of `contamination` in nanoset.yaml, which names evaluation
+            files, and the corpus.
+        parents: `{"dataset": digest}`: which version of the corpus is searched.
     """
     options = evaluation_options(project, key.subject)
     options["threshold"] = project.config.contamination[key.subject].threshold
@@ -45,14 +44,15 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
-    """Find the documents of a corpus that contain evaluation texts, and return the result.
+    """Find documents of a corpus that contain evaluation texts, such as benchmark questions.
 
-    The result is a table of these documents, each with the text and the line that it comes from.
+    A model that is trained on these documents would get results that are too good. The result is a
+    table of these documents, each with the text and the line that it comes from.
 
     Args:
         project: The project.
         section: A section of `contamination` in nanoset.yaml, which names evaluation files.
-        corpus: The corpus.
+        corpus: The corpus, a collection of documents.
 
     Returns:
         Manifest of the result, which becomes the current version of the output.
@@ -71,12 +71,12 @@ def find_contamination(project: Project, section: str, corpus: str) -> Manifest:
 
 
 def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
-    """Search a corpus for the evaluation texts of a section, unless a result for both exists.
+    """Search a corpus for evaluation texts, unless a result for the same texts and version exists.
 
     Args:
         project: The project.
         section: A section of `contamination` in nanoset.yaml, which names evaluation files.
-        corpus: The corpus.
+        corpus: The corpus, a collection of documents.
 
     Returns:
         Manifest of the result, which becomes the current version of the output.
@@ -96,34 +96,35 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
 def _search_dataset(
     project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
 ) -> Manifest:
-    """Search all shards of a dataset for evaluation texts, and commit the table of matches.
+    """Search all documents of a corpus for evaluation texts, and store a table of the matches.
 
     Args:
         project: The project.
-        recipe: The recipe of the result for the whole corpus.
-        evaluation: The index of evaluation texts.
-        sharded: The corpus's dataset and its shards.
+        recipe: What the result depends on: corpus, texts and settings. It is stored with it.
+        evaluation: An index of the evaluation texts, in which passages are looked up.
+        sharded: The tokenized documents of the corpus, which are divided into shards.
 
     Returns:
-        Manifest of the result.
+        Manifest of the result: a record of what was found.
     """
-    # Search each shard, which is a range of the dataset's documents. The result of a shard is an
-    # output of its own, which its digest identifies.
+    # Search each shard, which is a range of the dataset's documents. The matches in a shard are
+    # stored, and get a digest as their name.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
 
-    # Join these results to one table. A row says which document of the raw text has which text.
+    # Join the matches of all shards to one table. A row says which line of the raw text contains
+    # which evaluation text.
     matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
     def write(folder: Path) -> Written:
-        """Write the table of all matches, and return the facts of the result."""
+        """Write the table of all matches, and return what is recorded about the result."""
         facts = {
             "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
             "evaluation": evaluation.digest,
             SHARDS: shard_digests,
-            **write_matches(folder, rows),
+            **write_matches(folder, rows),  # such as {"contaminated": 12, …}
         }
-        # Repeat the counts of the evaluation texts, as `evaluation_texts` and so on.
+        # Record what is known about the evaluation texts as well: `evaluation_texts: 1319`.
         for name, count in evaluation.facts.items():
             facts[f"evaluation_{name}"] = count
         return Written(facts)
@@ -134,34 +135,39 @@ def _search_dataset(
 def _search_shards(
     project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
 ) -> list[str]:
-    """Search the shards of a corpus that have not been searched for these texts yet.
+    """Search those shards of a corpus that have not been searched for these texts yet.
 
-    A shard is a range of the corpus's documents. If text is appended to the corpus, it is in new
-    shards, so only these are searched.
+    A shard is a range of the corpus's documents, and the matches in it are stored by themselves. If
+    text is added to the corpus, it is in new shards, so only these are searched.
 
     Args:
         project: The project.
-        recipe: The recipe of the result for the whole corpus, named after section and corpus.
+        recipe: What the result for the whole corpus depends on. Its name has evaluation and corpus,
+            such as "evals/web".
         evaluation: The index of evaluation texts.
-        sharded: The corpus's dataset and its shards.
+        sharded: The documents of the corpus, with its shards.
 
     Returns:
-        The digest of each shard's result, which is an output of its own.
+        For each shard, the digest that identifies its stored matches.
     """
+    # A recipe says what the result for a shard depends on. A result with the same recipe may exist:
+    # then it is used. For each other shard, a `SearchTask` runs in a worker process.
     shard_recipes = _shard_recipes(recipe, evaluation, sharded)
-    # This skips shards whose result exists, and runs the other tasks on all processes or machines.
     return make_of_documents(
         project,
         sharded,
         shard_recipes,
         partial(SearchTask, evaluation=evaluation),
         activity=STAGE,
-        subject=recipe.name.replace("/", " "),  # for the progress: "evals web"
+        subject=recipe.name.replace("/", " "),  # shown with the progress: "evals web"
     )
 
 
 def _current_dataset(project: Project, corpus: str) -> Manifest:
-    """Return the current dataset of a corpus, which must have been made with today's tokenizer.
+    """Return the tokenized documents of a corpus, which must have been made with today's tokenizer.
+
+    They are searched for evaluation texts. These are tokenized now, and both must agree in how
+    words are divided into tokens.
 
     Args:
         project: The project, with its present tokenizer.
@@ -169,7 +175,7 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
     Raises:
         MissingError: The dataset has not been built.
-        StaleError: The dataset was made with another tokenizer than the evaluation texts will be.
+        StaleError: The dataset was made with another tokenizer.
     """
     dataset = require(project, DATASET, Key(corpus))
     if dataset.recipe["options"]["tokenizer"] != project.tokenizer.fingerprint:
@@ -182,14 +188,17 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return the recipe of each shard's result, which names all that the result depends on.
+    """Return what the matches in each shard of a corpus depend on.
 
-    That is the index of evaluation texts, the shard, and the share of a text that has to match.
+    For example, for a shard with the digest 3f…, and evaluation texts with the digest 8a…:
+
+        parents    {"evaluation": "8a…", "shard": "3f…"}
+        options    {"threshold": 0.5}                       how much of a text has to match
 
     Args:
-        recipe: The recipe of the result for the whole corpus.
+        recipe: What the result for the whole corpus depends on.
         evaluation: The index of evaluation texts.
-        sharded: The corpus's dataset and its shards.
+        sharded: The documents of the corpus, with its shards.
     """
     options = {"threshold": recipe.options["threshold"]}
     recipes = []
@@ -208,17 +217,18 @@ class SearchTask(DocumentsTask):
     """The index of evaluation texts."""
 
     def write(self, folder: Path) -> Written:
-        """Search the documents of one shard for evaluation texts, in a worker process.
+        """Search the documents of one shard of a corpus for evaluation texts, in a worker process.
 
-        The matches are few, so they are stored in the manifest and not in a file.
+        The matches are few, so they are stored in the record of the result, and not in a file.
 
         Args:
-            folder: Folder of the output. No file is written to it.
+            folder: Folder of the result. No file is written to it.
 
         Returns:
-            The matches, as a fact of the output's manifest.
+            The record: `{"matches": [[document, text, share, words], …]}`.
         """
-        # In this process, the outputs may be in another folder than in the one that made the task.
+        # On this machine, the outputs may be in another folder than on the one that made the task:
+        # `rebase` returns the same output with its path here.
         evaluation_manifest = self.root.rebase(self.evaluation)
         evaluation = _load_evaluation(_local_folder(evaluation_manifest))
         dataset = open_dataset(self.root.rebase(self.dataset))
@@ -229,11 +239,12 @@ class SearchTask(DocumentsTask):
             threshold=self.recipe.options["threshold"],
         )
 
-        # Count documents from the start of the shard, whose place in the dataset may change. The
-        # rows have the fields of `Match`, in their order.
+        # Count documents from the start of the shard, since its place in the dataset may change:
+        # document 1007 of the dataset is document 7 of a shard that starts at document 1000.
         rows = []
         for match in matches:
             document_in_shard = match.document - self.first
+            # The fields of a `Match`, in their order
             rows.append([document_in_shard, match.text, match.share, match.words])
         return Written({"matches": rows})
 
@@ -254,15 +265,16 @@ def _load_evaluation(folder: Path) -> Evaluation:
 def _matches(
     outputs: OutputRoot, name: str, sharded: Sharded, shard_digests: Sequence[str]
 ) -> list[Match]:
-    """Return the matches in all shards, with documents numbered in the whole dataset.
+    """Collect the matches of all shards of a corpus, with documents numbered in the whole corpus.
 
-    A match is a document that contains an evaluation text, or much of it.
+    A match is a document that contains an evaluation text, or much of it. In a shard, documents are
+    numbered from its start: document 7 of a shard that starts at document 1000 is document 1007.
 
     Args:
-        outputs: The project's outputs.
-        name: Name of the result.
-        sharded: The corpus's dataset and its shards.
-        shard_digests: The digest of each shard's result.
+        outputs: Where the matches are stored.
+        name: Name of the result, such as "evals/web".
+        sharded: The documents of the corpus, with its shards.
+        shard_digests: For each shard, the digest that identifies its stored matches.
     """
     matches_by_shard = outputs.each_version(
         _matches_in_shard, SHARD_LAYOUT.folder, name, shard_digests
@@ -279,7 +291,12 @@ def _matches(
 
 
 def _matches_in_shard(outputs: OutputRoot, folder: Path) -> list[Match]:
-    """Return the matches in a shard, with documents numbered from the start of the shard."""
+    """Read the matches in a shard, with documents numbered from the start of the shard.
+
+    Args:
+        outputs: Where the matches are stored.
+        folder: Folder of the matches in this shard.
+    """
     manifest = outputs.manifest_at(folder)
     if manifest is None:
         return []

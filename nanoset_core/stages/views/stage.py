@@ -54,16 +54,17 @@ _MISSING = "missing"
 
 
 def unpacked_node(config: ProjectConfig, name: str) -> Node:
-    """Return the output that holds the documents of a corpus, or of a view, one sequence for each.
+    """Return which output of the pipeline has the documents that a name in the settings stands for.
 
-    A view is a dataset of documents that are chosen from a corpus.
+    The name is that of a corpus (a collection of documents), or of a view (a selection of these).
+    Other outputs have the same documents in packed form; this one has each document by itself.
 
     Args:
         config: Its views say which of the two the name stands for.
         name: Name of a corpus or view.
 
     Returns:
-        The stage that makes the output, and its key.
+        The stage that makes the output, and its key, such as (views, clean of web).
     """
     if name in config.views:
         return Node(VIEW, Key(base_of(config.derived, name), name))
@@ -77,20 +78,22 @@ class DerivedStage(Stage):
     """
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return the key of each dataset that the stage makes: what it is made from, and its name.
+        """Return which datasets of this stage of the pipeline the settings ask for.
 
-        For the setting `views: {clean: {of: web}}`, the key is that of the dataset `clean`, which
-        is made from the corpus `web`.
+        For example, `views: {clean: {of: web}}` asks for the dataset `clean`, which is made from
+        the corpus `web`: this is Key("web", "clean").
 
         Args:
-            config: The settings of nanoset.yaml. The section is named like the folder of the stage.
+            config: The settings of nanoset.yaml.
             corpora: All corpora, which are not needed here.
         """
-        section = self.layout.folder
-        return [
-            Key(base_of(config.derived, name), name, requested_at=f"{section}.{name}.of")
-            for name in getattr(config, section)
-        ]
+        section = self.layout.folder  # `views` or `packs`, also the attribute of the settings
+        keys = []
+        for name in getattr(config, section):
+            corpus = base_of(config.derived, name)
+            requested_at = f"{section}.{name}.of"  # the setting, for messages
+            keys.append(Key(corpus, name, requested_at=requested_at))
+        return keys
 
 
 class ViewStage(DerivedStage, Planned, Advising):
@@ -101,58 +104,68 @@ class ViewStage(DerivedStage, Planned, Advising):
     version = VERSION
 
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
-        """Return the outputs of other stages that a view is made from.
+        """Return what must be made before a view, which is a selection of a corpus's documents.
 
-        These are the dataset of the corpus, tables with the columns that the view's rules name, and
-        contamination reports. A view may be chosen from another view, whose rules then count, too.
+        For the rules `where: quality >= 3` and `clean_of: [mmlu]`, these are
+
+            dataset          the documents of the corpus
+            attributes …     a table with the column `quality`, under a name of its own
+            clean of mmlu    a report on documents that contain texts of the evaluation `mmlu`
 
         Args:
             config: The settings of nanoset.yaml.
-            key: Names the view and its corpus.
+            key: Which view. Its `subject` is the corpus.
 
         Returns:
-            Name of the input, such as "dataset" → the output: the stage that makes it, and its key.
+            Name of the input → the output of another stage.
         """
         from nanoset_core.stages.attributes.column_sources import column_nodes
         from nanoset_core.stages.views.choosing import columns_used
 
         corpus = key.subject
         name = self.layout.name_of(key)
+
+        # A `Node` stands for an output: the stage of the pipeline that makes it, and which of the
+        # stage's outputs it is. This is the dataset of the corpus.
         inputs = {"dataset": Node(DATASET, Key(corpus))}
 
         # Columns that users add to documents, such as `quality`, are in other outputs.
         columns = columns_used(config, name)
         inputs |= column_nodes(config, corpus, columns)
 
-        # The rule `clean_of` names evaluation files in the section `contamination`. For each, a
-        # report lists the documents of the corpus that contain one of its texts.
-        for view in chain_of(config.views, name):  # the views from the corpus to this one
-            for section in config.views[view].clean_of:
-                report = Node(CONTAMINATION, Key(section, corpus))
-                inputs[f"clean of {section}"] = report
+        # The rule `clean_of` leaves out documents that contain texts of an evaluation. A report
+        # for each evaluation lists these documents. If the view is chosen from another view, the
+        # rules of that one count as well.
+        for view in chain_of(config.views, name):
+            for evaluation in config.views[view].clean_of:
+                report = Node(CONTAMINATION, Key(evaluation, corpus))
+                inputs[f"clean of {evaluation}"] = report
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
         """Return everything that decides the bytes of a view; if it changes, the view is rebuilt.
 
-        These are its rules, its inputs, and the content of the files of ids that its rules name. If
-        it is chosen from another view, the rules of that one belong to it, too.
+        A view selects documents of a corpus by rules, or documents of another view, whose rules
+        count as well. For a view `best` of the view `english`, for example:
+
+            parents    {"dataset": "3f…"}                              the version of the corpus
+            options    {"of": ["english"],                             the views between both
+                        "views.english.where": "lang = 'en'",
+                        "views.best.tokens": 1e9}
 
         Args:
             project: The project.
-            key: Names the view and its corpus.
+            key: Which view.
             parents: Name of each input → its digest.
         """
-        # A view may be chosen from another view. If `b` is a view of `a`, and `a` is a view of a
-        # corpus, the chain of `b` is `a`, `b`.
         name = self.layout.name_of(key)
         views = project.config.views
-        chain = chain_of(views, name)
+        chain = chain_of(views, name)  # such as [english, best]
+        views_between = chain[:-1]  # [english], which is between the corpus and the view `best`
 
-        options: dict[str, Any] = {"of": chain[:-1]}  # the views between the corpus and this one
+        options: dict[str, Any] = {"of": views_between}
         for view in chain:
-            # The keys contain the name of the view, such as `views.english.where`.
-            options |= _options(project, view, views[view])
+            options |= _options(project, view, views[view])  # {"views.english.where": …} and so on
         return Recipe(STAGE, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -171,7 +184,16 @@ class ViewStage(DerivedStage, Planned, Advising):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why the view cannot be made, such as a missing file of ids; None if it can."""
+        """Return why a view cannot be made, such as a file of ids that is missing; None if it can.
+
+        This is asked before a build starts, so that it does not fail after hours.
+
+        Args:
+            project: The project.
+            key: Which view.
+            recipe: What decides its bytes; not needed here.
+            reading: How much may be read to find out; not needed here.
+        """
         from nanoset_core.stages.views.choosing import rule_of
 
         try:
@@ -184,7 +206,12 @@ class ViewStage(DerivedStage, Planned, Advising):
         return view_order_warnings(config.views, self.layout.name_of(key))
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
-        """Return the counts of a view, and warnings on unknown ids, budgets and empty views."""
+        """Return what commands show about a view: how much it has, and warnings.
+
+        Args:
+            project: The project.
+            manifest: What is recorded about the view.
+        """
         # The size of a view is that of its files without the .bin, which is a link to the dataset's
         # file, and takes no space.
         figures = counted(manifest, "documents", "tokens")  # and the "bytes" of all files
@@ -194,19 +221,23 @@ class ViewStage(DerivedStage, Planned, Advising):
 
 
 def _warnings(manifest: Manifest) -> list[str]:
-    """Return warnings about a view, in words: what its rules did not find.
+    """Return warnings about a view, a selection of documents, that is probably not as meant.
+
+    For example, "3 ids of views.clean.exclude match no document".
 
     Args:
-        manifest: The manifest of the view.
+        manifest: What is recorded about the view.
     """
     # Imported here, since every command imports this module, and few need it.
     from nanoset_core.stages.views.facts import MISSING_IDS, gap_warnings, top_warnings
 
+    # Files of ids, such as of documents to be left out, may have ids that do not exist.
     warnings = []
     for key, count in manifest.facts[MISSING_IDS].items():
         warnings.append(f"{count:,} ids of {key} match no document")
-    # Budgets far from full, since the next document does not fit, or since documents have no
-    # value by which `top` could rank them.
+
+    # A view may have far fewer tokens than it should: because the next document is too long, or
+    # because documents have no value of the column by which they are ranked.
     warnings += gap_warnings(manifest.facts, manifest.name)
     warnings += top_warnings(manifest.facts, manifest.name)
     if manifest.facts["documents"] == 0:
@@ -215,10 +246,10 @@ def _warnings(manifest: Manifest) -> list[str]:
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return the rules of one view as options of a recipe, without those that it does not set.
+    """Return the rules by which a view chooses documents, in a form in which changes are noticed.
 
-    If an option of the recipe changes, the view is rebuilt. For a view `clean` with the settings
-    {of: web, exclude: takedown.txt, tokens: 5e9}, they are
+    They are stored with the view. If an entry changes, the view is rebuilt. For a view `clean` with
+    the settings {of: web, exclude: takedown.txt, tokens: 5e9}, they are
 
         views.clean.exclude    [digest of what takedown.txt contains]
         views.clean.tokens     5e9
@@ -226,12 +257,12 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
     Args:
         project: The project.
         name: The view.
-        spec: Its settings.
+        spec: Its settings. Rules that they do not have are left out.
     """
-    options = _id_list_options(project, name, spec)
+    options = _id_list_options(project, name, spec)  # include and exclude
     if spec.split is not None:
         options |= _split_options(spec.split)
-    if not isinstance(spec.order, str):  # the text "stored": as the corpus has the documents
+    if spec.order != "stored":  # another order than that in which the corpus has the documents
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where
@@ -247,10 +278,18 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
 
 
 def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return the rules `include` and `exclude` of a view as options of a recipe.
+    """Return digests of the files of ids under `include` and `exclude` of a view.
 
-    They name files of ids. A recipe has the digests of what these contain, so that the view is
-    rebuilt if a file changes.
+    Such a file lists documents that the view must leave out, for example. The digest is that of its
+    content, so if the file changes, the view is rebuilt.
+
+    Args:
+        project: The project.
+        name: The view.
+        spec: Its settings.
+
+    Returns:
+        Such as `{"exclude": ["3f…"]}`.
     """
     options: dict[str, Any] = {}
     for key in ID_LIST_KEYS:
@@ -280,7 +319,7 @@ def _top_options(spec: ViewTopSpec) -> dict[str, Any]:
 
 
 def _content_digest(project: Project, pattern: str, key: str) -> str:
-    """Return the digest of the files that a pattern names, or "missing" if they cannot be read."""
+    """Return a digest of what the files of a pattern contain, or "missing" if they cannot be read."""
     # `make` and `refusal` report the error.
     with contextlib.suppress(MissingError, InputError):
         return given_files(project, pattern, key).digest

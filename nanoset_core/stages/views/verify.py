@@ -31,35 +31,39 @@ MAX_QUICK_DOCUMENTS = 4_000_000
 
 
 def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False) -> Report:
-    """Check a view: an index of those documents of a corpus that rules have chosen.
+    """Check a view: a selection of a corpus's documents, which were chosen by rules.
 
-    Its files must be whole, and each of its sequences must be one of the dataset that it was chosen
-    from. The view is also chosen again by its rules, and must be the same byte for byte: this
-    proves that no excluded document is in it, and that none is missing.
+    Its files must be whole, and its documents must be documents of the corpus. The view is also
+    chosen again by its rules, and must be the same byte for byte. This proves that no document is
+    in it that must be left out, and that none is missing.
 
     Args:
         project: The project.
         corpus: The corpus of the view.
         name: The view.
         deep: Compare checksums, and choose again even if the corpus is large.
+
+    Returns:
+        The errors, and what was checked.
     """
     key = Key(corpus, name)
     report = Report(VIEW.report_name(key))
     with report.catching(remedy=BUILD):  # an error that is raised becomes part of the report
+        # 1. Check the files. If they are damaged, further checks would only fail in other words.
         view = current_manifest(project, VIEW, key)
         report.copy_facts(view, ["documents", "sequences", "tokens"])
         check_files(report, view, deep=deep)
         is_fresh = check_freshness(report, project, VIEW, key, view)
-        # If files are damaged, further checks would only fail in other words.
         if not report.passed:
             return report
 
-        # The version of the corpus's dataset that the view was chosen from.
+        # 2. Check that the documents are those of the corpus, in the version from which they were
+        # chosen.
         dataset = dataset_of(project.outputs, view).corpus.manifest
         _check_sequences(report, dataset, view)
 
-        # If the view is not fresh, its rules or the documents have changed since it was chosen. To
-        # choose again would then give another view.
+        # 3. Choose again. If the view is not fresh, its rules or the documents have changed since,
+        # and another choice would be right.
         is_small = dataset.facts["documents"] <= MAX_QUICK_DOCUMENTS
         if is_fresh and (deep or is_small):
             _check_choice(report, project, dataset, view)
@@ -67,28 +71,34 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
 
 
 def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
-    """Check that each sequence of tokens of a view is a sequence of its dataset.
+    """Check that each sequence of tokens in a view is one of the dataset that it was chosen from.
 
-    Both have an .idx, which lists the first byte of each sequence in their common .bin (its
-    pointer) and its number of tokens (its length).
+    A view is a selection of the dataset's documents, which consist of sequences. It has no tokens
+    of its own: its index says where each sequence begins in the dataset's file of tokens, and how
+    long it is. The same must be in the index of the dataset.
 
     Args:
         report: Gets an error for the first sequence that the dataset does not have.
-        dataset: Manifest of the dataset that the view was chosen from.
-        view: Manifest of the view.
+        dataset: What is recorded about the dataset.
+        view: What is recorded about the view.
     """
     dataset_index = _read_index(dataset)
     view_index = _read_index(view)
-    for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):
+    for start in range(0, len(view_index.sequence_lengths), CHUNK_SEQUENCES):  # some at a time
         chunk = slice(start, start + CHUNK_SEQUENCES)
-        # Leave out sequences without tokens: others have the same pointer.
-        has_tokens = view_index.sequence_lengths[chunk] > 0
-        lengths = view_index.sequence_lengths[chunk][has_tokens]
-        pointers = view_index.sequence_pointers[chunk][has_tokens]
-        is_known = _has_sequences(dataset_index, pointers, lengths)  # (n_sequences,)
-        if not is_known.all():
-            row = int(np.argmin(is_known))  # the first that is not known
-            sequence = f"{int(lengths[row]):,} tokens from byte {int(pointers[row]):,} on"
+        lengths = view_index.sequence_lengths[chunk]
+        first_bytes = view_index.sequence_pointers[chunk]
+
+        # Leave out sequences without tokens: the next one begins at the same byte.
+        has_tokens = lengths > 0
+        lengths = lengths[has_tokens]
+        first_bytes = first_bytes[has_tokens]
+
+        is_known = _has_sequences(dataset_index, first_bytes, lengths)  # (n_sequences,)
+        unknown = np.flatnonzero(~is_known)
+        if len(unknown) > 0:
+            first = int(unknown[0])
+            sequence = f"{int(lengths[first]):,} tokens from byte {int(first_bytes[first]):,} on"
             _report_unknown_sequence(report, dataset, view, sequence)
             return
 
@@ -96,12 +106,12 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
 def _report_unknown_sequence(
     report: Report, dataset: Manifest, view: Manifest, sequence: str
 ) -> None:
-    """Add to a report that a sequence of a view is not one of its dataset.
+    """Report an error: a view has a sequence of tokens that is not one of its dataset.
 
     Args:
-        report: The report.
-        dataset: Manifest of the dataset that the view was chosen from.
-        view: Manifest of the view.
+        report: Gets the error.
+        dataset: The dataset that the view was chosen from.
+        view: The view.
         sequence: The sequence in words, such as "12 tokens from byte 48 on".
     """
     report.error(
@@ -114,25 +124,34 @@ def _report_unknown_sequence(
 
 
 def _has_sequences(
-    index: Index, pointers: NDArray[np.int64], lengths: NDArray[np.int32]
+    index: Index, first_bytes: NDArray[np.int64], lengths: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return which of some sequences an index has; shape (n_sequences,).
+    """For each of some sequences of tokens, return whether a dataset has exactly this sequence.
 
-    For example, an index has sequences of 10 and 5 tokens at the bytes 0 and 40. It has one of 5
-    tokens at byte 40, but none of 3 tokens there, and none at byte 20.
+    A sequence is known by its first byte in the file of tokens, and by its length. For example, a
+    dataset has sequences of 10 and 5 tokens, which begin at the bytes 0 and 40:
+
+        first byte    40      40                  20
+        length         5       3                   5
+        result        True    False: too short    False: none begins at this byte
 
     Args:
-        index: The index.
-        pointers: First byte of each sequence in the .bin, shape (n_sequences,).
+        index: The index of the dataset: where each sequence begins, ascending, and how long it is.
+        first_bytes: First byte of each sequence to look up, shape (n_sequences,).
         lengths: Tokens of each sequence, above 0, shape (n_sequences,).
-    """
-    # Only the last sequence of the index that does not begin after the pointer can be the same.
-    candidates = last_not_greater(index.sequence_pointers, pointers)
 
-    # If all begin after the pointer, the candidate is -1. It stands for the last sequence below,
-    # with which the pointer is compared in vain.
+    Returns:
+        bool, shape (n_sequences,).
+    """
+    # Find the last sequence of the dataset that begins at the byte or before it: 40, 40 and 0 in
+    # the example. Only this one can be the same.
+    candidates = last_not_greater(index.sequence_pointers, first_bytes)  # their numbers: 1, 1, 0
+
+    # If all sequences begin after the byte, there is no candidate, and the number is -1.
     exists = candidates >= 0
-    has_same_start = index.sequence_pointers[candidates] == pointers
+    candidates = np.maximum(candidates, 0)
+
+    has_same_start = index.sequence_pointers[candidates] == first_bytes
     has_same_length = index.sequence_lengths[candidates] == lengths
     has_sequence: NDArray[np.bool_] = exists & has_same_start & has_same_length
     return has_sequence
@@ -144,23 +163,28 @@ def _read_index(dataset: Manifest) -> Index:
 
 
 def _check_choice(report: Report, project: Project, dataset: Manifest, view: Manifest) -> None:
-    """Choose the documents of a view again by its rules, and check that its .idx is the same.
+    """Choose the documents of a view again by its rules, and check that they are the same.
+
+    The view has an index file (.idx) that lists its documents. Another one is written for the
+    documents that are chosen now, and both must have the same checksum.
 
     Args:
-        report: Gets an error if the .idx differs.
+        report: Gets an error if they differ.
         project: The project.
-        dataset: Manifest of the dataset that the view was chosen from.
-        view: Manifest of the view.
+        dataset: The dataset that the view was chosen from.
+        view: The view.
     """
+    # Choose again, and write the index of the chosen documents to a temporary folder. `choose` also
+    # stores there which documents these are, and `chunks` reads them.
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as name:
         folder = Path(name)
-        # What is chosen is stored in the folder, and read from there by `chunks`.
         [chosen] = choose(project, dataset.name, [view.name], folder)
         new_idx = folder / "again.idx"
         write_view_idx(new_idx, _read_index(dataset), chosen.selection.chunks)
         new_sha256 = sha256_file(new_idx)
 
-    # The recorded sha256 is that of the .idx, since the files were checked before.
+    # Compare its checksum with the recorded one. That this is the checksum of the view's .idx was
+    # checked before.
     idx_name = f"{view.facts['prefix']}.idx"
     report.compare(
         "a view does not hold the documents that its rules choose",
