@@ -160,22 +160,22 @@ class FileAccess:
         return self.origin is None or path.is_file()
 
     def may_have_lost(self, path: str) -> bool:
-        """Return whether a file that is missing here may still exist in the store.
+        """Return whether a file that is missing on this machine may still exist in the bucket.
 
-        If so, only its local copy was removed, for example to make room, and it can be downloaded
-        again.
+        Files of a bucket have copies on this machine, which may be removed at any time to make
+        room. Then the file can be downloaded again.
 
         Args:
-            path: Path of the copy, or address of the file in the store.
+            path: Path of the copy, or address of the file in the bucket.
 
         Returns:
-            Whether the files are in a store, and the path or address belongs to this access.
+            False also if the files are on this machine's disk, and so have no copies.
         """
         roots = (str(self.folder), self.store.url())
         return self.origin is not None and path.startswith(roots)
 
     def with_copies_in(self, folder: Path) -> FileAccess:
-        """Return access to the same files with copies in another folder, such as that of one task.
+        """Return access to the same files of a bucket, with copies in another folder.
 
         Copies in that folder are removed as soon as they have been uploaded.
 
@@ -183,7 +183,7 @@ class FileAccess:
             folder: Absolute path of the other folder.
 
         Returns:
-            This access itself if the files are not in a store, and so have no copies.
+            This access itself if the files are on this machine's disk, and so have no copies.
         """
         if self.origin is None:
             return self
@@ -204,14 +204,14 @@ class FileAccess:
         return "" if name == "." else name
 
     def url(self, path: Path) -> str:
-        """Return where a file is stored, for messages.
+        """Return where a file is stored, for messages to the user.
+
+            path of the local copy      /cache/mirror/bucket/web/tokens.bin
+            returned                    s3://bucket/web/tokens.bin
 
         Args:
-            path: Path of the file, which may be outside of the folder.
-
-        Returns:
-            An address in the store such as `s3://bucket/web/tokens.bin`; for a path outside of the
-            folder, the path.
+            path: Path of the file. If it is outside of the folder of copies, it is returned as it
+                is.
         """
         if path.is_relative_to(self.folder):
             return self.store.url(self.name(path))
@@ -241,10 +241,12 @@ class FileAccess:
         sha256: str | None = None,
         pieces: Path | None = None,
     ) -> Path:
-        """Download a file to its path in the folder, unless there is a copy already.
+        """Download a file from the bucket, unless there is a copy on this machine already.
+
+        If the files are on this machine's disk, nothing is done.
 
         Args:
-            path: Path of the file. One outside of the folder is returned unchanged.
+            path: Path of the copy. One outside of the folder of copies is returned unchanged.
             size: Bytes of the file, if known. A copy of another size is downloaded again.
             sha256: Checksum of the file as hex, which a download is compared with.
             pieces: A local file that lists the checksums of consecutive pieces of the file. A
@@ -305,12 +307,15 @@ class FileAccess:
             make_room(self.folder, room, size, what)
 
     def revalidate(self, path: Path) -> None:
-        """Download a file again if its copy has another size or time than the stored file.
+        """Make sure that the local copy of a file is the same as the file in the bucket.
 
-        If the stored file does not exist, the copy is removed.
+            the file in the bucket               its copy
+            has the same size and time           stays
+            has another size or time             is downloaded again
+            was deleted                          is removed
 
         Args:
-            path: Path of the copy in the folder.
+            path: Path of the copy.
 
         Raises:
             StorageError: The download has other bytes than were stored.
@@ -328,11 +333,14 @@ class FileAccess:
         set_time(path, stored.written_ns)
 
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
-        """Read a small file from the store, and write it to its local copy if that is outdated.
+        """Read a small file from the bucket, and bring its local copy up to date.
+
+        A manifest describes the other files in its folder. If it has changed, their copies belong
+        to an earlier version of the output, and are removed.
 
         Args:
             path: Path of the copy.
-            is_marker: Whether the file is the commit marker of its folder; see `read_current`.
+            is_marker: Whether the file is such a manifest.
 
         Returns:
             The bytes of the file, or None if it does not exist.
@@ -357,13 +365,15 @@ class FileAccess:
     def read_current(
         self, path: Path, *, is_marker: bool = False, guesses: Iterable[bytes] = ()
     ) -> bytes:
-        """Return the bytes of a small file as it is stored now, even if its local copy is outdated.
+        """Return the bytes of a small file as they are now, even if its local copy is outdated.
+
+        That takes a request, unless the folder of the file has just been listed. The listing shows
+        the MD5 of each file. If the copy has the same MD5, the copy is up to date.
 
         Args:
             path: Path of the file.
-            is_marker: Whether the file is the commit marker of its folder, such as a manifest. If
-                it has changed, the copies of the other files in its folder are removed. If the
-                store has no marker, they are kept: a build may be about to upload them.
+            is_marker: Whether the file is a manifest, which describes the other files in its
+                folder. If it has changed, their copies are removed.
             guesses: Bytes that the file may have. If a listing shows that it has one of these, the
                 file need not be read.
 
@@ -394,12 +404,15 @@ class FileAccess:
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
     ) -> bytes | None:
-        """Return the bytes of a small file, without a request if its MD5 in a listing is known.
+        """Return the bytes of a small file, if possible without a request to the bucket.
+
+        The listing has the MD5 of the file. If the local copy or a guess has the same MD5, these
+        are its bytes.
 
         Args:
             path: Path of the file.
-            entry: The entry of the file in the listing.
-            is_marker: Whether the file is the commit marker of its folder; see `read_current`.
+            entry: What the listing says about the file.
+            is_marker: Whether the file is a manifest; see `read_current`.
             guesses: Bytes that the file may have.
 
         Returns:
@@ -420,17 +433,21 @@ class FileAccess:
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        """Return the bytes of a commit marker, such as a manifest, and the sizes of other files.
+        """Return the bytes of a manifest, and the sizes of the other files in its folder.
+
+        With the sizes, the caller can check that all files of an output are there. In a bucket, one
+        request lists the folder. It shows the sizes, and whether the local copy of the manifest is
+        up to date.
 
         Args:
-            path: Path of the marker, the file that is written last into the folder of an output.
+            path: Path of the manifest, the file that is written last into the folder of an output.
 
         Returns:
-            (bytes of the marker, name within its folder → size of each file in the folder). The
-            sizes are None if the marker could be read without a listing of its folder.
+            (bytes of the manifest, name within its folder → size of each file in the folder). The
+            sizes are None if the manifest could be read without a listing.
 
         Raises:
-            FileNotFoundError: The marker does not exist.
+            FileNotFoundError: The manifest does not exist.
         """
         # Reading the marker takes no request if it is on a local disk, or if the bytes of all small
         # files are in memory.
@@ -463,16 +480,16 @@ class FileAccess:
         return None
 
     def with_listing(self, folder: Path) -> FileAccess:
-        """Return access that answers from a listing of one folder instead of asking the store.
+        """Return access that answers questions about one folder from a listing of it.
 
-        The folder is listed, by one request for each thousand files, when the first answer is
-        needed.
+        A listing takes one request for each thousand files. It is made when the first question is
+        asked.
 
         Args:
             folder: Path of the folder.
 
         Returns:
-            This access itself if the files are not in a store.
+            This access itself if the files are on this machine's disk.
         """
         if self.origin is None:
             return self
@@ -554,11 +571,15 @@ class FileAccess:
             return 0
 
     def written_in(self, parent: Path, name: str) -> dict[str, int]:
-        """Return when each file of one name, such as `parent/*/manifest.json`, was written.
+        """Return when each file of one name was written, in all folders next to each other.
+
+        For example, when the manifest of each version of an output was written:
+
+            datasets/web/3f9c…/manifest.json    →    {"3f9c…": 1772323384000000000, …}
 
         Args:
-            parent: Path of the folder whose subfolders are searched.
-            name: Name of the files, such as `manifest.json`.
+            parent: The folder above them, here `datasets/web`.
+            name: Name of the files, here `manifest.json`.
 
         Returns:
             Name of a subfolder → nanoseconds since 1970, for the subfolders that have such a file.
@@ -685,15 +706,15 @@ class FileAccess:
                 yield self.folder / name
 
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
-        """Return the store of a file, and the name of the file in that store.
+        """Return from which store, a bucket or a local folder, a file can be read.
 
         Args:
-            path: Path of the file, which may be outside of the folder.
-            as_copy: Whether to return the local folder as the store if it has a copy of the file.
-                Other machines cannot read from there.
+            path: Path of the file, which may be outside of the folder of this access.
+            as_copy: Whether to read the local copy of a file in a bucket, if there is one. Other
+                machines cannot do that.
 
         Returns:
-            (store, name). For a local file, the store is the folder that contains the file.
+            (store, name of the file in it). For a local file, the store is its folder.
         """
         reads_copy = as_copy and path.is_file()
         if self.origin is None or reads_copy or not path.is_relative_to(self.folder):
@@ -701,7 +722,10 @@ class FileAccess:
         return self.origin, self.name(path)
 
     def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
-        """Open a large file for reading ranges of it, without downloading the rest.
+        """Open a large file to read parts of it, without downloading the rest.
+
+        A local file is mapped into memory. Of a file in a bucket, the blocks that are read are
+        downloaded.
 
         Args:
             path: Path of the file, or of its copy in the local folder.
@@ -742,10 +766,10 @@ class FileAccess:
         return in_parallel(work, items, CONNECTIONS)
 
     def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that downloads and reads copies for each item, several at a time.
+        """Call a function that downloads and reads a file for each item, several at a time.
 
-        If disk space is limited, the function is called for one item after the other: otherwise a
-        copy could be removed to make room for another one before it is read.
+        If disk space is limited, they are called one after the other. Otherwise, a file could be
+        removed to make room for the next one before it is read.
 
         Args:
             work: The function. If it raises an error, this method raises the first one.

@@ -73,15 +73,17 @@ class _Run(NamedTuple):
 
 
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
-    """Return the maximum size of the parts of an upload that concatenates objects.
+    """Return how large the parts of an upload may be at most.
+
+    To join objects, S3 copies them in parts, of which it allows 10,000. So the parts of an object
+    of many terabytes have to be larger than usual.
 
     Args:
-        sizes: Bytes of each object.
-        usual: The maximum size, unless there would be too many parts.
+        sizes: Bytes of each object that is joined.
+        usual: The size, unless there would be too many parts.
 
     Returns:
-        Bytes: `usual`, or more if that would give an object of several terabytes too many parts; at
-        most the 5 GiB that S3 allows.
+        `usual`, or more; at most the 5 GiB that S3 allows.
     """
     # S3 allows 10,000 parts, so those of a large object are larger than usual. Aim at 5,000: there
     # will be more, since a part cannot be copied from two objects, and the last one of each object
@@ -98,12 +100,15 @@ def _divide_up(number: int, divisor: int) -> int:
 def runs_of(
     sizes: Sequence[int], *, least: int = LEAST_BYTES, most: int = MOST_BYTES
 ) -> list[slice]:
-    """Divide objects that are concatenated into runs, so that one upload can join each run.
+    """Divide objects that are joined into groups, if they are too many for a single upload.
+
+    S3 allows 10,000 parts in an upload. For example, 25,000 objects of one part each are joined in
+    three groups of at most 10,000, and then the three results are joined.
 
     Args:
         sizes: Bytes of each object.
-        least: Minimum size of a part of an upload.
-        most: Maximum size of a part.
+        least: Smallest size of a part of an upload.
+        most: Largest size of a part.
 
     Returns:
         Slices of `sizes`; only one if a single upload can join all objects.
@@ -237,13 +242,14 @@ def join(
 
 
 def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bool:
-    """Return whether joining may have failed since the bucket is OpenStack Swift.
+    """Return whether joining objects may have failed because the server is OpenStack Swift.
 
-    If a source was uploaded in parts, Swift copies the list of its parts instead of its bytes.
+    If an object was uploaded in parts, Swift stores a list of its parts, and copies this list
+    instead of the bytes of the object. The copy is then smaller than the object.
 
     Args:
-        error: Why joining the sources failed.
-        sources: The sources.
+        error: Why joining the objects failed.
+        sources: The objects.
     """
     # The list has another size than the source, which is reported as a change of the source, or it
     # is smaller than S3 allows for a part.
@@ -257,14 +263,17 @@ def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bo
 
 
 def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) -> None:
-    """Join many objects in two steps: runs of them to temporary objects, then these to one object.
+    """Join many objects in two steps: first groups of them, and then the results.
+
+        a, b, c, …    →    temporary object 0
+        x, y, z, …    →    temporary object 1    →    the new object
 
     The temporary objects are deleted at the end, also after an error.
 
     Args:
         store: The bucket.
         name: Name of the new object.
-        runs: The objects to be joined, in order. Each run is small enough for one upload.
+        runs: The groups, in order. Each is small enough for one upload.
         joined: Receives the progress of the first step, which takes almost all of the time.
     """
     # Name the temporary objects so that they are in the same folder, and known to be unfinished.
@@ -359,18 +368,24 @@ class Joining:
     def write(
         self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True
     ) -> None:
-        """Write the object by an upload in parts, several of them at the same time.
+        """Write the new object by an upload in parts, several of them at the same time.
+
+        The bucket copies most parts itself, from one of the objects that are joined. Small ones are
+        too small to be copied, since S3 demands 5 MiB. They are read and sent together:
+
+            objects    |──── 64 MiB ────|─ 1 MiB ─|─ 2 MiB ─|──── 64 MiB ────|
+            parts      |     copied     |     read and sent                    |
 
         Args:
             name: Name of the object.
-            plan: For each part, the ranges of the sources that it consists of.
+            plan: For each part, the ranges of the objects that it consists of.
             copies: Whether the bucket copies the parts that it can. False: this process reads and
                 sends all bytes.
 
         Raises:
-            SourceChangedError: A source was replaced, or the new object has another size than the
+            SourceChangedError: An object was replaced, or the new one has another size than the
                 plan.
-            StorageError: A source or a copy has other bytes than expected.
+            StorageError: An object or a copy has other bytes than expected.
         """
         with uploading(self._store, name, {}) as upload:
 
@@ -542,17 +557,19 @@ class Joining:
             )
 
     def _check_source(self, number: int) -> Stored:
-        """Check that a source is still the object that was listed, with the expected sha256.
+        """Check that an object that is joined is still the one that was listed.
+
+        Another process may have replaced it since.
 
         Args:
-            number: Index of the source.
+            number: Index of the object.
 
         Returns:
             The object as the bucket describes it now.
 
         Raises:
-            MissingError: The source does not exist.
-            SourceChangedError: It has another ETag, or fewer bytes.
+            MissingError: It does not exist.
+            SourceChangedError: It has another ETag (the name of its version), or fewer bytes.
             StorageError: The bucket stores another sha256 with it than expected.
         """
         source = self._sources[number]

@@ -310,14 +310,14 @@ class Store(ABC):
         expected_sha256: str | None,
         pieces: Sequence[PieceDigest] | None,
     ) -> str | None:
-        """Copy the bytes of an object to a file, and compare them with their digests.
+        """Copy the bytes of an object to a file, and compare them with their checksums.
 
         Args:
             stored: The object.
             first_block: Its first bytes, if they have been read already; the others are read.
             file: The file.
-            expected_sha256: Expected sha256 of all bytes; None: it is not compared.
-            pieces: Expected digests of consecutive pieces; None: they are not compared.
+            expected_sha256: Checksum of all bytes; None: it is not compared.
+            pieces: Checksums of consecutive pieces; None: they are not compared.
 
         Returns:
             How the bytes differ from what was expected; None if they do not.
@@ -534,8 +534,11 @@ class PieceCheck:
     def add(self, block: bytes | memoryview) -> None:
         """Add the next bytes of the file, and compare each piece that they complete.
 
+        For example, pieces have 100 and 50 bytes. After a block of 120 bytes, the first piece is
+        compared with its checksum, and 20 bytes of the second one have arrived.
+
         Args:
-            block: The bytes, of any number: a block may end within a piece, or contain several.
+            block: The bytes. A block may end within a piece, or contain several.
         """
         rest = memoryview(block)
         self._received_bytes += len(rest)
