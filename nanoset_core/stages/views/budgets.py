@@ -72,16 +72,17 @@ class Candidates:
             yield slice(start, start + CHUNK_DOCUMENTS)
 
     def amounts(self, chunk: slice, unit: str) -> NDArray[np.int64]:
-        """Return how much each candidate of a range takes of a budget, all its copies together.
+        """For each document of a range, return what it takes of a limit of documents or tokens.
 
-        For example, 2 copies of a document of 100 tokens take 2 documents, or 200 tokens.
+        All copies of a document count. For example, 2 copies of a document of 100 tokens take 2
+        documents, or 200 tokens.
 
         Args:
-            chunk: The range of candidates.
-            unit: `documents` or `tokens`: what the budget limits.
+            chunk: The range, as indices of documents.
+            unit: `documents` or `tokens`: what is limited.
 
         Returns:
-            Number of documents or tokens, int64, shape (n_candidates_in_range,).
+            int64, shape (n_documents_in_range,).
         """
         copy_counts = self.copy_counts[chunk].astype(np.int64)
         if unit == "documents":
@@ -89,23 +90,31 @@ class Candidates:
         return copy_counts * self.tokens[chunk]
 
     def repeat(self, step: Repeat) -> None:
-        """Multiply the number of copies of every document.
+        """Multiply the number of copies of every document, so that training reads it more often.
+
+        For example, `repeat: 2.3` doubles the copies of every document. About 30 % of the documents
+        are chosen by a hash of their ids, and get three times as many copies:
+
+            copies before    1    1    1    0
+            copies after     2    3    2    0
 
         Args:
-            step: How many times each document is repeated. With `times` = 2.3, every document is
-                taken twice, and about 30 % of the documents, by their hashes, a third time.
+            step: The number by which they are multiplied.
         """
-        whole_times = int(step.times)
-        fraction = step.times - whole_times
-        for chunk in self.chunks:
-            # The salt gives hashes that are independent of those by which other steps choose.
+        whole_times = int(step.times)  # 2
+        fraction = step.times - whole_times  # 0.3
+        for chunk in self.chunks:  # some documents at a time
+            # Hash each id again, together with this text. So the choice does not depend on that of
+            # other steps, which use other hashes.
             hashes = salted(self.hashes[chunk], f"repeat {step.view}")
-            is_once_more = below(hashes, fraction)  # (n_chunk,) true for this fraction of hashes
+
+            # Hashes are like random numbers, so 30 % of them are below 30 % of the greatest one.
+            is_once_more = below(hashes, fraction)  # (n_documents,)
             factors = whole_times + is_once_more  # 2 or 3
             self.copy_counts[chunk] *= factors.astype(np.uint32)
 
     def keep(self, mask: NDArray[np.bool_]) -> None:
-        """Leave out some of the documents, by giving them 0 copies.
+        """Leave out some of the documents: their number of copies becomes 0.
 
         Args:
             mask: Whether each document stays, bool, shape (n_candidates,).
@@ -114,10 +123,10 @@ class Candidates:
             self.copy_counts[chunk] *= mask[chunk]
 
     def keep_before(self, end: BudgetEnd) -> None:
-        """Keep the documents before the end of a budget, and leave out the others.
+        """Keep the documents that fit into a budget, and leave out the others.
 
         Args:
-            end: Where the budget ends, in the order in which it takes documents.
+            end: The first document that does not fit.
         """
         for chunk in self.chunks:
             self.copy_counts[chunk] *= end.precedes(chunk)
@@ -194,9 +203,10 @@ class HashEnd:
 
 
 def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the hashes by which budgets take documents, the smallest ones first.
+    """Return the hashes by which budgets take documents, from the smallest one on.
 
-    They are independent of the hashes by which other rules choose documents.
+    Each id is hashed again, together with the text "budget". So the choice does not depend on that
+    of other steps, which use other texts.
 
     Args:
         hashes: Hashes of the documents' ids, uint64, shape (n_documents,).
@@ -208,61 +218,75 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
-    """Leave out the documents that do not fit into a budget.
+    """Keep as many documents as fit into a budget, such as 10 tokens, and leave out the others.
+
+    They are taken in the order of a hash of their ids, until the next one does not fit:
+
+        hash      17   35   38   52
+        tokens     4    3    5    2
+        result    kept kept -    -         4 + 3 tokens fit, and the next 5 do not
 
     Args:
         budget: A number of documents or tokens.
-        candidates: The documents to choose from. The number of copies of each that does not fit
+        candidates: The documents to choose from. The number of copies of each that is left out
             becomes 0.
 
     Returns:
-        If the budget stays far from full, the document because of which it does. Its field
-        `document` is an index among the candidates.
+        If much of the budget stays unused, the document that did not fit. Its field `document` is
+        an index among the candidates.
     """
     end = budget_end(budget, candidates)
     if end is None:  # all candidates fit
         return None
-    gap = find_gap(budget, end, candidates)  # first, since it looks at the documents after the end
+
+    # Find the document that does not fit before it is left out.
+    gap = find_gap(budget, end, candidates)
     candidates.keep_before(end)
     return gap
 
 
 def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
-    """Find where a budget ends: at the first document, in the order of hashes, that does not fit.
+    """Find the first document that does not fit into a budget, such as 10 tokens.
 
-    For a budget of 10 tokens, and documents with
+    Documents are taken in the order of a hash of their ids. For example, with
 
         hash      17   35   38   52
         tokens     4    3    5    2
 
-    the budget ends at the hash 38. The documents before it have 7 tokens.
+    the document with the hash 38 does not fit. The two documents before it have 7 tokens.
 
     Args:
         budget: A number of documents or tokens.
         candidates: The documents to choose from.
 
     Returns:
-        The hash at the end, and the amount before it. None if all documents fit.
+        The hash of that document, and how much the documents before it have. None if all fit.
     """
 
     def hashes_and_amounts() -> Iterator[KeyedAmounts]:
-        """Yield the hash of each document, and how many documents or tokens it takes."""
+        """Yield the hashes and sizes of all documents, some documents at a time."""
         for chunk in candidates.chunks:
             hashes = budget_hashes(candidates.hashes[chunk])
             yield KeyedAmounts(hashes, candidates.amounts(chunk, budget.unit))
 
-    # Add up the amounts in the order of hashes, until the sum exceeds the limit.
-    excess = first_excess(hashes_and_amounts, budget.limit)
-    if excess is None:
+    # `first_excess` adds up the sizes in the order of hashes, and returns the first hash at which
+    # the sum exceeds the limit. It need not sort them: billions would not fit into memory.
+    misfit = first_excess(hashes_and_amounts, budget.limit)
+    if misfit is None:
         return None
-    return HashEnd(candidates, hash_limit=excess.key, amount_before=excess.amount_below)
+    return HashEnd(
+        candidates,
+        hash_limit=misfit.key,  # 38 in the example
+        amount_before=misfit.amount_below,  # 7 tokens
+    )
 
 
 def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGap | None:
     """Find the document that leaves much of a budget unused, because it does not fit.
 
-    A budget ends at such a document instead of skipping it: otherwise a smaller budget would not
-    keep a part of what a larger one keeps.
+    For example, 7 of 10 tokens are used, and the next document has 5. The budget ends there, and a
+    warning names the document. (It does not go on with shorter documents: then a smaller budget
+    could have documents that a larger one does not have.)
 
     Args:
         budget: A number of documents or tokens.
@@ -270,22 +294,25 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
         candidates: The documents before the budget is applied.
 
     Returns:
-        The document, and how much of the budget is used. Its number `document` is the position
-        among the candidates. None if the budget is almost full.
+        The document, and how much of the budget is used. Its field `document` is the position among
+        the candidates. None if the budget is almost full.
     """
-    if end.amount_before >= FULL_SHARE * budget.limit:
+    is_almost_full = end.amount_before >= FULL_SHARE * budget.limit  # 99 %
+    if is_almost_full:
         return None
+
+    # The next documents after the end. These are several if they have the same id.
     following = _documents_at(end, candidates, budget.unit)
     if not following.positions:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
-        budget=budget.limit,
-        reached=end.amount_before,
+        budget=budget.limit,  # 10 in the example
+        reached=end.amount_before,  # 7
         document=following.positions[0],
-        documents=following.n_documents,
-        amount=following.amount,
+        documents=following.n_documents,  # 1
+        amount=following.amount,  # 5
     )
 
 
@@ -301,7 +328,9 @@ class _DocumentsAtEnd(NamedTuple):
 
 
 def _documents_at(end: BudgetEnd, candidates: Candidates, unit: str) -> _DocumentsAtEnd:
-    """Return the documents at the end of a budget, which are kept together or not at all.
+    """Return the next documents after those that fit into a budget.
+
+    That is one document, or several with the same id, which are taken together or not at all.
 
     Args:
         end: Where the budget ends.
@@ -311,9 +340,10 @@ def _documents_at(end: BudgetEnd, candidates: Candidates, unit: str) -> _Documen
     positions: list[int] = []
     n_documents = 0
     amount = 0
-    for chunk in candidates.chunks:
+    for chunk in candidates.chunks:  # some documents at a time
         copy_counts = candidates.copy_counts[chunk]
-        is_at_end = end.is_at(chunk) & (copy_counts > 0)
+        is_left_out = copy_counts == 0  # by an earlier step
+        is_at_end = end.is_at(chunk) & ~is_left_out
         positions += (chunk.start + np.flatnonzero(is_at_end)).tolist()
         n_documents += int(copy_counts[is_at_end].sum())
         amount += int(candidates.amounts(chunk, unit)[is_at_end].sum())

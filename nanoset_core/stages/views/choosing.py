@@ -89,13 +89,14 @@ class ChosenView:
 
 
 def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -> list[ChosenView]:
-    """Choose the documents of some views of a corpus, in one pass over the corpus's tables.
+    """Choose the documents of some views of a corpus, while its tables are read only once.
 
-    A view is a dataset of documents that are chosen from a corpus by rules in nanoset.yaml.
+    A view is a dataset with some documents of a corpus. They are chosen by rules in nanoset.yaml,
+    such as `where: quality >= 3`, for which the column `quality` of all documents is read.
 
     Args:
         project: The project.
-        corpus: The corpus, whose current dataset is used.
+        corpus: The corpus, a collection of documents. Its current version is used.
         names: The views.
         scratch: An empty folder for scratch files. The results read them, so it must not be deleted
             before the results were used.
@@ -108,16 +109,17 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
-    # What the views choose by: their rules, and the columns that these need.
+    # Read the rules, and find out which columns they need. Views may share rules: each list of ids
+    # is read once, since all calls get the same cache.
     dataset = require(project, DATASET, Key(corpus))
-    steps_by_view: dict[str, _ViewSteps] = {}  # shared, so that each list of ids is read once
-    view_rules = [rule_of(project, name, steps_by_view=steps_by_view) for name in names]
+    cache: dict[str, _ViewSteps] = {}
+    view_rules = [rule_of(project, name, steps_by_view=cache) for name in names]
     columns: set[str] = set()
     for name in names:
         _check_columns(project, dataset, name)
-        columns |= columns_used(project.config, name)
+        columns |= columns_used(project.config, name)  # such as {"quality"}
 
-    # Apply all rules to the tables of the documents.
+    # Apply the rules of all views while the columns of the documents are read once.
     work = project.progress.work(STAGE, corpus, int(dataset.facts["documents"]))
     shards = document_shards(project, corpus, dataset, columns)
     rules = [view_rule.rule for view_rule in view_rules]
@@ -138,20 +140,21 @@ def choose(project: Project, corpus: str, names: Sequence[str], scratch: Path) -
 
 
 def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) -> dict[int, str]:
-    """Return the origins of some documents, for messages, such as `web/part-0.jsonl:17, id 'x1'`.
+    """Look up from which line of which file some documents come, to name them in warnings.
 
     Args:
         project: The project.
         dataset: The dataset of the corpus.
-        documents: Numbers of documents in the corpus.
+        documents: Numbers of documents in the corpus, such as {8}.
 
     Returns:
-        Number of the document → its corpus, file, line and, if it has one, id.
+        Number of the document → its origin, such as `{8: "web/part-0.jsonl:17, id 'x1'"}`.
     """
-    origins: dict[int, str] = {}
     if not documents:
-        return origins
-    # Go through the tables of all documents, some at a time, and pick out the rows of these.
+        return {}
+
+    # Go through the tables of all documents of the corpus, some at a time, and pick out these.
+    origins: dict[int, str] = {}
     for values in document_values(project, dataset.name, dataset, ["file", "line", "id"]):
         is_requested = np.isin(values.numbers, sorted(documents))
         for row in np.flatnonzero(is_requested).tolist():
@@ -161,7 +164,9 @@ def _places_of(project: Project, dataset: Manifest, documents: Collection[int]) 
 
 
 def _origin_of(values: DocumentValues, row: int) -> str:
-    """Return the file, line and, if it has one, id of a document: `part-0.jsonl:17, id 'x1'`.
+    """Return the file, the line and the id of a document in words: `part-0.jsonl:17, id 'x1'`.
+
+    A document may have no id.
 
     Args:
         values: Some documents, with these columns.
@@ -175,9 +180,10 @@ def _origin_of(values: DocumentValues, row: int) -> str:
 
 
 def plan_view(project: Project, name: str) -> ChosenView:
-    """Return what a view would choose from the current dataset of its corpus; write no output.
+    """Show what a view would choose, without making it: a trial of its rules.
 
-    The selection cannot be read afterwards, since its scratch files are deleted. Use its counts.
+    A view is a dataset with some documents of a corpus, which rules in nanoset.yaml choose. Of the
+    result, use only the counts: the list of documents is deleted before this returns.
 
     Args:
         project: Its settings are read, and the current dataset of the corpus with its tables.
@@ -206,29 +212,31 @@ def plan_view(project: Project, name: str) -> ChosenView:
 
 
 def check_rules(project: Project, dataset: Manifest, name: str) -> None:
-    """Check that the documents of a view can be chosen.
+    """Check the rules of a view before its documents are chosen. Return if they have no mistake.
+
+    For example, `where: quality >= 3` is a mistake if the corpus has no column `quality`.
 
     Args:
         project: The project.
-        dataset: The dataset of the view's corpus.
+        dataset: The dataset of the corpus from which the view is chosen.
         name: The view.
 
     Raises:
         NanosetError: A rule has a mistake, such as a file or a column that does not exist.
     """
-    # Both raise an error if there is a mistake. The steps of the rule are not needed here.
-    rule_of(project, name)
-    _check_columns(project, dataset, name)
+    rule_of(project, name)  # reads the rules and files of ids; its result is not needed
+    _check_columns(project, dataset, name)  # looks up the columns
 
 
 def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
-    """Return the columns that a view's rules need in addition to those that all documents have.
+    """Return the columns that the rules of a view need, except those that all documents have.
 
     For example, the rules `where: quality >= 3` and `order: {by: date}` need `quality` and `date`.
+    All documents have columns such as `id`.
 
     Args:
         config: The settings of nanoset.yaml.
-        name: The view. If it is chosen from another view, the rules of that one count, too.
+        name: The view. If it is chosen from another view, the rules of that one count as well.
     """
     columns: set[str] = set()
     for view in chain_of(config.views, name):
@@ -237,7 +245,13 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
 
 
 def _columns_in_rules(spec: ViewSpec) -> set[str]:
-    """Return the columns that the rules of one view name."""
+    """Return the columns that the rules of one view name.
+
+    where: quality >= 3               quality
+    split: {by: url, keep: [0, 1]}    url
+    top: {by: score, tokens: 1e9}     score
+    order: {by: date}                 date
+    """
     columns: set[str] = set()
     if spec.where is not None:
         columns |= parse_condition(spec.where, "").columns
@@ -251,11 +265,11 @@ def _columns_in_rules(spec: ViewSpec) -> set[str]:
 
 
 def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
-    """Check that the columns exist which a view's rules need, and that it ranks by numbers.
+    """Check that all columns exist that the rules of a view need, and that it ranks by numbers.
 
     Args:
         project: The project.
-        dataset: The dataset of the view's corpus.
+        dataset: The dataset of the corpus from which the view is chosen.
         name: The view.
 
     Raises:
@@ -276,8 +290,8 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
             remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
         )
 
-    # The rule `top` ranks documents by a column. The rules of views from which this one is chosen
-    # apply to it, too.
+    # The rule `top` takes the documents with the best values of a column, which must be numbers. If
+    # the view is chosen from another view, the rules of that one count as well.
     for view in chain_of(project.config.views, name):
         top = project.config.views[view].top
         if top is not None:
@@ -285,14 +299,13 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
 
 
 def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) -> Any:
-    """Return the pyarrow.Schema of a corpus's documents, with the columns that rules need.
+    """Return the columns of a corpus's documents and their types, as a pyarrow.Schema.
 
-    All documents have columns such as `id`. Those that users add, such as `quality`, are in other
-    tables, which are only looked for if one of them is needed.
+    All documents have columns such as `id`. Users can add others, such as `quality`, which are in
+    other tables. These are looked up only if one of them is needed, since that takes longer.
 
     Args:
-        columns: Columns that are needed in addition to those that all documents have. One that does
-            not exist is not in the result.
+        columns: The columns of users that are needed. One that does not exist is not in the result.
         project: The project.
         dataset: The dataset of the corpus.
     """
@@ -306,7 +319,7 @@ def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) 
 
 
 def _check_numbers(schema: Any, column: str, where: str) -> None:
-    """Check that a column has numbers, so that its values can be ranked.
+    """Check that a column has numbers, so that `top` can take the documents with the best values.
 
     Args:
         schema: pyarrow.Schema of the documents, with the column.
@@ -350,9 +363,12 @@ def rule_of(
     inputs_exist: bool = True,
     steps_by_view: dict[str, _ViewSteps] | None = None,
 ) -> ViewRule:
-    """Return the steps that choose a view's documents from its corpus.
+    """Translate the settings of a view into the steps that choose its documents from a corpus.
 
-    If the view is chosen from another view, the steps of that one come first.
+    A view can be chosen from another view, whose steps come first. For example, for `best`:
+
+        english: {of: web, where: "lang = 'en'"}     step 1    where lang = 'en'
+        best: {of: english, tokens: 1e9}             step 2    1,000,000,000 tokens
 
     Args:
         project: The project.
@@ -375,59 +391,66 @@ def rule_of(
     steps: list[Step] = []
     ids_by_key: dict[str, Ids] = {}
     order = None
-    for view in chain_of(project.config.views, name):
+    for view in chain_of(project.config.views, name):  # such as english, best
         if view not in steps_by_view:
             steps_by_view[view] = _steps_of(project, view, inputs_exist=inputs_exist)
         steps += steps_by_view[view].steps
         ids_by_key |= steps_by_view[view].ids_by_key
-        # The last view of the chain that has an order decides it.
+
+        # If several views have an order, that of the last one counts.
         order_spec = project.config.views[view].order
-        if not isinstance(order_spec, str):
+        if order_spec != "stored":
             order = ViewOrder(order_spec.by, order_spec.descending, order_spec.seed)
     return ViewRule(Rule(tuple(steps), order), ids_by_key)
 
 
 def _steps_of(project: Project, view: str, *, inputs_exist: bool) -> _ViewSteps:
-    """Return the steps by which the rules of one view in nanoset.yaml choose documents.
+    """Translate the settings of one view, which selects documents, into steps that choose them.
 
-    Each rule becomes a step. For example, `where: quality >= 3` becomes a step that keeps the
-    documents for which this is true.
+    Each setting becomes a step, and the steps are applied in a fixed order:
+
+        include, exclude    keep or leave out documents with listed ids
+        clean_of            leave out documents that contain texts of an evaluation
+        where, split        keep documents by a condition, or by a hash
+        top, documents, tokens, repeat
+                            keep the best documents, a number of them, or repeat them
 
     Args:
         project: The project.
         view: The view. If it is chosen from another view, the steps of that one are left out.
-        inputs_exist: Whether reports on contamination exist; otherwise steps that need them are
-            left out.
-
-    Returns:
-        The steps, in the order in which `ViewSpec` documents the rules.
+        inputs_exist: Whether it is known which documents contain texts of an evaluation; otherwise
+            this step is left out.
     """
     spec = project.config.views[view]
-    listed = _listed_steps(project, view, spec)
+    listed = _listed_steps(project, view, spec)  # include and exclude
     steps = list(listed.steps)
 
-    # Reports list the documents that contain a text of evaluation files.
+    # clean_of: leave out documents that contain texts of an evaluation. A report lists them.
     if inputs_exist:
         corpus = base_of(project.config.views, view)
-        for section in spec.clean_of:
-            documents = contaminated_documents(project, section, corpus)
-            steps.append(Without(view, documents, f"clean of {section}"))
+        for evaluation in spec.clean_of:
+            documents = contaminated_documents(project, evaluation, corpus)
+            steps.append(Without(view, documents, f"clean of {evaluation}"))
 
-    if spec.where is not None:
+    if spec.where is not None:  # quality >= 3
         condition = parse_condition(spec.where, f"{project.config.file}: views.{view}.where")
         steps.append(Where(view, condition))
-    if spec.split is not None:
+
+    if spec.split is not None:  # keep: [0, 0.01], the documents with the lowest 1 % of hashes
         start, stop = spec.split.keep
         steps.append(HashSplit(view, spec.split.by, start, stop, spec.split.seed))
-    steps += _sizing_steps(view, spec)
+
+    steps += _sizing_steps(view, spec)  # top, documents, tokens, repeat
     return _ViewSteps(steps, listed.ids_by_key)
 
 
 def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
-    """Return the steps of the rules `include` and `exclude`, which name files of ids.
+    """Read the files of ids that a view names, and return a step for each of them.
 
-    `include` keeps the documents with these ids, and `exclude` all others. The ids are returned,
-    too, so that those of no document can be reported.
+        include: good.txt        keep only the documents with these ids
+        exclude: takedown.txt    leave out the documents with these ids
+
+    The ids are returned as well, so that ids which do not exist can be reported.
 
     Args:
         project: The project.
@@ -436,8 +459,11 @@ def _listed_steps(project: Project, view: str, spec: ViewSpec) -> _ViewSteps:
     """
     steps: list[Step] = []
     ids_by_key: dict[str, Ids] = {}
-    for key in ID_LIST_KEYS:
-        for pattern in spec.files(key) or ():
+    for key in ID_LIST_KEYS:  # include, exclude
+        patterns = spec.files(key)
+        if patterns is None:
+            continue  # the view does not have this key
+        for pattern in patterns:  # such as lists/takedown*.txt
             files = given_files(project, pattern, f"views.{view}.{key}")
             ids = read_ids(files.folder, files.names)
             ids_by_key[f"views.{view}.{key}: {pattern}"] = ids

@@ -32,17 +32,18 @@ FileFacts = dict[str, str | FileFact]
 
 @holding
 def make_view(project: Project, name: str) -> Manifest:
-    """Choose a view's documents, write its dataset, and make it the current version.
+    """Make a dataset of those documents of a corpus that the rules of a view choose.
 
-    Other views of the same corpus that are out of date are made in the same pass, since reading the
-    tables of a large corpus takes longer than choosing from them.
+    For example, the view `clean: {of: web, where: "quality >= 3"}` chooses from the corpus `web`.
+    Reading the columns of a large corpus takes longer than choosing. So other views of the same
+    corpus that are out of date are made at the same time.
 
     Args:
         project: The project.
         name: The view.
 
     Returns:
-        Manifest of the view.
+        Manifest of the view, which becomes the current version.
 
     Raises:
         MissingError: The dataset of the corpus, its tables, columns, or a file of ids is missing.
@@ -76,56 +77,59 @@ def make_view(project: Project, name: str) -> Manifest:
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
-    """Return the recipe of a view: its rules, and the digests of what it is made from.
+    """Return everything that a view depends on: its rules, and versions of its inputs.
 
-    A view is made from the dataset of a corpus, and possibly from tables of columns and reports on
-    contamination.
+    A view selects documents of a corpus. If this record, its recipe, has changed since the view was
+    made, it is out of date.
 
     Args:
         project: The project.
         name: The view.
-        dataset: The version of the dataset. Of the other inputs, the current version is used.
+        dataset: The version of the corpus from which documents are chosen. Of other inputs, such as
+            tables of columns, the current version is used.
 
     Raises:
         MissingError: Another input has not been built.
     """
-    key = Key(dataset.name, name)
+    key = Key(dataset.name, name)  # the corpus and the view
+
+    # Look up the current version of each input, such as a table with the column `quality`.
     digest_by_input = {"dataset": dataset.digest}
     for input_name, output in VIEW.inputs(project.config, key).items():
         if input_name != "dataset":
             manifest = require(project, output.stage, output.key)
             digest_by_input[input_name] = manifest.digest
-    return VIEW.recipe(project, key, digest_by_input)
+    return VIEW.recipe(project, key, digest_by_input)  # adds the rules
 
 
 def _recipes_of_stale_views(
     project: Project, dataset: Manifest, except_for: str
 ) -> dict[str, Recipe]:
-    """Return the recipes of the views of a corpus that have to be made again.
+    """Find the views that are out of date and can be made at the same time as a requested one.
 
-    All views of a corpus can be chosen in one pass over it. So these are made together with the
-    view that was requested.
+    All of them select documents of the same corpus, which is then read only once.
 
     Args:
         project: The project.
-        dataset: The present dataset of the corpus.
+        dataset: The current dataset of the corpus.
         except_for: The view that was requested, which is left out.
 
     Returns:
-        Name of the view → its present recipe: what it has to be made from. Views with a mistake in
-        their rules are left out, so that they do not keep the requested view from being made.
+        Name of the view → its recipe: the rules and versions that it must be made from. Views with
+        a mistake in their rules are left out, so that they do not stop the requested one.
     """
     views = project.config.views
     recipes = {}
     for name in views:
         if name == except_for or base_of(views, name) != dataset.name:
             continue
-        # Skip the view if it has a mistake, which is reported when the view itself is requested.
+        # Each of these calls raises an error if the rules have a mistake. Then skip the view: the
+        # error is reported when the view itself is requested.
         with contextlib.suppress(NanosetError):
             recipe = _recipe_of(project, name, dataset)
             is_up_to_date = project.outputs.find(recipe) is not None  # a version with this recipe
             if not is_up_to_date:
-                check_rules(project, dataset, name)  # raises the error of a mistake
+                check_rules(project, dataset, name)
                 recipes[name] = recipe
     return recipes
 
@@ -141,26 +145,28 @@ class _ViewWriter:
     chosen: ChosenView
 
     def write(self, folder: Path) -> Written:
-        """Write the files of a version of the view: its .idx and its .bin.
+        """Write the two files of a view, a dataset with some documents of a corpus.
 
-        The .idx is new: it lists the chosen documents. The .bin is the corpus's file of tokens,
-        linked or copied, into which the .idx points.
+            .idx    an index that says for each document where its tokens are
+            .bin    the tokens of the whole corpus: a link to the file of the corpus
 
         Args:
-            folder: The folder of the version.
+            folder: The folder in which they are written.
 
         Returns:
-            Facts about the view for its manifest, and checksums of the files.
+            What is recorded about the view, and the checksums of the files.
         """
+        # Copy the entries of the chosen documents from the index of the corpus. `chunks` yields the
+        # numbers of these documents. It is passed as a function, since it is called several times,
+        # once for each array of the index.
         view_idx = idx_path(folder / self._prefix)
         corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
         corpus_index = read_idx(corpus_idx, validate=False)
-        # `chunks` yields the numbers of the chosen documents. It is passed as a function, since it
-        # is called once for each array of the .idx.
         size = write_view_idx(view_idx, corpus_index, self.chosen.selection.chunks)
 
+        # Link the tokens.
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
-        files |= self._place_tokens(folder)  # the .bin
+        files |= self._place_tokens(folder)
         facts = {
             "prefix": self._prefix,
             "corpus": self.dataset.name,
@@ -180,20 +186,20 @@ class _ViewWriter:
         return pair_name(config.tokenization.preset, self.chosen.name, text_key)
 
     def _place_tokens(self, folder: Path) -> dict[str, FileFact]:
-        """Make the tokens of the corpus appear next to the index of the view, where trainers look.
+        """Put the tokens of a view next to its index, without copying them.
 
-        A view has an index of its own, the .idx, but its tokens are in the .bin of the corpus. To
-        save space, that is linked, except in buckets, which have no links.
+        A view has some documents of a corpus, so all its tokens are in the corpus's file of tokens.
+        To save space, that file is linked. In a bucket, which has no links, it is copied.
 
         Args:
             folder: The temporary folder in which the view is written.
 
         Returns:
-            Name of the .bin → its size and checksum, which are those of the corpus's file.
+            Name of the file → its size and checksum, which are those of the corpus's file.
         """
         outputs = self.project.outputs
         bin_name = f"{self._prefix}.bin"
-        if not outputs.access.has_links:
+        if not outputs.access.has_links:  # a bucket
             return copy_tokens(outputs, self.dataset, self.recipe, folder, bin_name)
 
         corpus_bin_name = f"{self.dataset.facts['prefix']}.bin"
@@ -206,13 +212,13 @@ class _ViewWriter:
 
 
 def link(source: Path, target: Path, final_folder: Path) -> None:
-    """Make a file appear at another path, by a hard link or else a relative symbolic link.
+    """Make a file appear at a second path without copying it: by a hard link, or a symbolic link.
 
     Args:
         source: The file.
-        target: The other path.
-        final_folder: The folder that the folder of `target` will be renamed to. A symbolic link is
-            relative to it.
+        target: The second path, in a temporary folder.
+        final_folder: The path to which the temporary folder will be renamed. A symbolic link is
+            relative to it: from out/views/clean/3f…, that is ../../../datasets/web/8a…/web.bin.
     """
     try:
         os.link(source, target)

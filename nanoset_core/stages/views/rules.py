@@ -104,11 +104,14 @@ class DocumentValues:
         return np.asarray(self.columns[TOKENS_COLUMN].to_numpy())
 
     def hashes(self, column: str = "id") -> NDArray[np.uint64]:
-        """Return a hash of each document's value of a column.
+        """Return a hash of each document's value of a column, to choose documents at random.
+
+        For example, the documents with the lowest 10 % of hashes are a random tenth of them, and
+        always the same. A document without a value has the hash of the line of the raw text that it
+        is from.
 
         Args:
-            column: Name of the column. A document without a value has the hash of its file, line
-                and byte offset.
+            column: Name of the column.
 
         Returns:
             uint64, shape (n_documents,). Equal values have equal hashes.
@@ -118,55 +121,62 @@ class DocumentValues:
         return self._hashes[column]
 
     def _compute_hashes(self, column: str) -> NDArray[np.uint64]:
-        """Hash each document's value of a column, or its location if the value is null.
+        """Hash each document's value of a column, or its location if it has no value.
 
-        The location is hashed so that documents without a value get different hashes.
+        All documents without a value would have the same hash otherwise, and would always be chosen
+        together. Their location is the file, line and byte offset that they were read from.
 
         Args:
             column: Name of the column, such as `id`.
 
         Returns:
-            Shape (n_documents,).
+            uint64, shape (n_documents,).
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         values = self.strings(column)
         hashes = hash_texts(values)
-        if not values.null_count:
+        if values.null_count == 0:
             return hashes
 
-        # Join the location of each document without a value to a text, such as
-        # "web/part-0.jsonl\n17\n4096": its file, line and byte offset.
+        # Find the documents without a value, and read their file, line and byte offset.
         is_null = values.is_null().to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(is_null)  # (n_nulls,)
-        location_parts = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
+        location_columns = [self.strings(name).take(pa.array(rows)) for name in LOCATION_COLUMNS]
+
+        # Join these to one text for each document, such as "web/part-0.jsonl\n17\n4096".
         separator = pa.scalar("\n", pa.large_string())
-        locations = pc.binary_join_element_wise(*location_parts, separator)
+        locations = pc.binary_join_element_wise(*location_columns, separator)
         hashes[rows] = hash_texts(locations)
         return hashes
 
 
 def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which numbers are in a list of numbers, shape (n_numbers,).
+    """For each of some numbers, return whether it is in a list; shape (n_numbers,).
 
-    For example, of the numbers 3, 5 and 8, and the list 1, 5, 7, 9, only 5 is.
+    For example:
+
+        numbers    3      5      8           list    1    5    7    9
+        result     False  True   False
 
     Args:
-        numbers: The numbers, ascending, shape (n_numbers,).
-        listed: The list, ascending, shape (n_listed,). Usually few of it are in the range of the
-            numbers, so these are looked up, and not the numbers.
+        numbers: The numbers, ascending, shape (n_numbers,). These are many, such as 10,000.
+        listed: The list, ascending, shape (n_listed,). Few entries are in the range of the numbers,
+            so it is faster to look up these among the numbers than the reverse.
     """
     mask = np.zeros(len(numbers), np.bool_)
     if not len(numbers):
         return mask
-    # Those from the first to the last of the numbers: 5 and 7.
+
+    # Drop what is below the first number (3) or above the last one (8) from the list.
     start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
-    in_range = listed[start:stop]
-    # Where each would be inserted: 5 before 5, and 7 before 8. None is greater than the last
-    # number, so there is always a number at this position.
+    in_range = listed[start:stop]  # [5, 7]
+
+    # Look up each of these. Find the position of the first number that is not below it: the number
+    # 5 for 5, and 8 for 7. There always is one, since none of these is above the last number.
     positions = np.searchsorted(numbers, in_range)  # [1, 2]
-    is_equal = numbers[positions] == in_range  # [True, False]
+    is_equal = numbers[positions] == in_range  # 5 == 5, 8 == 7: [True, False]
     mask[positions[is_equal]] = True
     return mask
 
@@ -187,10 +197,10 @@ class Where:
         return f"where {self.condition.text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents the condition is true for.
+        """For each document, return whether the condition is true for it.
 
         Args:
-            documents: The documents. The scan has computed the condition for them.
+            documents: The documents. The query that read them has evaluated the condition.
 
         Returns:
             bool, shape (n_documents,).
@@ -210,7 +220,7 @@ class Listed:
     """The step in words."""
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept.
+        """For each document, return whether it is kept, by its id.
 
         Args:
             documents: The documents, and which of them have a listed id.
@@ -233,7 +243,7 @@ class Without:
     """The step in words."""
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept.
+        """For each document, return whether it is kept: its number is not one to be removed.
 
         Args:
             documents: The documents, with their numbers in the corpus.
@@ -269,10 +279,10 @@ class HashSplit:
         return f"split by {self.by}, [{self.start:g}, {self.stop:g}){seed_text}"
 
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
-        """Return which of some documents are kept: those whose hash is in a part of all hashes.
+        """For each document, return whether its hash is in the part of all hashes that is kept.
 
-        For example, from 0.1 to 0.3 are the hashes from 0.1 * 2**64 to 0.3 * 2**64, which a fifth
-        of all documents have.
+        A hash is a number below 2**64 that looks random. For example, the part from 0.1 to 0.3 are
+        the hashes from 0.1 * 2**64 to 0.3 * 2**64, which about a fifth of all documents have.
 
         Args:
             documents: The documents. The column `by` is hashed, unless another view has needed its
@@ -281,13 +291,14 @@ class HashSplit:
         Returns:
             bool, shape (n_documents,).
         """
-        # The salt, a text that is hashed with each value, makes the choice independent of those of
-        # budgets and repeats, and of splits with other seeds.
+        # Hash each value again, together with a text. So the choice does not depend on that of
+        # other steps, or of splits with other seeds, which use other texts.
         salt = "split" if self.seed is None else f"split {self.seed}"
         hashes = salted(documents.hashes(self.by), salt)
-        is_kept = below(hashes, self.stop)
+
+        is_kept = below(hashes, self.stop)  # hash < 0.3 * 2**64
         if self.start > 0:
-            is_kept &= ~below(hashes, self.start)
+            is_kept &= ~below(hashes, self.start)  # and not hash < 0.1 * 2**64
         return is_kept
 
 

@@ -171,7 +171,9 @@ class ViewSpec(Section):
     """The order of the documents of the view."""
 
     def files(self, key: Literal["include", "exclude"]) -> tuple[str, ...] | None:
-        """Return the files of ids under a key of the view.
+        """Return the files of ids that the setting `include` or `exclude` of a view names.
+
+        A single name may be written without a list: `exclude: takedown.txt`.
 
         Args:
             key: `include` or `exclude`.
@@ -183,7 +185,10 @@ class ViewSpec(Section):
         return (files,) if isinstance(files, str) else files
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if there are two budgets, or empty lists of files of ids.
+        """Yield an error for each mistake in the settings of a view that only several values show.
+
+            tokens: 1e9, documents: 1000    only one limit is allowed
+            exclude: []                     names no file
 
         Args:
             where: Place of the view, such as "nanoset.yaml: views.english".
@@ -196,8 +201,8 @@ class ViewSpec(Section):
             )
         for key in ID_LIST_KEYS:  # include, exclude
             # An empty list is probably a mistake: it would choose no document, or leave none out.
-            # A view without the key has None instead.
-            if self.files(key) == ():
+            files = self.files(key)
+            if files is not None and len(files) == 0:
                 yield ConfigError(
                     "include and exclude are lists of files of ids",
                     where=f"{where}.{key}",
@@ -216,14 +221,18 @@ class Derived(Protocol):
 
 
 def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
-    """Return the views by which a view's documents are chosen from a corpus, the view itself last.
+    """Return the views that lead from a corpus to a view, which is the last one.
 
-    If `b` is a view of `a`, and `a` is a view of a corpus, the chain of `b` is `a`, `b`. A chain
-    that is too long, or a circle, is cut off at MAX_CHAIN_LENGTH + 1 views, so that `view_errors`
-    can report it.
+    A view selects documents of a corpus, or of another view. For example:
+
+        english: {of: web}          web is a corpus
+        best: {of: english}         the chain of `best` is [english, best]
+
+    By mistake, views can form a circle: a of b, and b of a. So this ends after MAX_CHAIN_LENGTH + 1
+    (17) views. `view_errors` reports chains of this length.
 
     Args:
-        views: All derived datasets, by name.
+        views: All datasets that are made from others, by name.
         name: One of these names.
     """
     chain = [name]
@@ -238,26 +247,32 @@ def chain_of(views: Mapping[str, Derived], name: str) -> list[str]:
 def base_of(views: Mapping[str, Derived], name: str) -> str:
     """Return the corpus that a dataset is made from, directly or by way of other datasets.
 
-    Args:
-        views: The derived datasets, by name.
-        name: A dataset; for a corpus, its own name is returned.
+    For example, `b` is a selection of the documents of `a`, and `a` is a selection of those of the
+    corpus `web`. Then this is `web` for all three names.
 
-    Returns:
-        Name of the corpus: if `b` is chosen from `a`, and `a` from the corpus `web`, then `web` for
-        each of them.
+    Args:
+        views: The datasets that are made from others, by name.
+        name: Such a dataset, or a corpus.
     """
     if name not in views:
-        return name
-    return views[chain_of(views, name)[0]].of
+        return name  # a corpus
+    chain = chain_of(views, name)  # such as [a, b]
+    first_view = chain[0]  # a, which is made from the corpus itself
+    return views[first_view].of
 
 
 def view_errors(
     file: Path, views: Mapping[str, ViewSpec], corpora: Mapping[str, object]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view that has the name of a corpus, or is not chosen from a corpus.
+    """Yield an error for each view that cannot be traced back to a corpus, or has the name of one.
 
-    A view is chosen from a corpus, or from another view, which is chosen from a corpus in turn. The
-    chain of views must not be a circle or too long. Names that do not exist are reported elsewhere.
+    A view selects documents of a corpus, or of another view. These are mistakes:
+
+        a: {of: b}, b: {of: a}          a circle: none of them is made from a corpus
+        a: {of: b}, b: {of: c}, …       more than MAX_CHAIN_LENGTH (16) views
+        web: {of: web}                  the same name as the corpus
+
+    Names that do not exist are reported elsewhere.
 
     Args:
         file: nanoset.yaml, for messages.
@@ -266,10 +281,10 @@ def view_errors(
     """
     for name, view in views.items():
         where = f"{file}: views.{name}.of"
-        # The views from the corpus to this one, which is the last. It is cut off if it is too long,
-        # so that a circle of views is finite, too.
+        # The views from the corpus to this one, which is the last. The list is cut off if it is too
+        # long. So even that of a circle has an end, and then some view occurs in it twice.
         chain = chain_of(views, name)
-        has_circle = len(set(chain)) < len(chain)  # some view occurs twice
+        has_circle = len(set(chain)) < len(chain)
         if has_circle:
             yield ConfigError(
                 "this view is of itself, by way of others",

@@ -319,7 +319,7 @@ def _top_options(spec: ViewTopSpec) -> dict[str, Any]:
 
 
 def _content_digest(project: Project, pattern: str, key: str) -> str:
-    """Return a digest of what the files of a pattern contain, or "missing" if they cannot be read."""
+    """Return a digest of the content of files, or "missing" if they cannot be read."""
     # `make` and `refusal` report the error.
     with contextlib.suppress(MissingError, InputError):
         return given_files(project, pattern, key).digest
