@@ -272,29 +272,37 @@ def test_dg_check_defs_reports_a_mistake_in_the_file_of_a_component(
 # Runs
 
 
-def test_a_mistake_fails_the_steps_of_the_project_without_a_retry(config_file, instance):
+@pytest.fixture
+def failed_run(config_file, instance) -> dg.ExecuteInProcessResult:
+    """A run of a project with retries, in whose nanoset.yaml a mistake was made since."""
     component = NanosetComponent(config=str(config_file), retries=3)
     definitions = definitions_of(component.project_defs(config_file.parent))
     instance.add_dynamic_partitions("corpora", ["web"])
     append(b"pakced: [web]\n")(config_file)
-
     result = definitions.resolve_job_def("corpus").execute_in_process(
         instance=instance, partition_key="web", raise_on_error=False
     )
-
-    # The first step fails with the mistake.
     assert not result.success
-    (failure,) = [
-        event for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_FAILURE
-    ]
+    return result
+
+
+def events_of(run: dg.ExecuteInProcessResult, kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+    """Return the events of a kind."""
+    return [event for event in run.all_events if event.event_type is kind]
+
+
+def test_a_mistake_fails_the_first_step_of_a_run(failed_run):
+    [failure] = events_of(failed_run, dg.DagsterEventType.STEP_FAILURE)
+
     assert failure.step_key == "raw_jsonl"
     description = failure.step_failure_data.user_failure_data.description
     assert "pakced: this key is not known" in description
 
-    # Neither the step nor the run is retried: that cannot correct the mistake.
-    event_types = {event.event_type for event in result.all_events}
-    tags = instance.get_run_by_id(result.run_id).tags
-    assert dg.DagsterEventType.STEP_UP_FOR_RETRY not in event_types
+
+def test_neither_a_step_nor_a_run_is_retried_after_a_mistake(failed_run, instance):
+    # A retry cannot correct the mistake.
+    assert events_of(failed_run, dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
+    tags = instance.get_run_by_id(failed_run.run_id).tags
     assert tags["dagster/retry_on_asset_or_op_failure"] == "false"
 
 

@@ -723,40 +723,82 @@ def test_handoffs_name_the_samples_of_the_schedule(tmp_path, init_project, prese
         assert trainer_settings["tokens"]["train_steps"] == schedule["iterations"]
 
 
-def test_a_first_project_explains_how_to_name_the_tokenizer_of_the_trainer(tmp_path, init_project):
+@pytest.fixture
+def first_project(tmp_path, init_project) -> Path:
+    """The folder of a built first project, whose trainer's tokenizer is not named."""
     init_project(one_corpus(300))
-    config = tmp_path / "nanoset.yaml"
-    handoff = tmp_path / "data/nanosets/pretrain/handoff/current"
-    build_all(config)
+    build_all(tmp_path / "nanoset.yaml")
+    return tmp_path
 
-    # The status and the handoff say that the trainer's tokenizer is not known.
-    status = invoke_nanoset(["status", "--config", config]).stdout
-    assert f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}" in status
-    start_text = (handoff / "START.md").read_text()
-    assert "--tokenizer-model FOLDER" in start_text
 
-    # The handoff gives the content of a file that the trainer needs next to the tokenizer.
-    content_lines = [line for line in start_text.splitlines() if "this content: " in line]
-    content = json.loads(content_lines[0].rpartition("this content: ")[2])
+def handoff_of(folder: Path) -> Path:
+    """Return the folder of the handoff of a first project."""
+    return folder / "data/nanosets/pretrain/handoff/current"
+
+
+def read_start(folder: Path) -> str:
+    """Return the text in the handoff of a first project that explains how to start the trainer."""
+    return (handoff_of(folder) / "START.md").read_text()
+
+
+def print_status(folder: Path) -> str:
+    """Return what `nanoset status` prints of a project."""
+    return invoke_nanoset(["status", "--config", folder / "nanoset.yaml"]).stdout
+
+
+def test_a_first_project_warns_that_the_tokenizer_of_the_trainer_is_not_known(first_project):
+    warning = f"warning: nanoset pretrain handoff: {UNKNOWN_TOKENIZER}"
+
+    assert warning in print_status(first_project)
+    assert "--tokenizer-model FOLDER" in read_start(first_project)
+
+
+def test_a_first_handoff_gives_the_content_of_a_file_next_to_the_tokenizer(first_project):
+    lines = [line for line in read_start(first_project).splitlines() if "this content: " in line]
+
+    content = json.loads(lines[0].rpartition("this content: ")[2])
+
     assert content == {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
 
-    # It also gives lines for nanoset.yaml. With these, the warnings disappear.
-    advice = start_text.partition(f"{UNKNOWN_TOKENIZER}.")[2].partition("## Files")[0]
-    (trainer_settings,) = yaml.safe_load(advice.partition("nanosets:")[2]).values()
+
+@pytest.fixture
+def project_with_named_tokenizer(first_project) -> Path:
+    """The first project, built again with the lines for nanoset.yaml that its handoff gives."""
+    advice = read_start(first_project).partition(f"{UNKNOWN_TOKENIZER}.")[2]
+    advised_lines = advice.partition("## Files")[0].partition("nanosets:")[2]
+    [trainer_settings] = yaml.safe_load(advised_lines).values()
+    config = first_project / "nanoset.yaml"
     settings = yaml.safe_load(config.read_text())
     settings["nanosets"]["pretrain"] |= trainer_settings
     config.write_text(yaml.safe_dump(settings, sort_keys=False))
     build_all(config)
-    assert UNKNOWN_TOKENIZER not in invoke_nanoset(["status", "--config", config]).stdout
-    assert UNKNOWN_TOKENIZER not in (handoff / "START.md").read_text()
-    assert "--tokenizer-model /models/x\n" in (handoff / "arguments.txt").read_text()
+    return first_project
 
-    # The trainer finds index files that were made for this tokenizer.
+
+def test_with_the_lines_of_a_first_handoff_the_warnings_disappear(project_with_named_tokenizer):
+    assert UNKNOWN_TOKENIZER not in print_status(project_with_named_tokenizer)
+    assert UNKNOWN_TOKENIZER not in read_start(project_with_named_tokenizer)
+
+
+def test_with_the_lines_of_a_first_handoff_the_trainer_gets_its_tokenizer(
+    project_with_named_tokenizer,
+):
+    arguments = (handoff_of(project_with_named_tokenizer) / "arguments.txt").read_text()
+
+    assert "--tokenizer-model /models/x\n" in arguments
+
+
+def test_with_the_lines_of_a_first_handoff_index_files_are_those_of_the_tokenizer(
+    project_with_named_tokenizer,
+):
+    cache = project_with_named_tokenizer / "data/nanosets/pretrain/cache"
+
     tokenizer_paths = set()
-    for description_file in (handoff.parents[1] / "cache").glob("*-train-description.txt"):
+    for description_file in cache.glob("*-train-description.txt"):
         description = json.loads(description_file.read_text())
         if "tokenizer" in description:
             tokenizer_paths.add(description["tokenizer"].get("tokenizer_path"))
+
     assert "/models/x" in tokenizer_paths
 
 

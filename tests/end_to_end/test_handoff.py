@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from helpers.building import (
 from helpers.changing import change_web
 from helpers.command import invoke_nanoset, json_of, output_of
 from helpers.megatron_core import IDENTIFIERS, check_megatron_core
-from helpers.sample_project import SPLITS, tree
+from helpers.sample_project import SPLITS, tree, write_project
 from nanoset_core import load_nanoset
 from nanoset_core.errors import (
     FormatError,
@@ -208,30 +209,62 @@ EMPTY_SPLITS = {
 }
 
 
-@pytest.mark.parametrize("case", EMPTY_SPLITS.values(), ids=EMPTY_SPLITS)
-def test_an_empty_split_is_built_with_a_warning(make_project, case):
-    project = build_all(make_project(replacements={PRETRAIN: case.settings}))
+class EmptySplitProject(NamedTuple):
+    """A built project with an empty split."""
 
-    # The index files record that the split has no sample, and warn.
-    mappings = project.outputs.current("nanosets", f"pretrain/{case.split}/index_mappings")
+    case: EmptySplit
+    project: Project
+    warning: str
+    """The warning of its index files."""
+
+
+@pytest.fixture(scope="module", params=EMPTY_SPLITS.values(), ids=EMPTY_SPLITS)
+def empty_split(request, tmp_path_factory, tokenizer_file) -> EmptySplitProject:
+    """A project with an empty split; tests must not write to it."""
+    folder = tmp_path_factory.mktemp("empty") / "project"
+    config = write_project(folder, tokenizer_file, {PRETRAIN: request.param.settings})
+    project = build_all(config)
+    mappings = project.outputs.current("nanosets", f"pretrain/{request.param.split}/index_mappings")
     assert mappings.facts["samples"] == 0
-    (warning,) = mapping.INDEX_MAPPINGS.show(project, mappings).warnings
-    assert f"tokens of {case.split}: web " in warning
+    [warning] = mapping.INDEX_MAPPINGS.show(project, mappings).warnings
+    return EmptySplitProject(request.param, project, warning)
 
-    # Verification, the status and the handoff repeat the warning.
-    report = verify_output(project, f"pretrain/{case.split}")
+
+def test_the_index_files_of_an_empty_split_have_a_warning(empty_split):
+    assert f"tokens of {empty_split.case.split}: web " in empty_split.warning
+
+
+def test_an_empty_split_passes_its_verification_with_the_warning(empty_split):
+    report = verify_output(empty_split.project, f"pretrain/{empty_split.case.split}")
+
     assert report.passed
-    assert [finding.what for finding in report.warnings] == [warning]
-    status = invoke_nanoset(["status", "--config", str(project.config.file)])
-    assert f"warning: nanoset pretrain {case.split}: {warning}" in status.stdout
-    assert warning in read_handoff(project, "pretrain", "START.md")
+    assert [finding.what for finding in report.warnings] == [empty_split.warning]
 
-    # The trainer is not asked for samples of that split.
-    arguments = read_handoff(project, "pretrain", case.arguments_file).splitlines()
+
+def test_the_status_and_the_handoff_repeat_the_warning_of_an_empty_split(empty_split):
+    project = empty_split.project
+
+    status = invoke_nanoset(["status", "--config", project.config.file])
+
+    line = f"warning: nanoset pretrain {empty_split.case.split}: {empty_split.warning}"
+    assert line in status.stdout
+    assert empty_split.warning in read_handoff(project, "pretrain", "START.md")
+
+
+def test_the_trainer_is_not_asked_for_samples_of_an_empty_split(empty_split):
+    case = empty_split.case
+
+    arguments = read_handoff(empty_split.project, "pretrain", case.arguments_file).splitlines()
+
     assert case.arguments <= set(arguments)
     if case.arguments_file == "arguments.txt":
         assert (NO_EVALUATION in arguments) == (NO_EVALUATION in case.arguments)
-    assert len(load_nanoset(project.config.root_folder, "pretrain", "train"))
+
+
+def test_the_training_data_of_a_nanoset_with_an_empty_split_has_samples(empty_split):
+    train = load_nanoset(empty_split.project.config.root_folder, "pretrain", "train")
+
+    assert len(train) > 0
 
 
 @pytest.mark.parametrize(

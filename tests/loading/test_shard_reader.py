@@ -80,28 +80,45 @@ def read_by_workers(folder, world_size, n_workers):
     return contexts_of_workers
 
 
-@settings(max_examples=40, deadline=None)
-@given(world_size=st.integers(1, 12), n_workers=st.integers(1, 5))
-def test_ranks_and_workers_read_every_sample_once(folder, world_size, n_workers):
-    order = first_tokens(iterate_shards(folder))
-    position_of = {context: position for position, context in enumerate(order)}
+with_ranks_and_workers = given(world_size=st.integers(1, 12), n_workers=st.integers(1, 5))
 
+
+@settings(max_examples=40, deadline=None)
+@with_ranks_and_workers
+def test_ranks_and_workers_read_every_sample_once(folder, world_size, n_workers):
     contexts_of_workers = read_by_workers(folder, world_size, n_workers)
 
-    all_contexts = list(itertools.chain.from_iterable(contexts_of_workers))
-    assert sorted(all_contexts) == sorted(order)
+    contexts = itertools.chain.from_iterable(contexts_of_workers)
+    assert sorted(contexts) == sorted(first_tokens(iterate_shards(folder)))
 
-    # Each worker reads its samples in the order of the tars, and the same ones every time.
-    for contexts in contexts_of_workers:
-        positions = [position_of[context] for context in contexts]
+
+@settings(max_examples=40, deadline=None)
+@with_ranks_and_workers
+def test_each_worker_reads_its_samples_in_the_order_of_the_tars(folder, world_size, n_workers):
+    order = first_tokens(iterate_shards(folder))
+    position_by_context = {context: position for position, context in enumerate(order)}
+
+    for contexts in read_by_workers(folder, world_size, n_workers):
+        positions = [position_by_context[context] for context in contexts]
         assert positions == sorted(positions)
+
+
+@settings(max_examples=40, deadline=None)
+@with_ranks_and_workers
+def test_workers_read_the_same_samples_every_time(folder, world_size, n_workers):
+    contexts_of_workers = read_by_workers(folder, world_size, n_workers)
+
     assert read_by_workers(folder, world_size, n_workers) == contexts_of_workers
 
-    # The readers of the ranks know how many samples they have.
+
+@settings(max_examples=12, deadline=None)
+@given(world_size=st.integers(1, 12))
+def test_the_readers_of_all_ranks_have_as_many_samples_as_the_tars(folder, world_size):
     n_samples = 0
     for rank in range(world_size):
         reader = ShardReader(folder, rank=rank, world_size=world_size, uneven="keep")
         n_samples += reader.samples
+
     assert n_samples == N_CONTEXTS
 
 

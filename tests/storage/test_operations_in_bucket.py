@@ -142,34 +142,55 @@ def test_status_does_not_list_each_shard(remote_project, filled, monkeypatch):
     assert n_requests["GetObject"] == 5 + 1
 
 
-def test_the_shards_of_a_dataset_are_requested_at_the_same_time(
-    remote_project, filled, monkeypatch
-):
+LAST_DOCUMENT = 239
+"""The last document of the corpus web, which is in the last shard."""
+
+
+@pytest.fixture
+def lineage(remote_project, filled):
+    """Where the documents of the corpus web come from; it has four shards in a bucket."""
     project = Project.open(remote_project())
     dataset = project.outputs.current("datasets", "web")
+    assert dataset.facts["documents"] == LAST_DOCUMENT + 1
     lineage = lineage_of(project, dataset)
     assert len(lineage.shards) == 4
-    n_fetched: Counter[str] = Counter()
+    return lineage
+
+
+@pytest.fixture
+def n_fetched(lineage, monkeypatch) -> Counter[str]:
+    """How many files of each name are fetched from shards.
+
+    Each request waits until all four shards have one. So the test fails if they are not sent at the
+    same time.
+    """
+    counts: Counter[str] = Counter()
     barrier = Barrier(4, timeout=60)
     original_fetch = S3Store.fetch
 
     def fetch(store, name, target, **options):
         if "/shards/" in f"/{name}":
-            n_fetched[Path(name).name] += 1
-            barrier.wait()  # for a request of each of the other shards
+            counts[Path(name).name] += 1
+            barrier.wait()
         return original_fetch(store, name, target, **options)
 
     monkeypatch.setattr(S3Store, "fetch", fetch)
-    last_document = dataset.facts["documents"] - 1
+    return counts
 
-    # To find the shard of a document takes the manifests of all shards.
-    shard_number = lineage.place(last_document)[0]
+
+def test_the_manifests_of_all_shards_are_requested_at_the_same_time(lineage, n_fetched):
+    # This takes the number of documents of each shard.
+    shard_number = lineage.place(LAST_DOCUMENT)[0]
+
     assert shard_number == 3
     assert n_fetched == {"manifest.json": 4}
 
-    # To find a document by its id takes the tables of all shards.
-    origins = lineage.find_id(f"web-{last_document}")
-    assert [origin.document for origin in origins] == [last_document]
+
+def test_the_tables_of_all_shards_are_requested_at_the_same_time(lineage, n_fetched):
+    # An id may be in the table of any shard.
+    origins = lineage.find_id(f"web-{LAST_DOCUMENT}")
+
+    assert [origin.document for origin in origins] == [LAST_DOCUMENT]
     assert n_fetched == {"manifest.json": 4, "documents.parquet": 4}
 
 

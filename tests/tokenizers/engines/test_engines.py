@@ -45,40 +45,53 @@ def write_bpe(tmp_path, vocabulary, merges, **options):
 # The choice of an engine
 
 
-@pytest.mark.usefixtures("without_compiled_engine")
-@pytest.mark.parametrize(
-    ("kind", "description"),
-    [
-        ("neox", "split pattern"),
-        ("llama3", "split pattern"),
-        ("deepseek", "split pattern"),
-        ("gemma", "SentencePiece's spaces and characters"),
-    ],
-)
-def test_the_numpy_engine_is_used_for_tokenizers_that_it_supports(
-    tokenizer_files, kind, description, tmp_path, caplog
-):
-    path = tokenizer_files[kind]
-    reports = []
-    with caplog.at_level(logging.INFO), progress_reported_to(reports.append):
-        automatic = make_engine(path, "auto", cache=tmp_path)
-        requested = make_engine(path, "numpy", cache=tmp_path)
+SUPPORTED = {
+    "neox": "split pattern",
+    "llama3": "split pattern",
+    "deepseek": "split pattern",
+    "gemma": "SentencePiece's spaces and characters",
+}
+"""Tokenizers that the numpy engine supports → what it recognises in their files."""
 
-    # Each engine says why it was chosen.
-    reason = f"{description} recognised, same tokens as the tokenizers library on test texts"
-    assert automatic.name == "numpy"
-    assert reason in automatic.reason
-    assert requested.name == "numpy"
-    assert reason in requested.reason
+
+@pytest.mark.usefixtures("without_compiled_engine")
+@pytest.mark.parametrize("requested_engine", ["auto", "numpy"])
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_the_numpy_engine_is_used_for_tokenizers_that_it_supports(
+    tokenizer_files, kind, requested_engine, tmp_path, caplog
+):
+    with caplog.at_level(logging.INFO):
+        engine = make_engine(tokenizer_files[kind], requested_engine, cache=tmp_path)
+
+    assert engine.name == "numpy"
+    reason = "recognised, same tokens as the tokenizers library on test texts"
+    assert f"{SUPPORTED[kind]} {reason}" in engine.reason
     assert "numpy engine" in caplog.text
 
-    # The second one was not compared with the library again.
-    report_texts = [report.text for report in reports]
-    assert report_texts == ["proving the numpy engine for this tokenizer (once)"]
+
+@pytest.mark.usefixtures("without_compiled_engine")
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_the_numpy_engine_has_the_tokens_of_the_library(tokenizer_files, kind, tmp_path):
+    path = tokenizer_files[kind]
+    engine = make_engine(path, "numpy", cache=tmp_path)
 
     reference = make_engine(str(path), "tokenizers", cache=tmp_path)
+
     texts = ["Some text, it's  12345.\n\n\n\n\n\n", "", "x<|endoftext|>y"]
-    assert_same_tokens(requested, reference, texts)
+    assert_same_tokens(engine, reference, texts)
+
+
+@pytest.mark.usefixtures("without_compiled_engine")
+@pytest.mark.parametrize("kind", SUPPORTED)
+def test_the_numpy_engine_is_compared_with_the_library_only_once(tokenizer_files, kind, tmp_path):
+    reports = []
+
+    with progress_reported_to(reports.append):
+        make_engine(tokenizer_files[kind], "auto", cache=tmp_path)
+        make_engine(tokenizer_files[kind], "numpy", cache=tmp_path)
+
+    report_texts = [report.text for report in reports]
+    assert report_texts == ["proving the numpy engine for this tokenizer (once)"]
 
 
 @pytest.mark.parametrize("kind", ["neox", "llama3", "deepseek", "gemma"])
