@@ -152,7 +152,7 @@ def diff_datasets(project: Project, first: str, second: str | None = None) -> Da
         MissingError: There is no previous version, or what a version was made from was deleted.
         ConfigError: There is no such version, there are several, or the two are of different
             collections.
-        FormatError: The manifest of a version cannot be read.
+        FormatError: The file that describes a version cannot be read.
     """
     versions = find_versions(project, first, second)
     old = _open_version(project.outputs, versions.old)

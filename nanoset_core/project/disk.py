@@ -36,7 +36,7 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 
     For example, for 1 GB of raw text, of which nothing has been built:
 
-        {"shards": 600000000, "datasets": 600000000, "tars": 0}
+        {"shards": 600000000, "datasets": 600000000, "tars": 0}    (shards: tokenized pieces)
 
     Args:
         project: The project, whose folder of raw text is listed.
@@ -216,9 +216,9 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
 
     The first output of a corpus is its inventory, a list of its files. The others are made from it:
 
-        inventory    exists
-        shards       were made from this inventory                            up to date
-        dataset      was made from shards of an earlier inventory             has to be made
+        inventory                   exists
+        shards (tokenized pieces)   were made from this inventory           up to date
+        dataset                     was made from an earlier inventory      has to be made
 
     Args:
         project: The project, whose outputs are looked at.

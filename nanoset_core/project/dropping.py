@@ -223,7 +223,7 @@ def _can_drop_tokens(file: _ShardFile, dataset_range: FileFact) -> bool:
         the shard has no tokens, or no checksum to compare    no
 
     Args:
-        file: Where the shard has its tokens now, according to its manifest.
+        file: Where the shard has its tokens now.
         dataset_range: The bytes of the dataset that should be equal to them.
     """
     can_be_compared = dataset_range.size > 0 and bool(dataset_range.sha256)

@@ -114,9 +114,10 @@ def plan(
 ) -> DryRun:
     """Return what a build would make, without making it: `nanoset build --dry-run`.
 
-    For example, if a file was added to the text collection `web`:
+    For example, if a file was added to the text collection `web`, its dataset has to be made again,
+    and so has the mixture (nanoset) that is made from it:
 
-        corpus web                 1 file added (c.jsonl)    3 steps: files, shards, dataset
+        corpus web                 1 file added (c.jsonl)    3 steps
         nanoset pretrain train     dataset changed           2 steps
 
     Args:
@@ -198,7 +199,7 @@ def _planned_rows(
 
     Outputs that belong together share a row. For example:
 
-        web         stale        1 file added (c.jsonl)           steps: files, shards, dataset
+        web         stale        1 file added (c.jsonl)           steps: files, tokens, dataset
         news        failing      a.jsonl is not UTF-8             no steps
         pretrain    up to date   it is rebuilt, because of --force
 

@@ -199,18 +199,18 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     # `collecting` makes new builds wait, and says which outputs the running builds use. With
     # `named`, errors name addresses in a bucket, instead of paths of local copies.
     with collecting(access) as builds_by_name, access.named():
-        found = _find_garbage(project, policy, builds_by_name)
-        attempt = _hide_all(access, found.garbage)
+        collection = _find_garbage(project, policy, builds_by_name)
+        attempt = _hide_all(access, collection.garbage)
         # Delete parts of objects whose builds were killed before they had uploaded the rest.
-        leftovers = _sweep_store(project.outputs, found.unfinished, builds_by_name)
+        leftovers = _sweep_store(project.outputs, collection.unfinished, builds_by_name)
 
     return _HiddenGarbage(
         folders_by_garbage=attempt.folders_by_garbage,
         # What must not be deleted, what the file system refused to rename, and what failed.
-        left_alone=[*found.left_alone, *attempt.refused, *leftovers.left_alone],
-        unfinished=found.unfinished,
+        left_alone=[*collection.left_alone, *attempt.refused, *leftovers.left_alone],
+        unfinished=collection.unfinished,
         swept=leftovers.unfinished,
-        unseen=found.unseen,
+        unseen=collection.unseen,
     )
 
 
@@ -488,10 +488,12 @@ def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
 
 
 def _remove_folders(folders: Iterable[Path]) -> list[Path]:
-    """Remove folders with all files in them, and return those that could not be removed.
+    """Delete folders with all files in them, and return those that could not be deleted.
+
+    For example, the user may not delete files in one of them.
 
     Args:
-        folders: The folders. One that does not exist counts as removed.
+        folders: The folders. It is no problem if one does not exist any more.
     """
     remaining_folders = []
     for folder in folders:

@@ -111,7 +111,7 @@ class Graph:
 
         Args:
             node: The output.
-            recipe: What it should be made from: settings, and digests.
+            recipe: What it should be made from: settings, and digests (hashes) of the inputs.
         """
         self._recipes[node] = recipe
 
@@ -151,8 +151,8 @@ class Graph:
         A step is the work of making one output. For example:
 
             files of web      up to date
-            shards of web     seed: 7 → 8
-            dataset of web    shards changed      needs the shards
+            shards of web     seed: 7 → 8         (tokenized pieces of text)
+            dataset of web    shards changed      (needs the shards)
 
         Returns:
             A step for each output, after the steps of what it is made from. Outputs that depend on
@@ -300,8 +300,8 @@ class Graph:
     def _current_of_all_corpora(self, stage: Stage, project: Project) -> dict[Node, CurrentVersion]:
         """Return the current version of the same output of all corpora, by requests in parallel.
 
-        For example, if the corpora (collections of texts) are web and code, this returns the
-        current datasets of both. One request after another to a bucket would take much longer.
+        For example, if the corpora (collections of texts) are web and code, this returns the latest
+        builds of both datasets. One request after another to a bucket would take much longer.
 
         Args:
             stage: What makes the outputs, such as the stage that makes datasets.
@@ -324,7 +324,7 @@ class Graph:
             not built yet
             files changed since it was built
             seed: 7 → 8                          (a setting was changed)
-            a shard is missing or damaged
+            a shard is missing or damaged        (a piece of tokenized text)
 
         Args:
             node: The output.
@@ -424,8 +424,9 @@ class Graph:
 
             shards  →  dataset  →  view
 
-        If the dataset was built, the states of the dataset and of the view are forgotten, and read
-        again when somebody asks for them.
+        Shards are tokenized pieces of text, and a view is a selection of documents. If the dataset
+        was built, the states of the dataset and of the view are forgotten, and read again when
+        somebody asks for them.
 
         Args:
             built_nodes: The outputs that were built.
@@ -447,10 +448,10 @@ class Graph:
 
 
 def inventory_node(corpus: str) -> Node:
-    """Return the inventory of a corpus, which is its first output: the list of its files.
+    """Return the first output of a text collection (corpus): its inventory, a list of its files.
 
-    This is the only stage that the graph names, because its recipe is not derived from inputs, but
-    from the files of the raw folder.
+    All other outputs of a corpus are made from it. Functions of this module can name it because it
+    is the only output that is made from raw files, and not from other outputs.
 
     Args:
         corpus: Name of the corpus, such as web.
@@ -468,7 +469,7 @@ def graph_over(
 
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
-        inventories: Name of a corpus → recipe of its inventory: the digests of its files.
+        inventories: Name of a corpus → recipe of its inventory: a hash of each file.
         corpora: Names of all corpora of the raw folder; by default those with an inventory. Outputs
             of the others are part of the graph, but it is not known what they should be made from.
     """
@@ -523,7 +524,7 @@ def reasons_to_build(
         the recipe has changed          "seed: 7 → 8"
         the output was never built      "not built yet"
         a file of it is damaged         "web.bin is missing"
-        a file elsewhere that it needs  "a shard is missing or damaged"
+        a file elsewhere that it needs  "a shard is missing or damaged" (a piece of tokenized text)
 
     Args:
         project: The project, whose root folder has the outputs.
@@ -555,11 +556,11 @@ def reasons_to_build(
 def _faults_in_other_folders(project: Project, node: Node, current: CurrentVersion) -> list[Reason]:
     """Check the files that an output needs, but that are stored in folders of other outputs.
 
-    For example, a corpus is tokenized in pieces, which are stored in a folder each, its shards.
-    The output `tokenized` of the corpus is only a list of them:
+    For example, a text collection is tokenized in pieces, the shards, each of which has a folder.
+    The output `tokenized` is only a list of them:
 
-        tokenized/web/<digest>/       the list of shards: itself intact
-        shards/web/<digest>/web.bin   tokens of one shard: this file may be missing
+        tokenized/web/3f9c…/          the list of shards: itself intact
+        shards/web/81aa…/tokens.bin   tokens of one shard: this file may be missing
 
     Args:
         project: The project, whose root folder has all these files.
@@ -722,7 +723,7 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
     those of each nanoset (mixture of corpora), and so on. Within a group, inputs come before what
     is made from them:
 
-        corpus web         files, shards, dataset
+        corpus web         files, shards (tokenized pieces), dataset
         corpus code        files, shards, dataset
         nanoset pretrain   index, blend
 
@@ -737,9 +738,10 @@ def _in_order(config: ProjectConfig, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
-    """Group outputs by kind (corpus, nanoset …), then by the name of the corpus or nanoset.
+    """Group outputs by kind, then by name, and then by part.
 
-    Those of one name are also grouped by part, such as the split of the data. For example:
+    Kinds are corpora (collections of texts), nanosets (mixtures of corpora) and so on. An output
+    may be only for a part of a nanoset, such as the training data. For example:
 
         before                        after
         nanoset pretrain, train       corpus  web
@@ -771,8 +773,9 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
     """Add an output to an ordered collection, after its inputs, which are added first.
 
-    For example, the output `blend` of a nanoset is made from its `index`, so both are added, the
-    index first. Inputs that belong to another nanoset or corpus are not added.
+    For example, a nanoset (a mixture of texts for training) has two outputs, and its `blend` is
+    made from its `index`. So both are added, the index first. Inputs that belong to something else,
+    such as to another nanoset, are not added.
 
     Args:
         config: The settings of the project, which say what each output is made from.

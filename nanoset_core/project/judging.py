@@ -54,7 +54,7 @@ def judge_all(
 
 
 def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Garbage | LeftAlone:
-    """Decide whether an old version of an output may be deleted: if nanoset wrote all of it.
+    """Decide whether an old version of an output may be deleted: if this program wrote all of it.
 
     A version is one build of an output, in a folder such as datasets/web/3f9c…. `nanoset gc` calls
     this for versions that nothing needs. But somebody may have put other files there, of which

@@ -55,6 +55,8 @@ def find_outcomes(project: Project, old: Manifest, new: Manifest) -> Iterator[Ou
         nanoset pretrain train    to be rebuilt    it is made from the old version
         nanoset code train        survives         it does not use web
 
+    (A nanoset is a mixture of texts, and `train` is its part for training.)
+
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
         old: Describes the old version of the dataset.

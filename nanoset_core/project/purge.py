@@ -102,7 +102,8 @@ def purge(project: Project, plan: PurgePlan, build: Callable[[], None], day: str
     list(drop_duplicate_tokens(project))
     _check_tokens_are_elsewhere(project, remaining)
 
-    # Erase the old versions. Unfinished files of killed builds may contain the documents, too.
+    # Erase the old versions. Unfinished files of killed builds may contain the documents, too, so
+    # let a garbage collection delete these, and keep everything else.
     _erase(project, remaining, shards_before_search)
     collect(project, keep=_ALL_VERSIONS, unfinished=True)
     receipt.complete(unfinished_record, remaining)
@@ -190,7 +191,7 @@ def _current_shards(project: Project, corpus: str) -> _CurrentShards | None:
     documents cannot be removed from shards, so that the text has to be tokenized again:
 
         there are no shards
-        another version of nanoset made them, and they may have another format
+        an earlier version of this program made them, and they may have another format
         the list of the text files that they were made from does not exist any more
 
     Args:
@@ -532,8 +533,8 @@ def _paths_of_shards(shards: Iterable[ShardKey], corpora: Collection[str]) -> se
 def _conflicts_error(access: FileAccess, conflicts: Collection[str]) -> StorageError:
     """Return the error that a build has come in between while documents were being erased.
 
-    The build used old outputs with these documents, or made new ones from them. It has ended by
-    now, so the purge (the command that erases documents) can be repeated.
+    The build used old outputs with these documents, or tokenized them again. It has ended by now,
+    so the purge (the command that erases documents) can be repeated.
 
     Args:
         access: Access to the output folder.

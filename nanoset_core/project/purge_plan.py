@@ -115,7 +115,7 @@ def plan_purge(project: Project, ids: Sequence[str], corpora: Collection[str] = 
     Raises:
         ConfigError: A corpus (text collection) with such documents is not in the raw folder any
             more, so that its other documents would be lost; or a corpus has no shards.
-        FormatError: A manifest, or a table of documents, cannot be read.
+        FormatError: The file that describes a version, or a table of documents, cannot be read.
         StorageError: An output is damaged, so that it is not known what it was made from.
     """
     searched_corpora = _searched_corpora(project, corpora)
@@ -340,11 +340,11 @@ def _check_in_raw_folder(
 
 
 def _document_count(project: Project, corpus: str) -> int:
-    """Return the number of documents in the current shards of a corpus; 0 if it has none.
+    """Return how many documents of a text collection (corpus) have been tokenized and are in use.
 
     Args:
-        project: Its output root is searched.
-        corpus: Name of the corpus.
+        project: The project, whose output folder has the tokens.
+        corpus: Name of the corpus. If it was not tokenized, the number is 0.
     """
     tokenized = project.outputs.current(TOKENIZED.layout.folder, corpus)
     if tokenized is None:
@@ -479,8 +479,9 @@ def _made_from(
 
         shard 3f9c…   →   dataset 81aa…   →   view c04d…
 
-    From the shard, the first round finds the dataset, which was made directly from it. The second
-    round finds the view. The result is [81aa…, c04d…].
+    A shard is a tokenized piece of text, a dataset is all shards joined, and a view is a selection
+    of documents. From the shard, the first round finds the dataset, which was made directly from
+    it. The second round finds the view. The result is [81aa…, c04d…].
 
     Args:
         sources: Digests of the versions to start from. They are not part of the result.
@@ -568,6 +569,7 @@ def version_path(manifest: Manifest) -> str:
 def own_files(manifest: Manifest) -> dict[str, Any]:
     """Return the size and checksum of each file that is stored in the folder of a version.
 
+    A version is one build of an output, in a folder such as datasets/web/3f9c….
     To save space, a version may have a file that is not stored: it is a range of bytes in a file of
     another version. Such files are left out.
 

@@ -38,7 +38,8 @@ def check_requested_corpora(config: ProjectConfig, known: Collection[str]) -> No
 
     A corpus is a folder of raw text. Two mistakes are possible:
 
-        blend: wbe              there is no folder `wbe`: "did you mean web?"
+        blend: wbe              a training reads `wbe`, but there is no such folder: "did you mean
+                                web?"
         views: {web: …}         a view (a selection of documents) has the name of a corpus
 
     Args:

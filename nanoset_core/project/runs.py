@@ -107,8 +107,8 @@ def divide_into_runs(
     A step makes one output. For example, four steps, of which the last one needs the second, are
     divided by the text collection that they belong to:
 
-        run "web"         1. shards of web,  2. dataset of web
-        run "code"        3. shards of code
+        run "web"         1. tokens of web,  2. dataset of web
+        run "code"        3. tokens of code
         run "pretrain"    4. index, which needs the dataset of web
 
     If the runs are executed one after another, step 4 can be done. If they are executed at the same

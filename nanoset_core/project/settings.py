@@ -343,11 +343,18 @@ def config_from(value: object, file: Path, text: str | None = None) -> ProjectCo
 
 
 def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[ConfigError]]:
-    """Return the settings that plain values describe, or all mistakes in them.
+    """Check the content of a nanoset.yaml, and find all mistakes in it at once.
+
+    There are several kinds of mistakes. Later kinds are looked for only if there are none before:
+
+        seed: x                          "x" is not a number
+        blend: {web: {by: lang, …}}      a shorthand that cannot be resolved
+        blend: best-web                  no section describes `best-web`
+        packing: …                       it needs a name that is taken
 
     Args:
-        value: The content of a nanoset.yaml: mappings, lists, text and numbers.
-        file: Its path.
+        value: The content: mappings, lists, text and numbers.
+        file: Path of the file.
 
     Returns:
         The settings and no errors, or None and at least one error.
@@ -360,13 +367,13 @@ def check_config(value: object, file: Path) -> tuple[ProjectConfig | None, list[
     if errors:
         return None, errors
 
-    # 2. Add the views and nanosets that shorthands stand for.
+    # 2. Some keys are shorthands for further entries of a section. Add these entries.
     expanded = _expand_nanosets(parsed, file)
     if expanded.errors:
         return None, expanded.errors
     written = replace(parsed, file=file, nanosets=expanded.nanosets, views=expanded.views)
 
-    # 3. Check values together, such as whether a nanoset names a view that does not exist.
+    # 3. Check values together, such as whether an entry names another one that does not exist.
     errors = _distinct(rule_errors(WrittenConfig, written, file))
     if errors:
         return None, errors

@@ -113,7 +113,8 @@ def project_status(project: Project) -> Iterator[StatusRow]:
         nanoset  pretrain    missing     not built yet
 
     Outputs that are shown together are a row: a corpus (a collection of texts) has a list of its
-    files, tokenized pieces, and a dataset. A row is yielded as soon as it is known.
+    files, tokenized pieces, and a dataset. A nanoset is a mixture of corpora for training. A row is
+    yielded as soon as it is known.
 
     Args:
         project: The project, whose settings and folder of raw text request the outputs.
@@ -257,7 +258,7 @@ def status_row(
 ) -> StatusRow:
     """Return a row of `nanoset status`: the state of some outputs, the reasons, and counts.
 
-    For example, for the outputs of the text collection `web` (list of files, shards, dataset):
+    For example, for the outputs of the text collection `web` (list of files, tokens, dataset):
 
         web    stale     1 file added (c.jsonl)                      3 files, 1,200 documents
         web    failing   a.jsonl is not UTF-8: nothing can be built
@@ -344,7 +345,7 @@ def _summary_of_row(graph: Graph, nodes: Sequence[Node]) -> Summary:
     For example, a text collection has three outputs:
 
         list of files    2 files
-        shards           7 documents, 31 tokens; "1 line was rejected"
+        tokens           7 documents, 31 tokens; "1 line was rejected"
         dataset          62 bytes
         together         2 files, 7 documents, 31 tokens, 62 bytes; "1 line was rejected"
 
@@ -385,7 +386,7 @@ def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
     """Combine the counts of several outputs that `nanoset status` shows in one row. For example:
 
         list of files    {"files": 2, "bytes": 10}
-        shards           {"tokens": 7, "bytes": 5}
+        tokenized text   {"tokens": 7, "bytes": 5}
         together         {"files": 2, "tokens": 7, "bytes": 15}
 
     Sizes in bytes are added up. Of other counts with the same name, the last one is taken.
@@ -440,9 +441,9 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
 
     For example, a file was added to a text collection. Its outputs are made from each other:
 
-        list of files    "1 file added (c.jsonl)"
-        shards           "files changed since it was built"     follows from the first reason
-        dataset          "shards changed"                       follows from the second one
+        list of files             "1 file added (c.jsonl)"
+        shards (tokenized text)   "files changed since it was built"   follows from the first reason
+        dataset                   "shards changed"                     follows from the second one
 
     Only the first reason is returned. An output may also be written in parts. Then the reasons of
     the parts are replaced by a count, such as "200 of 1,000 groups written".
@@ -536,9 +537,9 @@ class _StaleRow:
 
         For example, a file was added to a text collection. Its outputs are made from each other:
 
-            shards           "1 file added (c.jsonl)"    original
-            dataset          "shards changed"            follows: the shards are not up to date
-            dataset          "seed: 7 → 8"               original: a setting was changed
+            shards (tokens)   "1 file added (c.jsonl)"    original
+            dataset           "shards changed"            follows: the shards are not up to date
+            dataset           "seed: 7 → 8"               original: a setting was changed
 
         Args:
             node: An output that is not up to date.

@@ -90,7 +90,7 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Find out whether the files of a text collection have changed since the last build.
 
-        The last build has stored an inventory, a list of the files with their digests. This finds
+        The last build has stored an inventory, a list of the files with a hash of each. This finds
         out, without reading most files, which inventory a build would store now, and adds that to
         the graph. From it, the graph derives which outputs are out of date.
 
