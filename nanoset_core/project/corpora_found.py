@@ -53,7 +53,7 @@ class FoundCorpus:
 
             web_valid:
               folder: web
-              text_key: body     # Its first lines have body and url.
+              text_key: body      # Its first lines have body and url.
               files: [valid.*]    # By their names valid data: 1 file, 10 kB.
 
         Args:

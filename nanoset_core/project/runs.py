@@ -75,8 +75,8 @@ def add_stale_inputs(
 
         list of files  →  shards  →  dataset
 
-    If the shards are not up to date, but the list is, the dataset needs the shards and the dataset
-    to be made.
+    If the shards are not up to date, but the list is, the result for the dataset is the shards and
+    the dataset.
 
     Args:
         outputs: The outputs to start from, which are always part of the result.
