@@ -112,11 +112,17 @@ class PairRanks:
             entries = entries[is_refused]
 
     def find(self, left: Words, right: Words) -> Ints:
-        """Return the ranks of pairs of token ids.
+        """Look up when pairs of neighbouring tokens merge: the rank of each pair, lowest first.
+
+        A BPE tokenizer starts with single letters, and merges pairs of tokens in the order of their
+        ranks. For example, with the merges "t"+"h" (rank 0) and "th"+"e" (rank 1):
+
+            pair    "t","h"    "th","e"    "e","t"
+            rank    0          1           NO_RANK: they never merge
 
         Args:
-            left: uint64, shape (n_pairs,); NO_TOKEN is allowed.
-            right: uint64, shape (n_pairs,); NO_TOKEN is allowed.
+            left: Id of the left token of each pair, uint64, shape (n_pairs,); NO_TOKEN is allowed.
+            right: Id of the right token, uint64, shape (n_pairs,); NO_TOKEN is allowed.
 
         Returns:
             int64, shape (n_pairs,): NO_RANK for pairs that do not merge.
@@ -229,7 +235,14 @@ class Merger(ABC):
         """
 
     def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return the ranks of all pairs of adjacent tokens before anything is merged.
+        """Return the rank of each pair of neighbouring letters, before anything is merged.
+
+        A pair with a low rank is merged first. Words are in columns, filled up at the end:
+
+            word 0    word 1            rank of a pair
+            t         a                 "t","h": 0       "a","t": 5
+            h         t                 "h","e": 7       no pair
+            e         (none)
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
@@ -237,8 +250,8 @@ class Merger(ABC):
                 NO_TOKEN.
 
         Returns:
-            int64, shape (width - 1, n_words): the rank of the merge of each token with the next one
-                of its column. NO_RANK for pairs that do not merge.
+            int64, shape (width - 1, n_words): the rank of each token with the next one of its
+            column. NO_RANK for pairs that do not merge.
         """
         left = tokens[:-1]
         right = tokens[1:]
@@ -248,7 +261,10 @@ class Merger(ABC):
         return ranks
 
     def merge_words(self, words: Bytes) -> FlatLists:
-        """Return the tokens of words, by merging the tokens of their bytes or characters.
+        """Return the tokens of words, by merging their letters as a BPE tokenizer does.
+
+        For example, with the merges "t"+"h" and "th"+"e", the word "then" becomes the tokens "the"
+        and "n".
 
         Args:
             words: uint8, shape (n_words, width): the bytes of each word in a row, then zeros. No
@@ -330,7 +346,14 @@ class _MergeTable:
         self._previous = np.concatenate([border, cells[:-1]]).reshape(-1)
 
     def merge_until_done(self, ranks: PairRanks) -> None:
-        """Make the merge with the lowest rank in each word, until no word has a merge left.
+        """Merge pairs of tokens in many words at once, until no word has a pair that merges.
+
+        In each round, every word makes its most urgent merge, the one with the lowest rank:
+
+            round      word "then"       word "at"
+            0          t h e n           a t
+            1          th e n            at
+            2          the n
 
         Args:
             ranks: The ranks of all pairs of tokens that merge.
@@ -358,10 +381,14 @@ class _MergeTable:
         return best_of_merges
 
     def _replace_pairs(self, left: Ints, merged: Words) -> None:
-        """Replace pairs of adjacent tokens, each by the token that the two become.
+        """Replace pairs of neighbouring tokens, each by the token that the two become.
+
+        The tokens of a word are a linked list. The new token takes the place of the left one:
+
+            before    t ⇄ h ⇄ e        after    th ⇄ e
 
         Args:
-            left: int64, shape (n_merges,): the cell of the left token of each pair.
+            left: int64, shape (n_merges,): where the left token of each pair is in the table.
             merged: uint64, shape (n_merges,): the new token of each pair.
         """
         # The new token takes the cell of the left one. The right one is removed, and is no longer

@@ -124,9 +124,14 @@ class NumpyEngine:
         )
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents, nearly all of their text by array operations.
+        """Turn documents into token ids, nearly all of their text by array operations.
 
-        Long documents are cut into units, which are encoded on their own.
+        Long documents are cut into units, which are encoded together with those of other documents:
+
+            document    unit              tokens
+            0           "Once upon …"     5
+            0           "… a time."       4       →    document 0 has 9 tokens
+            1           "Hello"           2       →    document 1 has 2 tokens
 
         Args:
             texts: The documents.
@@ -136,7 +141,7 @@ class NumpyEngine:
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
-            EncodingError: The reference fails on a text.
+            EncodingError: The tokenizers library, which encodes some rare text, fails on it.
         """
         with self._lock:  # one thread at a time, since they share the cache of words
             document_lengths = np.zeros(len(texts), np.int64)  # in tokens
@@ -152,15 +157,18 @@ class NumpyEngine:
             return Encoded(np.concatenate(ids_by_batch), document_lengths.astype(np.int32))
 
     def splits_as(self, reference: ReferenceEngine, texts: Sequence[str]) -> bool:
-        """Return whether this engine cuts texts into the same pre-tokens as the library.
+        """Return whether this engine cuts texts into the same words as Hugging Face's library.
+
+        A tokenizer first cuts text into words, such as "né" and " a", and then each word into
+        tokens. If the words differ, the tokens may, too.
 
         Args:
             reference: The library.
             texts: The texts to compare.
 
         Returns:
-            Always True for tokenizers that write spaces as ▁ and have no split pattern: the library
-            does not cut text then, so there is nothing to compare.
+            Always True for tokenizers that write spaces as ▁ and have no pattern for words: the
+            library does not cut text then, so there is nothing to compare.
         """
         if isinstance(self._rules.split, SpaceSigns):
             return True
@@ -203,13 +211,13 @@ class NumpyEngine:
         return self._splitter.starts(data)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
-        """Divide documents into pieces, and yield these in lists of about BATCH_BYTES of text.
+        """Divide documents into units, which are encoded on their own, and yield many at a time.
 
         Args:
             texts: The documents.
 
         Yields:
-            Units, each a piece of one document, in order.
+            Lists of units with about BATCH_BYTES of text, in order.
         """
         batch: list[Unit] = []
         size = 0
@@ -226,8 +234,8 @@ class NumpyEngine:
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
         """Divide documents into units: pieces that can be encoded on their own.
 
-        Some text, such as added tokens, cannot be encoded by array operations. Units with it are
-        marked: they are left to the reference engine, the tokenizers library.
+        Some rare text, such as "<|endoftext|>", cannot be encoded by array operations. Units with
+        it are marked: they are left to Hugging Face's library.
 
         Args:
             texts: The documents.
@@ -254,20 +262,23 @@ class NumpyEngine:
     def _partition(
         self, text: str, data: bytes, has_fallback: bool
     ) -> Iterator[tuple[bytes, bool]]:
-        """Divide a document into pieces for this engine and pieces for the reference engine.
+        """Divide a document into pieces for this engine, and pieces for Hugging Face's library.
 
-        The reference engine, the tokenizers library, encodes what this engine cannot: mostly added
-        tokens such as <|endoftext|>, and some lines of text around them.
+        The library encodes what this engine cannot: mostly special tokens, and some text around
+        them.
+
+            "Hello"                              this engine
+            "…<|endoftext|>…"                    the library
+            "the rest of the document"           this engine
 
         Args:
             text: The document.
             data: The document in UTF-8.
-            has_fallback: Whether the document contains text that only the reference can encode.
+            has_fallback: Whether the document contains text that only the library can encode.
 
         Yields:
-            (piece in UTF-8, whether it is for the reference). The reference gets text as it is.
-            Pieces for this engine are normalised, and have a space for each ▁, if the tokenizer
-            does that.
+            (piece in UTF-8, whether it is for the library). The library gets text as it is. Pieces
+            for this engine are normalised, and have a space for each ▁, if the tokenizer does that.
         """
         # A document that normalisation changes is encoded by one engine as a whole: the places of
         # added tokens may be others in the normal form.
@@ -420,9 +431,11 @@ class NumpyEngine:
         self._seed_vocabulary(pretokens)
 
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
-        """Add the words that repeat one character and are a token, such as two or four spaces.
+        """Add words that repeat one character, such as four spaces, to the cache of words.
 
-        The merges do not make these tokens, so the cache has to know them from the start.
+        Some of them are a single token. The cache knows the tokens of words; for other words, they
+        are found by merging letters. But these tokens are not made by merging, so the cache has to
+        know them from the start.
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
@@ -439,7 +452,9 @@ class NumpyEngine:
             pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
-        """Add the text of each entry of the vocabulary as a word, with its tokens.
+        """Add the text of each token of the vocabulary to the cache of words, with its tokens.
+
+        Most words of a text are in the vocabulary. With them in the cache, few have to be merged.
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
@@ -491,10 +506,16 @@ def _make_merger(rules: Rules) -> Merger:
 def _stops_of_words(starts: Ints, first_words: Ints, text_stops: Ints) -> Ints:
     """Return where words stop: where the next word starts, or where their text stops.
 
+    For two texts, "a b" at the bytes 1 to 4, and "cd" at 5 to 7:
+
+        word      "a"    " b"    "cd"
+        starts    1      2       5
+        stops     2      4       7
+
     Args:
         starts: int64, shape (n_words,): first byte of each word of all texts.
-        first_words: int64, shape (n_texts,): index of each text's first word.
-        text_stops: int64, shape (n_texts,): the byte after each text.
+        first_words: int64, shape (n_texts,): index of each text's first word, here [0, 2].
+        text_stops: int64, shape (n_texts,): the byte after each text, here [4, 7].
 
     Returns:
         int64, shape (n_words,).

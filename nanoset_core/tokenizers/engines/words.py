@@ -69,17 +69,24 @@ class WordTable:
         return WordTable(np.zeros((width, n_slots), np.uint64), np.full(n_slots, ABSENT))
 
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
-        """Return the codes of keys.
+        """Look up words in this hash table, and return the code that is stored with each.
 
-        A key is looked for along a path of slots, which starts at the slot of its hash, until the
-        key or a free slot is found. A free slot means that the key is not in the table.
+        A word is stored in the slot of its hash. If another word has taken that slot, it is in a
+        later one of a fixed sequence of slots. So a free slot means that the word is not in the
+        table:
+
+            slot    5       6       7
+            word    "the"   "cat"   (free)
+
+        If "dog" has the sequence 5, 6, 7, it is compared with "the" and "cat", and is not in the
+        table.
 
         Args:
-            keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers.
-            skip: Indices of keys that are not looked for.
+            keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
+            skip: Indices of words that are not looked up.
 
         Returns:
-            int32, shape (n_keys,): ABSENT for keys that are not in the table, 0 for those to skip.
+            int32, shape (n_keys,): ABSENT for words that are not in the table, 0 for those to skip.
         """
         # For most keys, the first slot decides: it holds the key, and its code is the result; or it
         # is free, and has the code ABSENT.
@@ -97,14 +104,17 @@ class WordTable:
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
-        """Return the codes of keys whose first slot holds another key, by trying further slots.
+        """Look up words whose first slot has another word, by trying further slots.
+
+        All of them try their next slot at the same time. In each round, those that have found their
+        word, or a free slot, are done.
 
         Args:
-            keys: uint64, shape (width, n_keys).
-            slots: int64, shape (n_keys,): the first slot of each key.
+            keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
+            slots: int64, shape (n_keys,): the first slot of each word.
 
         Returns:
-            int32, shape (n_keys,): ABSENT for keys that are not in the table.
+            int32, shape (n_keys,): ABSENT for words that are not in the table.
         """
         codes = np.full(len(slots), ABSENT)
         pending = np.arange(len(slots))  # indices of the keys that are still looked for
@@ -125,13 +135,14 @@ class WordTable:
         return codes
 
     def insert(self, keys: Keys, codes: Codes) -> None:
-        """Add keys, none of which is in the table or occurs twice.
+        """Add words to the table. None may be in it already, or occur twice.
 
-        Frequent keys should come first: the earlier a key is inserted, the shorter is its path.
+        Frequent words should come first: the earlier a word is added, the fewer slots are tried to
+        find it.
 
         Args:
-            keys: uint64, shape (width, n_keys).
-            codes: int32, shape (n_keys,).
+            keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
+            codes: int32, shape (n_keys,): what is stored with each word.
         """
         count = self.count + len(codes)
         if count > FILL_LIMIT * len(self.codes):
@@ -221,10 +232,13 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Enlarge the table until it has room for some number of keys, with those that it has.
+        """Enlarge the table until it has room for a number of words, with those that it has.
+
+        The slot of a word depends on the size of the table. So all words are added to a larger
+        table, which then replaces this one.
 
         Args:
-            count: The number of keys for which there must be room.
+            count: The number of words for which there must be room.
         """
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:
@@ -241,14 +255,14 @@ class WordTable:
 
 
 def hash_keys(keys: Keys) -> Words:
-    """Return a hash of each key, whose upper bits depend on all bits of the key.
+    """Return a hash of each word, which decides where the word is stored in a table.
 
     Args:
-        keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers; the first
-            row has the first integer of every key.
+        keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers; the first
+            row has the first integer of every word.
 
     Returns:
-        uint64, shape (n_keys,). Use the upper bits, which are mixed best.
+        uint64, shape (n_keys,). Use the upper bits: they depend on all bits of the word.
     """
     # In a product, each bit of the key changes the bits from its own place upwards. So the upper
     # bits of the product depend on all bits of the key, and the lowest ones on few.
