@@ -526,10 +526,13 @@ class FileSet:
     def _pieces_of_files(
         self, arrays: Mapping[str, NDArray[np.integer]]
     ) -> Iterator[tuple[str, list[memoryview]]]:
-        """Yield the name of each file and its bytes in pieces, the description last.
+        """Yield the name of each index file, and its bytes in pieces of 16 MB.
+
+        The description, a text file, comes last: a trainer that finds it takes all files for
+        complete.
 
         Args:
-            arrays: File name → array.
+            arrays: File name → array: {"web-shuffle_index.npy": array([2, 0, 1])}.
         """
         for name, array in arrays.items():
             yield name, _npy_pieces(array)
@@ -538,13 +541,12 @@ class FileSet:
 
 
 def _write_durably(path: Path, pieces: list[memoryview]) -> None:
-    """Write a new file, and wait until it is on the disk.
+    """Write a new file, and wait until it is on the disk, so that it survives a power failure.
 
     Args:
-        path: Path of the file, which must not exist.
+        path: Path of the file, which must not exist. Its folder is created if necessary.
         pieces: Its bytes.
     """
-    # In some presets, names of index files begin with a folder.
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
         file.writelines(pieces)

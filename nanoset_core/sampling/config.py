@@ -258,14 +258,14 @@ class NanosetConfig:
         return self.pad_token
 
     def samples_in(self, tokens: int, *, drop_last_partial: bool = True) -> int:
-        """Return how many samples a number of tokens gives, by the rules of the trainer.
+        """Return how many training samples a number of tokens gives.
+
+        For example, samples have 10 tokens, and also the first token of the next one. So 21 tokens
+        give 2 samples.
 
         Args:
             tokens: Tokens of all documents together, in one epoch.
-            drop_last_partial: False counts a last sample that is short, too.
-
-        Returns:
-            The count: with samples of 10 tokens and an extra one, 21 tokens give 2 samples.
+            drop_last_partial: False counts a last sample that is short, too: 25 tokens give 3.
         """
         return sample_count(tokens, self.step, self.overlap, drop_last_partial=drop_last_partial)
 
@@ -525,13 +525,17 @@ def _whole_number(name: str, value: Any, minimum: int, maximum: int) -> int:
 
 
 def check_masks(masks: Collection[str]) -> None:
-    """Check that no mask option is set that has no effect without another one.
+    """Check that no option for masks is set that has no effect without another one.
+
+    `reset_attention_mask` says that attention stops at the end of a document. It changes the
+    attention mask of a sample. So samples must have one, which is another option,
+    `create_attention_mask`.
 
     Args:
-        masks: Names of the options that are set, of those in `MASKS`.
+        masks: Names of the options that are set.
 
     Raises:
-        ConfigError: `reset_attention_mask` is set, but there is no attention mask to reset.
+        ConfigError: The first one is set without the second.
     """
     if "reset_attention_mask" in masks and "create_attention_mask" not in masks:
         raise ConfigError(

@@ -582,26 +582,22 @@ class SharedLimit:
     """How often the documents may be read."""
 
     def times_read(self, epochs: Mapping[str, float]) -> float:
-        """Return how often these documents are read: once in each epoch for each of their copies.
+        """Return how often training reads documents that are in several datasets.
+
+        For example, a dataset with 2 copies of each of them is read 1.5 times, and one with 1 copy
+        is read twice. That makes 2 * 1.5 + 1 * 2 = 5.
 
         Args:
-            epochs: Prefix of each dataset → its epochs.
-
-        Returns:
-            The sum over the datasets: 2 copies in a dataset with 1.5 epochs, and 1 copy in one with
-            2 epochs, give 5.
+            epochs: Path of each dataset → how often it is read.
         """
         return math.fsum(copies * epochs[prefix] for prefix, copies in self.copies.items())
 
     def is_exceeded(self, epochs: Mapping[str, float], tolerance: float = _ROUNDING) -> bool:
-        """Return whether these documents are read more often than the limit allows.
+        """Return whether training reads documents too often that are in several datasets.
 
         Args:
-            epochs: Prefix of each dataset → its epochs.
-            tolerance: Epochs above the limit that are ignored.
-
-        Returns:
-            Whether `times_read` is above the limit by more than the tolerance.
+            epochs: Path of each dataset → how often it is read.
+            tolerance: By how much the limit may be exceeded.
         """
         return self.times_read(epochs) > self.limit + tolerance
 

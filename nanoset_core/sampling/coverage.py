@@ -61,11 +61,11 @@ class MemberCoverage:
     """Samples that earlier phases of the run took; they count in `epochs`, too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain types, and the surplus.
+        """Return what is read of the dataset as plain types, for reports.
 
         Returns:
-            Name of each field → value. `surplus` is the number of samples that are built, but not
-            taken. `before` is left out if it is 0.
+            Such as {"prefix": "data/web", "samples_given": 750, ...}. `surplus` is added: the
+            samples that are built, but not read. `before` is left out if it is 0.
         """
         values = asdict(self)
         values["surplus"] = self.samples_built - self.samples_given

@@ -131,7 +131,11 @@ def _values_of_member(
 
 
 def _endings_of_member(rules: Preset) -> dict[str, str]:
-    """Return part of a dataset's index → ending of the name of its file."""
+    """Return the ending of the name of each index file that a trainer has for a dataset.
+
+    For example, {"document_index": "document_index.npy", ...} for Megatron-LM, and for NeMo
+    {"document_index": "doc_idx.npy", ...}.
+    """
     document_ending, sample_ending, shuffle_ending = rules.member_parts
     endings = {
         "document_index": document_ending,

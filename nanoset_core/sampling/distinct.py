@@ -25,14 +25,17 @@ class DistinctCounter:
         """Whether `count` is exact."""
 
     def add(self, hashes: NDArray[np.uint64]) -> None:
-        """Add values, which count once even if they were added before.
+        """Add values to those whose distinct ones are counted.
+
+        Only the smallest 65,536 hashes are kept, each once. They are enough to estimate how many
+        distinct values there are.
 
         Args:
             hashes: Hash of each value, shape (n_values,). Equal hashes are taken for equal values.
         """
         if not self.is_exact:
-            hashes = hashes[hashes < self._smallest[-1]]
-        smallest = np.union1d(self._smallest, hashes)
+            hashes = hashes[hashes < self._smallest[-1]]  # others cannot be among the smallest
+        smallest = np.union1d(self._smallest, hashes)  # ascending, each once
         if len(smallest) > MAX_EXACT:
             self.is_exact = False
         self._smallest = smallest[:MAX_EXACT]

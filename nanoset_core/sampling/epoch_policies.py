@@ -39,25 +39,27 @@ def apply_epoch_limits(
     reader: LengthReader | None = None,
     corpora: CorpusReader | None = None,
 ) -> LimitedConfig:
-    """Return a configuration with which no document is read more often than it may be.
+    """Change what is trained so that no document is read more often than it may be.
+
+    For example, half of 1,000 training samples are to be from a dataset of 400, which may be read
+    once. There are four policies:
+
+        raise           it is an error
+        repeat          nothing is changed, and the dataset is read more often
+        stop            about 800 samples are requested, half of which are 400
+        redistribute    the dataset gets the weight 0.4 in place of 0.5, and others get more
 
     Args:
-        config: Configuration with the number of samples of every split that matters.
-        limits: Prefix → how often a dataset may be read; one that is no key has no limit.
-        policy: What to do if a limit would be broken.
-
-            - `raise`: raise an InputError.
-            - `repeat`: repeat the documents; the configuration is not changed.
-            - `stop`: request only as many samples as the limits allow.
-            - `redistribute`: lower the weight of a dataset that has a limit, and raise those of the
-              others in proportion.
-        reader: Reads the datasets' `.idx` files; share it between splits that are planned together.
-        corpora: Finds documents that several datasets contain; None if no dataset shares documents
-            with another one.
+        config: What is trained: the datasets, their weights, and the number of samples.
+        limits: Path of a dataset → how often it may be read; others have no limit.
+        policy: One of the four.
+        reader: Reads the lengths of documents from the datasets' `.idx` files; share it between
+            calls for the same files.
+        corpora: Finds documents that several datasets contain; None if there are none.
 
     Raises:
-        InputError: A limit would be broken and the policy is `raise`, or the limits leave too few
-            samples.
+        InputError: A limit would be exceeded, and the policy is `raise`. Or the limits leave too
+            few samples.
         ConfigError: There are no weights to redistribute, or for a reason of `plan_split`.
     """
     epoch_limits = EpochLimits(limits, reader or LengthReader(), corpora)
@@ -89,12 +91,19 @@ def _read_too_often(exceeded: list[ExceededLimit]) -> InputError:
 
 
 def _stop(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
-    """Return the configuration with the largest number of samples that keeps every limit."""
+    """Request fewer samples, so that training reads no dataset too often.
+
+    For example, 1,000 samples are requested, but only 800 are possible. Then 800 are requested.
+
+    Args:
+        config: What is trained.
+        limits: How often each dataset may be read.
+    """
     samples: dict[SplitName, int | None] = {}
     for split in SPLITS:
         requested = config.samples(split)
         if requested is None:
-            samples[split] = None  # one epoch, which is always allowed
+            samples[split] = None  # everything is read once, which is always allowed
         else:
             samples[split] = _allowed_samples(config, split, requested, limits)
     return config.with_samples(samples)

@@ -44,20 +44,20 @@ class FrequentValues:
         """Begin without values.
 
         Args:
-            n_values: How many values `most_frequent` returns.
+            n_values: How many of the most frequent values are wanted.
         """
         self.error = 0
-        """How many documents a value that is not among the most frequent may have at most, in
-        addition to what they show; 0 if all counts are exact.
-        """
+        """How many more documents than were counted may have a value; 0 if all counts are exact."""
         self._n_values = n_values
-        # (n_counters,) each: hash of the value; its counter, from which numbers are subtracted; and
-        # the documents and tokens that were seen since it has a counter.
+
+        # An entry for each value that is counted, shape (n_counters,): its hash, its counter, and
+        # the documents and tokens since it is counted. A counter is lowered whenever values are
+        # dropped.
         self._hashes = np.empty(0, np.uint64)
         self._counters = np.empty(0, np.int64)
         self._documents = np.empty(0, np.int64)
         self._tokens = np.empty(0, np.int64)
-        self._text_by_hash: dict[int, str] = {}  # of the values with the greatest counters
+        self._text_by_hash: dict[int, str] = {}  # of the most frequent values only
 
     def add(
         self,

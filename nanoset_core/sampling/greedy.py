@@ -377,23 +377,30 @@ class _SpeculatedBlocks:
         shape: BlockShape,
         dtype: np.dtype,
     ) -> None:
-        """Pick the samples of all blocks together, each block from a guess of what precedes it."""
-        self.weights = weights
-        # (n_blocks,) number of each block's first sample in the blend: 0, 4, 8 for blocks of 4
-        # samples
-        block_numbers = np.arange(shape.n_blocks, dtype=np.int64)
-        self.first_samples = start + block_numbers * shape.block_samples
+        """Decide which dataset each sample is from, for all blocks of samples at the same time.
 
-        # (n_blocks, n_datasets) samples taken of each dataset before each block: guesses, except
-        # for the first block
+        Each block needs to know how many samples of each dataset come before it. This is guessed.
+        For three blocks of 4 samples:
+
+            block                0             1             2
+            first_samples        0             4             8
+            start_counts         0, 0          2, 2          5, 3        guesses, except for block 0
+            picks (datasets)     0, 1, 0, 1    0, 0, 1, 0    1, 0, 0, 1
+            end_counts           2, 2          5, 3          7, 5
+        """
+        self.weights = weights
+        block_numbers = np.arange(shape.n_blocks, dtype=np.int64)
+        self.first_samples = start + block_numbers * shape.block_samples  # (n_blocks,)
+
+        # (n_blocks, n_datasets) samples of each dataset before each block
         self.start_counts = guess_counts(weights, counts, self.first_samples)
-        self.start_counts[0] = counts
+        self.start_counts[0] = counts  # known
 
         # (block_samples, n_blocks) dataset of each sample: row i has the i-th sample of every block
         self.picks = np.zeros((shape.block_samples, shape.n_blocks), dtype)
         lanes = lanes_of(weights, self.start_counts, self.first_samples)
-        lanes.advance(self.picks)
-        # (n_blocks, n_datasets) samples taken of each dataset after each block
+        lanes.advance(self.picks)  # fills them
+        # (n_blocks, n_datasets) samples of each dataset up to the end of each block
         self.end_counts = lanes.counts()
 
     def find_wrong(self) -> IntArray:
@@ -609,9 +616,10 @@ class _RunningBlocks:
 
 
 def _ranges_between_checks(block_samples: int) -> Iterator[slice]:
-    """Yield the samples of a block that a repair picks before each check, from first to last.
+    """Yield which samples of a block are computed before each check whether the block is done.
 
-    The ranges have 32 samples, 64, 128, and so on up to 1024.
+    The first ranges are short, because nearly all blocks are done soon. For a block of 300 samples:
+    0 to 31, 32 to 95, 96 to 223 and 224 to 299. The longest ranges have 1024 samples.
     """
     start = 0
     n_steps = _FIRST_CHECK_STEPS
@@ -623,15 +631,15 @@ def _ranges_between_checks(block_samples: int) -> Iterator[slice]:
 
 
 def _step_cost(n_datasets: int, n_lanes: int) -> float:
-    """Estimate how many microseconds one step of a repair takes.
+    """Estimate how many microseconds it takes to compute one sample in each of many blocks.
 
-    A step picks one sample in each lane. The constants were measured on one processor core: a fixed
-    time for numpy's calls, and a time for each lane that grows with the number of datasets. The
-    estimate decides only when repairs end, never what is picked.
+    It is a fixed time for numpy's calls, and a time for each block that grows with the number of
+    datasets; measured on one processor core. The estimate decides when repairs of blocks are given
+    up, but never the result.
 
     Args:
         n_datasets: Number of datasets.
-        n_lanes: Number of blocks that are advanced.
+        n_lanes: Number of blocks that are computed at once.
     """
     return 2.0 + n_lanes * (0.015 + 0.0006 * n_datasets)
 
@@ -670,17 +678,19 @@ def _counts_by_lane(picks: NDArray[np.integer], n_datasets: int) -> IntArray:
 def guess_counts(
     weights: FloatArray, counts_before: FloatArray, first_samples: IntArray
 ) -> FloatArray:
-    """Guess how many samples of each dataset are taken before some samples of a blend.
+    """Guess how many samples of each dataset are taken before some training samples.
 
-    The guess needs no picks. It goes from the rarest to the most frequent dataset:
+    Each next sample is from the dataset with the largest error, weight * t - count, which is the
+    one that is furthest behind its weight. Computing all samples gives the exact counts. A guess
+    needs none of them. It goes from the rarest to the most frequent dataset:
 
-    - A dataset is picked when its error, weight * t - count, is larger than all others. Between two
-      picks of a rare dataset, the more frequent ones are picked many times. So the rare one is
-      picked soon after its error exceeds the lowest value that the largest of their errors has.
-    - This value is a *gap* above the mean of their errors and its own. All errors add up to 0, so
-      this mean is -s / (rank + 1), with s the sum of the errors of the datasets that are still
-      rarer, and `rank` the number of those that are more frequent.
-    - So the dataset has been picked until its error was below gap - s / (rank + 1), which gives its
+    - Between two samples of a rare dataset, the more frequent ones are taken many times. So the
+      rare one is taken soon after its error exceeds the lowest value that the largest error of the
+      others has.
+    - This value is a *gap* above the mean of the errors of these datasets and its own. All errors
+      add up to 0. So this mean is -s / (rank + 1), where s is the sum of the errors of the datasets
+      that are even rarer, and `rank` is the number of datasets that are more frequent.
+    - So the dataset has been taken until its error was below gap - s / (rank + 1). This gives its
       count.
     - The most frequent dataset has all samples that remain.
 
@@ -688,7 +698,7 @@ def guess_counts(
         weights: Weight of each dataset, shape (n_datasets,).
         counts_before: True counts before the first of these samples, shape (n_datasets,). No guess
             is smaller.
-        first_samples: Numbers of the samples in the blend, ascending, shape (n_blocks,).
+        first_samples: Numbers of the samples, ascending, shape (n_blocks,).
 
     Returns:
         Guessed counts, shape (n_blocks, n_datasets).
@@ -803,25 +813,33 @@ class Lanes(ABC):
         self._chunk_steps = max(min(_CHUNK_NUMBERS // numbers_of_step, 64), 1)
 
     def advance(self, picks: NDArray[np.integer]) -> None:
-        """Pick the datasets of the next samples in all lanes, and count them.
+        """Decide which dataset each of the next samples is from, in many ranges of samples at once.
+
+        Such a range is called a *lane*. A step computes one sample of each lane. Some steps at a
+        time form a chunk, such that the arrays for it fit into the processor's cache.
 
         Args:
-            picks: Filled with the number of the dataset of each sample, shape (n_steps, n_lanes).
+            picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
         """
-        # Several steps form a chunk, whose arrays fit in the processor's cache.
         for start in range(0, len(picks), self._chunk_steps):
             chunk = picks[start : start + self._chunk_steps]  # (n_steps of the chunk, n_lanes)
             self._advance_chunk(self._times(len(chunk)), chunk)
             self._next_samples += len(chunk)
 
     def _times(self, n_steps: int) -> FloatArray:
-        """Return the time of the next samples: their numbers in the blend, but at least 1.
+        """Return the numbers of the next samples, but at least 1, as the trainers count.
+
+        For example, of two ranges of samples that are computed at once, one continues at sample 0
+        and the other one at sample 4. For two samples each, these are
+
+            1    4
+            1    5
 
         Args:
-            n_steps: How many samples of each lane.
+            n_steps: How many samples of each range.
 
         Returns:
-            Times, shape (n_steps, n_lanes).
+            Numbers, shape (n_steps, n_lanes).
         """
         steps = np.arange(n_steps, dtype=np.float64)[:, None]  # (n_steps, 1)
         return np.maximum(self._next_samples + steps, 1.0)
@@ -1041,15 +1059,21 @@ class ColumnLanes(Lanes):
         return n_datasets - self._best_rank.astype(np.intp)
 
     def _count(self, datasets: NDArray[np.intp]) -> None:
-        """Count one more sample of a dataset in each lane.
+        """Count one more sample of a dataset in each lane, a range of samples that is computed.
 
-        For example, with 4 lanes, the count of dataset 2 in lane 1 is at 2 * 4 + 1 = 9, since the
-        counts are stored dataset by dataset.
+        The counts are stored dataset by dataset. For example, with 4 lanes:
+
+            position in the flat array    0 1 2 3    4 5 6 7    8 9 10 11
+            dataset                       0 0 0 0    1 1 1 1    2 2 2  2
+            lane                          0 1 2 3    0 1 2 3    0 1 2  3
+
+        So the count of dataset 2 in lane 1 is at 2 * 4 + 1 = 9.
 
         Args:
             datasets: The dataset of each lane, shape (n_lanes,).
         """
-        np.multiply(datasets, len(self._lane_numbers), out=self._positions)
+        n_lanes = len(self._lane_numbers)
+        np.multiply(datasets, n_lanes, out=self._positions)
         np.add(self._positions, self._lane_numbers, out=self._positions)
         self._flat_counts[self._positions] += 1.0  # no two lanes change the same count
 

@@ -396,9 +396,12 @@ class _SplitPlanner:
         return tuple(members)
 
     def _skipped_dataset_error(self, prefix: str) -> ConfigError:
-        """Return the error for a dataset that is skipped, while others of the blend are not.
+        """Return the error for a dataset without samples, which the trainer would leave out.
 
-        The weights of the blend would not belong to the remaining datasets.
+        It would use the weights of all datasets for those that remain: the wrong ones.
+
+        Args:
+            prefix: Path of the dataset.
         """
         return ConfigError(
             "a dataset of the blend has no samples in the split",
@@ -424,7 +427,7 @@ class _SplitPlanner:
         return NeededSamples(target, requested)
 
     def _is_left_out(self, member: MemberPlan) -> bool:
-        """Return whether the trainer leaves a dataset out of the blend since it has no sample."""
+        """Return whether the trainer leaves out a dataset because it has no sample."""
         if not self.rules.drops_short_members or self.data.has_own_blend:
             return False
         return member.samples_given == 0
@@ -570,7 +573,15 @@ class _SplitPlanner:
             )
 
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
-        """Return whether the trainer can build the blend although a dataset has no sample."""
+        """Return whether the trainer can work with a dataset that has no sample.
+
+        With weights, it may take so few samples in all that none is from this dataset. Without
+        weights, it takes all samples of each dataset, and fails if there are none.
+
+        Args:
+            member: What is planned for the dataset.
+            weights: Weight of each dataset; None for datasets without weights.
+        """
         # Without weights, the blend takes samples of every dataset.
         if weights is None:
             return False
@@ -617,14 +628,17 @@ class _SplitPlanner:
         return _Mixture(size, tuple(self.rules.normalized(weights or dataset_sizes)))
 
     def _mixture_by_size(self, dataset_sizes: tuple[int, ...]) -> _Mixture:
-        """Return the mixture of datasets that have no weights: in proportion to their sizes.
+        """Return how datasets without weights are mixed: in proportion to their sizes.
 
-        For example, datasets of 300 and 100 samples, of which 200 samples are requested, have the
-        weights 0.75 and 0.25. If no number is requested, the blend has all 400 samples, and the
-        weights are 300 and 100.
+        For example, for datasets of 300 and 100 samples:
+
+            requested    samples in all    weights
+            200          200               0.75 and 0.25
+            1,000        400: no more      0.75 and 0.25
+            nothing      400               300 and 100
 
         Args:
-            dataset_sizes: Samples that each dataset can give.
+            dataset_sizes: Samples of each dataset.
         """
         n_available = sum(dataset_sizes)
         if self.requested is None:

@@ -62,30 +62,38 @@ def build_sample_index(
     empty_end: bool = False,
     threads: int = 1,
 ) -> NDArray[np.int32] | NDArray[np.int64]:
-    """Find where every sample starts.
+    """Find where every training sample starts: in which document, and at which of its tokens.
+
+    The documents are put one after another, and cut into samples. For documents of 3, 5 and 4
+    tokens, and samples of 4 tokens and the first one of the next sample:
+
+        document    0 0 0 1 1 1 1 1 2 2 2 2
+        sample 0    x x x x x                   starts at token 0 of document 0:   row (0, 0)
+        sample 1            x x x x x           starts at token 1 of document 1:   row (1, 1)
+        the end                     x           is token 0 of document 2:          row (2, 0)
 
     Source: Megatron-LM `helpers.cpp`, `build_sample_idx`.
 
     Args:
-        sizes: Tokens of every sequence of the dataset, shape (n_sequences,).
-        document_index: Sequence numbers in the order of reading, all epochs, shape (n_positions,).
+        sizes: Tokens of each document (or sequence, if a document is stored as several ones), shape
+            (n_sequences,).
+        document_index: Documents in the order of reading, all epochs, shape (n_positions,).
         sequence_length: Tokens of a sample, without the extra one.
         num_epochs: Number of epochs in document_index.
         tokens_per_epoch: Tokens of one epoch; num_epochs of them must be what document_index holds.
         add_extra_token: 1 if a sample has one token more, which is the next sample's first; else 0.
         drop_last_partial_sequence: False keeps a last sample that is short.
-        empty_end: Allow the last, short sample to end in an empty sequence, at offset
+        empty_end: Allow the last, short sample to end in an empty document, at token
             -add_extra_token (NeMo does).
         threads: More than one shortens the wall time; the result is the same.
 
     Returns:
-        Shape (n_samples + 1, 2), int32, or int64 if a position or a size needs it. Row j is
-        (position in document_index, token offset) at which sample j starts, and the inclusive end
-        of sample j - 1: with add_extra_token=1 neighbours share a token.
+        The rows, shape (n_samples + 1, 2), int32, or int64 if a number needs it. The first number
+        is a position in `document_index`.
 
     Raises:
         ConfigError: The tokens don't add up, or, without `empty_end`, the last short sample ends in
-            an empty sequence (the trainer's own check refuses that, too).
+            an empty document (the trainer's own check refuses that, too).
     """
     # The array of an .idx is not aligned: numpy would copy all of it for every block.
     sizes = np.require(sizes, requirements="A")
@@ -97,7 +105,7 @@ def build_sample_index(
     )
     index = np.empty((n_samples + 1, 2), dtype=_index_dtype(len(document_index), _longest(sizes)))
 
-    # The first sample starts at the first token. The rows of all others follow from the sums.
+    # The first sample starts at the first token. The others are found block by block.
     index[0] = 0
     tokens_before = 0
     shape = _SampleShape(sequence_length, add_extra_token)
@@ -283,26 +291,26 @@ def _computed_ahead(
 def _fill_rows(
     rows: NDArray[np.signedinteger], block: _BlockSums, tokens_before: int, shape: _SampleShape
 ) -> None:
-    """Write where each sample starts that starts in one block of documents.
+    """Write where training samples start, for those that start in one block of documents.
 
-    Samples start every `sequence_length` tokens. Document and token are found by a search for the
-    start plus the extra token, the *target*. For example, a block with documents of 3, 5 and 4
-    tokens, and samples of 4 tokens and an extra one:
+    Samples start every `sequence_length` tokens, and have the first token of the next sample, too.
+    This extra token is searched for, since it is also the end of the sample before. For example, a
+    block with documents of 3, 5 and 4 tokens, which end at 3, 8 and 12, and samples of 4 tokens:
 
-        sample                             1             2
-        start: tokens before it            4             8
-        target                             5             9
-        tokens up to each document's end   3, 8, 12
-        document                           1 (8 >= 5)    2 (12 >= 9)
-        token of the document              4 - 3 = 1     8 - 8 = 0
+        sample                             1              2
+        start: tokens before it            4              8
+        start and the extra token          5              9
+        document: the first that ends      1: 8 >= 5      2: 12 >= 9
+        there or later
+        token of the document              4 - 3 = 1      8 - 8 = 0
 
     Args:
-        rows: Row j gets the position in the document index and the token at which sample j starts;
-            shape (n_full_samples + 1, 2). The last row is the end of the last sample. Row 0 is not
-            changed.
-        block: The block.
-        tokens_before: Tokens of all blocks before it.
-        shape: How tokens are cut into samples.
+        rows: Row j gets the document (its position in the order of reading) and the token at which
+            sample j starts; shape (n_full_samples + 1, 2). The last row is the end of the last
+            sample. Row 0 is not changed.
+        block: The ends of the documents.
+        tokens_before: Tokens of all blocks before this one.
+        shape: The length of samples.
     """
     # The samples whose target is in the block: tokens_before < target <= tokens_after.
     tokens_after = tokens_before + int(block.stops[-1])

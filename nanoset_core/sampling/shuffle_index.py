@@ -18,15 +18,14 @@ ShuffleIndex = NDArray[np.uint32] | NDArray[np.int64]
 
 
 def shuffle_dtype(samples: int) -> np.dtype:
-    """Return the dtype of the trainer's index of shuffled samples.
+    """Return the type in which the trainer stores numbers of samples.
+
+    It takes 4 bytes for each number, or 8 if there are 2**32 - 2 samples or more.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_shuffle_index`.
 
     Args:
-        samples: Number of samples of the split.
-
-    Returns:
-        uint32, or int64 from 2**32 - 2 samples on.
+        samples: Number of samples.
     """
     if samples >= _FIRST_INT64_SAMPLES:
         return np.dtype(np.int64)

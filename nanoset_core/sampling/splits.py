@@ -38,15 +38,13 @@ kinds of Unicode.
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-    """Divide weights by their sum, as numpy computes it.
+    """Divide numbers by their sum: [8, 1, 1] → [0.8, 0.1, 0.1]. The sum is computed by numpy.
 
-    Source: Megatron-LM `datasets/utils.py`, `normalize`.
+    This matters to the last digit, which must be the trainer's. Source: Megatron-LM
+    `datasets/utils.py`, `normalize`.
 
     Args:
         weights: Numbers with a positive sum.
-
-    Returns:
-        Shares that add up to about 1: [8, 1, 1] → [0.8, 0.1, 0.1].
     """
     values = np.array(weights, dtype=np.float64)
     shares: list[float] = (values / np.sum(values)).tolist()
@@ -56,19 +54,19 @@ def normalize(weights: Sequence[float]) -> list[float]:
 def parse_split(
     split: str, *, exactly_three: bool = False, compensated: bool = False
 ) -> tuple[float, float, float]:
-    """Return the shares of train, valid and test from a text such as "969,30,1".
+    """Return which shares of the data train, valid and test have, from a text of the user.
 
-    The shares add up to 1: here they are 0.969, 0.03 and 0.001.
+    For example, "969,30,1" means 0.969, 0.03 and 0.001, and "9,1" means 0.9, 0.1 and 0.
 
-    Megatron-LM itself reads every run of digits and dots as a number (`parse_and_normalize_split`):
-    it takes "0.99999,1e-05" for 14, 14 and 71 %. Only texts that mean the same to a person and to
-    the trainer are accepted.
+    Megatron-LM itself takes every run of digits and dots for a number, so that it reads
+    "0.99999,1e-05" as 0.99999, 1 and 05, which are 14, 14 and 71 %. Here only texts are accepted
+    that the trainer reads in the way that a person does.
 
     Args:
-        split: Decimal numbers, as `split_numbers` reads them. Missing numbers are 0.
-        exactly_three: The text must be three numbers, separated by "," or "/" (NeMo
-            `get_train_valid_test_split_`).
-        compensated: Divide the numbers by `compensated_sum`, as NeMo does on Python 3.12 and newer.
+        split: One to three decimal numbers with commas between them.
+        exactly_three: There must be three numbers, as NeMo demands.
+        compensated: Add up the numbers with `compensated_sum`, as NeMo does on Python 3.12 and
+            newer. It may change the last digit of the shares.
 
     Raises:
         ConfigError: There are more than three numbers, one is not a plain number, or all are 0.
@@ -119,17 +117,18 @@ def _three_numbers(split: str, exactly_three: bool) -> list[float]:
 
 
 def split_numbers(split: str, *, exactly_three: bool = False) -> list[float]:
-    """Return the numbers in a split's text: "969,30,1" gives 969, 30 and 1.
+    """Return the numbers in a text that divides the data: "969,30,1" gives 969, 30 and 1.
 
-    A number consists of ASCII digits with at most one decimal point. Numbers are separated by ",",
-    "/" or ";", with or without spaces around it. Signs, exponents, underscores, other digits and
-    empty parts are refused: Python's `float` accepts them, but Megatron-LM would read other
-    numbers.
+        accepted    "969,30,1"    "9/1"    "0.9; 0.1"
+        refused     "1e-05,1"     "+9,1"   "9,,1"
+
+    Python's `float` would accept more forms of numbers, but Megatron-LM would read other numbers
+    there.
 
     Args:
-        split: One to three numbers.
+        split: One to three numbers, separated by ",", "/" or ";".
         exactly_three: There must be three numbers, all separated by "," or all by "/", as NeMo
-            requires.
+            demands.
 
     Raises:
         ConfigError: The text is anything else, or the numbers add up to 0 or to infinity.
@@ -192,16 +191,13 @@ def sample_count(
 
 
 def plain_sum(values: Iterable[float]) -> float:
-    """Add up values one by one, as the built-in `sum` does in Python before 3.12.
+    """Add up floats one by one, with the same result in every version of Python.
 
-    Since 3.12, `sum` corrects rounding errors of floats. This function gives the same result in
-    every version of Python.
+    The built-in `sum` corrects rounding errors since Python 3.12. This function does not: ten times
+    0.1 is 0.9999999999999999, and not 1.0.
 
     Args:
-        values: The numbers; their order matters to the last bit.
-
-    Returns:
-        The sum: for ten times 0.1, it is 0.9999999999999999, and not 1.0.
+        values: The numbers; their order matters to the last digit.
     """
     total = 0.0
     for value in values:
@@ -281,32 +277,35 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
 
 
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
-    """Return the sequences of all splits, with the size of each split rounded.
+    """Return which documents train, valid and test have, by rounding how many each of them has.
 
-    The rounded sizes may not add up to the number of sequences. Then all borders between splits are
-    shifted. For example, 17 sequences and the shares 0.5, 0.3 and 0.2:
+    The rounded numbers may not add up to the number of documents. Then all borders are shifted. For
+    17 documents and the shares 0.5, 0.3 and 0.2:
 
-        sizes      8.5   5.1   3.4
+        exact      8.5   5.1   3.4
         rounded    8     5     3        a half becomes the even number
-        cuts       0   8   13   16
+        borders    0   8   13   16
         shifted    0   9   14   17      by 17 - 16 = 1, except for the first
 
-    With very few sequences, this can put a cut before an earlier one, or below 0.
+    With very few documents, this can put a border before an earlier one, or below 0.
 
     Sources: NeMo `get_train_valid_test_split_`, nanotron `get_split_indices`, Megatron-LM before
     core 0.5.
 
     Args:
         vector: Shares of train, valid and test, which add up to 1.
-        sequences: Number of sequences in the dataset.
-    """
-    cuts = [0]
-    for share in vector:
-        cuts.append(cuts[-1] + round(share * float(sequences)))
+        sequences: Number of documents (or of sequences, if a document is stored as several ones).
 
-    n_missing = sequences - cuts[-1]  # negative if the rounded sizes are too large
-    cuts[1:] = [cut + n_missing for cut in cuts[1:]]
-    return list(pairwise(cuts))
+    Returns:
+        For each of the three, its first document and the one after its last: (0, 9), (9, 14), ...
+    """
+    borders = [0]
+    for share in vector:
+        borders.append(borders[-1] + round(share * float(sequences)))
+
+    n_missing = sequences - borders[-1]  # 1; negative if the rounded numbers are too large
+    borders[1:] = [border + n_missing for border in borders[1:]]
+    return list(pairwise(borders))
 
 
 def _bad_split(split: str, reason: str) -> ConfigError:

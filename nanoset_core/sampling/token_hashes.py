@@ -86,20 +86,22 @@ class SequenceHasher:
     """
 
     def __init__(self, lengths: NDArray[np.integer]) -> None:
-        """Prepare to hash sequences of these lengths, from the first token on."""
-        # Where each sequence starts and stops among all tokens, (n_filled,). For lengths of 2, 0
-        # and 3 tokens, the starts are 0 and 2, and the stops 2 and 5.
+        """Prepare to hash documents of these lengths, from the first token on."""
+        # Where each document starts and stops among all tokens, (n_filled,). For lengths of 2, 0
+        # and 3 tokens, the stops are 2 and 5, and the starts 0 and 2.
         filled = lengths[lengths > 0]
         self._stops = np.cumsum(filled, dtype=np.int64)
         self._starts = self._stops - filled
         self._n_hashed = 0
         """Number of tokens that were hashed."""
         self._held_back: Tokens | None = None
-        """Tokens after these that are hashed with the next chunk: fewer than a word."""
+        """Tokens after these that wait for the next ones: fewer than a word of 8 bytes."""
+
+        # If a document continues after the tokens that were hashed:
         self._open_sum = np.uint64(0)
-        """Sum over the words of the sequence that continues in the next chunk; 0 without one."""
+        """Sum of the hashes of its words so far; otherwise 0."""
         self._n_open_words = 0
-        """Number of these words."""
+        """Number of these words; otherwise 0."""
 
     def add(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Add the next tokens of some documents, and return the hashes of the documents that end.

@@ -162,14 +162,16 @@ class _PackFiller:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule, plan: PackPlan) -> None:
-        """Prepare to fill the packs of a plan, from the first pack on."""
+        """Prepare to give documents to the planned packs (training samples) in their order."""
         self._lengths = lengths
         self._rule = rule
         self._plan = plan
+        # Documents wait in queues: for pieces as long as a pack, and for what remains of them.
         self._remainders = RemainderQueue(lengths, rule)
         self._full_pieces = FullPieceQueue(lengths, rule)
+
+        # A class of packs has pieces of the same lengths: how many, and is it one full piece?
         self._pieces_of_class = np.diff(plan.piece_starts)  # (n_classes,)
-        # A full piece leaves no room for others, so it is the only one of its pack.
         first_lengths = plan.piece_lengths[plan.piece_starts[:-1]]  # (n_classes,)
         self._is_full_class = first_lengths == rule.length  # (n_classes,)
 

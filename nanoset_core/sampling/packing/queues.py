@@ -68,22 +68,32 @@ class RemainderQueue:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
-        """Sort the documents by the lengths of their remainders, which are shorter than a pack."""
-        # The queue of each length starts where that of the next shorter length ends. For remainders
-        # of 1, 2, 1 and 1 tokens, the queue of 1 starts at 0, and that of 2 at 3.
-        counts = _count_remainders(lengths, rule)  # (pack length,) [0, 3, 1]
+        """Put documents into queues by the length of their remainder.
+
+        Documents are divided into pieces as long as a training sample, and what remains. There is a
+        queue for each length of a remainder, and all queues are in one array:
+
+            document            0    1    2    3
+            its remainder       1    2    1    1
+
+            position            0    1    2    3
+            documents           0    2    3    1
+            queue of length     1    1    1    2
+        """
+        # Where each queue starts: after those of all shorter remainders.
+        counts = _count_remainders(lengths, rule)  # (tokens of a sample,) [0, 3, 1]
         self._next_positions = np.cumsum(counts) - counts  # [0, 0, 3]
 
         # 4 bytes are enough for the numbers of up to 2**32 documents.
         dtype = np.uint32 if len(lengths) <= 1 << 32 else np.uint64
         self._documents: NDArray[Any] = np.empty(int(counts.sum()), dtype)
 
-        # Append the documents to their queues, a chunk of documents at a time.
+        # Append a million documents at a time to their queues.
         free_positions = self._next_positions.copy()  # end of each queue so far
         for start in range(0, len(lengths), CHUNK_DOCUMENTS):
-            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])
-            rows = np.flatnonzero(remainders)  # documents with a remainder, within the chunk
-            # Sort by length, so that each queue gets its documents in the order of the dataset.
+            remainders = rule.remainders(lengths[start : start + CHUNK_DOCUMENTS])  # [1, 2, 1, 1]
+            rows = np.flatnonzero(remainders)  # documents with a remainder: [0, 1, 2, 3]
+            # Sort by length. Documents of the same length stay in their order.
             waiting = sort_pairs(remainders[rows], rows)  # [1, 1, 1, 2] and [0, 2, 3, 1]
             positions = _take_positions(free_positions, waiting.first)  # [0, 1, 2, 3]
             self._documents[positions] = waiting.second + start  # [0, 2, 3, 1]
