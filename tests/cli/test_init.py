@@ -149,7 +149,7 @@ def test_a_project_is_built_with_the_settings_that_were_chosen(
         assert facts_of(tmp_path, corpus)["rejected"] == 0
 
 
-def test_held_out_files_are_in_no_training_data(tmp_path, init_project):
+def test_held_out_files_are_excluded_from_the_training_corpus(tmp_path, init_project):
     output = init_project(HUGGING_FACE_FILES)
 
     assert "1 file of wiki for valid" in output
@@ -158,7 +158,12 @@ def test_held_out_files_are_in_no_training_data(tmp_path, init_project):
     blends = yaml.safe_load(text)["nanosets"]["pretrain"]["blend_per_split"]
     assert blends["train"] == "wiki"
 
+
+def test_held_out_files_are_built_as_corpora_of_their_own(tmp_path, init_project):
+    init_project(HUGGING_FACE_FILES)
+
     build_all(tmp_path / "nanoset.yaml")
+
     assert facts_of(tmp_path, "wiki")["documents"] == 120
     assert facts_of(tmp_path, "wiki_valid")["documents"] == 20
     assert facts_of(tmp_path, "wiki_test")["documents"] == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -59,26 +60,56 @@ def test_an_object_stays_cut_if_the_setting_is_removed(unread):
     assert inventory_again.digest == inventory.digest
 
 
-def test_an_object_that_was_one_piece_is_cut_if_the_setting_is_added(unread, unchanged_ranges):
-    # Without the setting, the object is not even read.
+def test_an_object_is_not_read_for_its_inventory_without_the_setting(unread, unchanged_ranges):
     project = without_pieces(unread)
-    inventory = make_inventory(project, "web")
+
+    make_inventory(project, "web")
+
     assert unchanged_ranges == []
     assert "piece_lines" not in make_shards(project, "web").facts
 
-    # With the setting, the old inventory is not enough: the object has to be cut.
-    project_with_pieces = with_pieces(unread)
-    [corpus] = scan_corpora(project_with_pieces).corpora.values()
-    assert remembered_inventory(project, corpus) is not None
-    assert remembered_inventory(project_with_pieces, corpus) is None
 
-    old_inventory = inventory_of(project_with_pieces, "web")
-    assert make_inventory(project_with_pieces, "web").digest != inventory.digest
+class ProjectWithAddedSetting(NamedTuple):
+    """A project whose object was one piece, and has to be cut since the setting was added."""
 
-    # The lines of the old inventory are still known, and the new inventory is remembered.
-    assert state_of_line(project_with_pieces, "web", old_inventory, LARGE, 10) == "unchanged"
-    new_inventory = inventory_of(project_with_pieces, "web")
-    assert remembered_inventory(project_with_pieces, corpus) == new_inventory
+    project: Project
+    corpus: Any
+    old_inventory: Any
+    """The inventory with the object as one piece."""
+    old_digest: str
+    """The digest of its output."""
+
+
+@pytest.fixture
+def with_added_setting(unread) -> ProjectWithAddedSetting:
+    """A project with shards, to which the setting was added."""
+    project_without_pieces = without_pieces(unread)
+    output = make_inventory(project_without_pieces, "web")
+    make_shards(project_without_pieces, "web")
+    [corpus] = scan_corpora(project_without_pieces).corpora.values()
+    assert remembered_inventory(project_without_pieces, corpus) is not None
+    project = with_pieces(unread)
+    return ProjectWithAddedSetting(project, corpus, inventory_of(project, "web"), output.digest)
+
+
+def test_an_object_that_was_one_piece_is_cut_if_the_setting_is_added(with_added_setting):
+    project = with_added_setting.project
+    assert remembered_inventory(project, with_added_setting.corpus) is None
+
+    output = make_inventory(project, "web")
+
+    assert output.digest != with_added_setting.old_digest
+    new_inventory = inventory_of(project, "web")
+    assert remembered_inventory(project, with_added_setting.corpus) == new_inventory
+
+
+def test_the_lines_of_an_inventory_without_cuts_are_still_known_after_cuts(with_added_setting):
+    project = with_added_setting.project
+    make_inventory(project, "web")
+
+    state = state_of_line(project, "web", with_added_setting.old_inventory, LARGE, 10)
+
+    assert state == "unchanged"
 
 
 def replace_large_object(project: Project) -> None:

@@ -1,5 +1,6 @@
-"""Tars of tokens that stay in a bucket: the tokens are read once, and their rows are stored in the
-bucket in shuffled order, for all groups of tars.
+"""To make tars of tokens that stay in a bucket, the tokens are read once.
+
+Their rows are stored in the bucket in shuffled order, for all groups of tars.
 """
 
 from __future__ import annotations
@@ -84,30 +85,53 @@ def total_token_bytes(project: Project) -> int:
     return n_bytes
 
 
-def test_tokens_are_read_once_for_all_groups_and_the_tars_are_the_same(
-    project, local_build, ranges
-):
-    shuffling.make_plan(project, "shuffled")
-    ranges.clear()
+def write_all_groups(project: Project) -> None:
+    """Write the tars of all groups, but do not finish the webdataset."""
     for group in range(N_GROUPS):
         shuffling.write_group(project, "shuffled", group)
 
-    # Tokens are read once, by blocks of 4 KiB: such small datasets do not end at the end of a block.
+
+def test_tokens_are_read_once_for_all_groups(project, ranges):
+    shuffling.make_plan(project, "shuffled")
+    ranges.clear()
+
+    write_all_groups(project)
+
+    # They are read by blocks of 4 KiB: such small datasets do not end at the end of a block.
     token_ranges = [read for read in ranges if read[0].endswith(".bin")]
     n_token_bytes = total_token_bytes(project)
     assert n_token_bytes <= total_bytes(token_ranges) <= 1.5 * n_token_bytes
 
-    # Their rows are stored in parts, and each row is read once.
-    _, plan = shuffling.current_plan(project, "shuffled")
+
+def test_the_rows_of_tokens_are_stored_in_parts_and_each_row_is_read_once(project, ranges):
+    shuffling.make_plan(project, "shuffled")
+    ranges.clear()
+
+    write_all_groups(project)
+
     assert len(parts_in_bucket(project)) > 3
+    _, plan = shuffling.current_plan(project, "shuffled")
     row_ranges = [read for read in ranges if read[0].startswith(".tmp-")]
     assert total_bytes(row_ranges) == plan.contexts * plan.row_bytes
 
-    # In the end, the parts are removed. The tars are those of a local project.
+
+def test_tars_of_stored_rows_are_those_of_a_local_project(project, local_build):
+    shuffling.make_plan(project, "shuffled")
+    write_all_groups(project)
+
     shuffling.finish(project, "shuffled")
-    assert not parts_in_bucket(project)
+
     local_tars = digests_of_tars_in(local_build.parent / "data" / "webdatasets")
     assert digests_of_tars_in_bucket(project) == local_tars
+
+
+def test_stored_rows_are_removed_when_a_webdataset_is_finished(project):
+    shuffling.make_plan(project, "shuffled")
+    write_all_groups(project)
+
+    shuffling.finish(project, "shuffled")
+
+    assert not parts_in_bucket(project)
 
 
 def test_rows_that_an_interrupted_build_has_stored_are_used_by_the_next_one(project, monkeypatch):

@@ -1,5 +1,7 @@
-"""Large text in a bucket is cut into pieces without being read, so that the number of a piece's
-first line is not known beforehand. Reports name the same lines as those of a local build.
+"""Large text in a bucket is cut into pieces without being read.
+
+So the number of a piece's first line is not known beforehand. Reports name the same lines as those
+of a local build nevertheless.
 """
 
 from __future__ import annotations
@@ -90,23 +92,32 @@ def places_of_documents(project: Project) -> list[Place]:
     return places
 
 
-def test_pieces_end_at_lines_and_the_dataset_is_that_of_a_local_build(local, remote):
+def test_a_large_file_is_cut_at_ends_of_lines_without_counting_lines(remote):
     pieces = [piece for piece in inventory_of(remote, "web").pieces if piece.path == LARGE]
+
     assert len(pieces) > 10
     assert {piece.first_line for piece in pieces} == {0}, "nobody has counted lines"
     assert max(piece.size for piece in pieces) > 3 * PIECE_BYTES, "the long line is in one piece"
 
-    # Tokenizing counts the lines of each piece.
+
+def test_tokenizing_counts_the_lines_of_each_piece(remote):
+    pieces = [piece for piece in inventory_of(remote, "web").pieces if piece.path == LARGE]
+
     facts = tokenized_web(remote).facts
+
     assert len(facts["shards"]) > 3
     starts, line_counts = zip(*facts[PIECE_LINES][LARGE], strict=True)
     assert list(starts) == [piece.begin for piece in pieces]
     assert sum(line_counts) == large_text().count(b"\n") + 1
 
-    for suffix in ("bin", "idx"):
-        name = f"web_text_document.{suffix}"
-        remote_data = current_dataset(remote, "web").path(name).read_bytes()
-        assert remote_data == current_dataset(local, "web").path(name).read_bytes()
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+def test_the_dataset_of_unread_pieces_is_that_of_a_local_build(local, remote, ending):
+    name = f"web_text_document.{ending}"
+
+    data = current_dataset(remote, "web").path(name).read_bytes()
+
+    assert data == current_dataset(local, "web").path(name).read_bytes()
 
 
 def remedy_for_rejected_line(project: Project, reject: Any) -> str:
@@ -125,30 +136,34 @@ def documents_to_erase(project: Project, ids: Sequence[str]) -> list[DocumentInS
     return [replace(document, row=0) for document in documents]
 
 
-def test_lines_have_the_same_numbers_as_in_a_local_build(local, remote):
-    places = places_of_documents(local)
-    assert places_of_documents(remote) == places
-    rejects = rejects_of(local)
-    assert rejects_of(remote) == rejects
+def test_documents_and_rejected_lines_have_the_same_numbers_as_in_a_local_build(local, remote):
+    assert places_of_documents(remote) == places_of_documents(local)
+    assert rejects_of(remote) == rejects_of(local)
 
-    # Documents are found by their lines.
-    some_places = places[::23]
-    for place in some_places:
+
+def test_documents_are_found_by_the_numbers_of_their_lines(local, remote):
+    for place in places_of_documents(local)[::23]:
         [by_number] = find_document(remote, "plain", "train", file=place.file, line=place.line)
         assert by_number.origin.document == place.document
         assert by_number.origin.line == place.line
         [by_name] = find_document(remote, "plain", "train", file=f"web/{place.file}:{place.line}")
         assert by_name.origin.id == place.id
+
+
+def test_a_line_that_does_not_exist_is_not_found(remote):
     with pytest.raises(MissingError, match="no such document"):
         find_document(remote, "plain", "train", file=LARGE, line=10_000)
 
-    # Rejected lines are explained.
-    for reject in rejects[::7]:
+
+def test_rejected_lines_are_explained_as_in_a_local_build(local, remote):
+    for reject in rejects_of(local)[::7]:
         remedy = remedy_for_rejected_line(local, reject)
         assert remedy_for_rejected_line(remote, reject) == remedy
 
-    # A purge names the same documents.
-    ids = [place.id for place in some_places]
+
+def test_a_purge_names_the_same_documents_as_in_a_local_build(local, remote):
+    ids = [place.id for place in places_of_documents(local)[::23]]
+
     assert documents_to_erase(remote, ids) == documents_to_erase(local, ids)
 
 

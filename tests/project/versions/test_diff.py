@@ -199,40 +199,69 @@ def needed_cache_files(project: Project) -> set[str]:
     return names
 
 
-def test_the_fate_of_each_output_is_given_before_and_after_the_rebuild(copy):
+@pytest.fixture
+def project_with_new_web(copy) -> Project:
+    """A built project, of which only the corpus web was rebuilt after a change of its text."""
     folder = copy()
     change_web(folder)
-    project = rebuild_web(folder)
+    return rebuild_web(folder)
 
-    # Before the rebuild, what was made from web waits for it.
-    diff_before = diff_datasets(project, "web")
+
+def build_all_of(project: Project) -> None:
+    """Build all outputs of a project."""
+    build(project.config.file.parent)
+
+
+def test_before_the_rebuild_what_was_made_from_a_dataset_is_to_be_rebuilt(project_with_new_web):
+    diff = diff_datasets(project_with_new_web, "web")
+
     expected_fates = {"packed books": "survives", "webdataset shuffled": "to be rebuilt"}
     for split in SPLITS:
         expected_fates[f"nanoset pretrain {split}"] = "to be rebuilt"
         expected_fates[f"nanoset plain {split}"] = "survives"
-    assert fate_by_output(diff_before) == expected_fates
+    assert fate_by_output(diff) == expected_fates
 
-    # With a new plan only, the tars are still those of the old plan.
-    make_shuffle_plan(project, "shuffled")
-    diff_with_plan = diff_datasets(project, "web")
-    assert fate_by_output(diff_with_plan)["webdataset shuffled"] == "to be rebuilt"
 
-    # After the rebuild, the same outputs are called rebuilt.
-    cache = folder / "data/nanosets/pretrain/cache"
+def test_with_a_new_plan_only_tars_of_the_old_plan_are_to_be_rebuilt(project_with_new_web):
+    make_shuffle_plan(project_with_new_web, "shuffled")
+
+    diff = diff_datasets(project_with_new_web, "web")
+
+    assert fate_by_output(diff)["webdataset shuffled"] == "to be rebuilt"
+
+
+def test_after_the_rebuild_the_same_outputs_are_called_rebuilt(project_with_new_web):
+    build_all_of(project_with_new_web)
+
+    diff = diff_datasets(project_with_new_web, "web")
+
+    assert fate_by_output(diff)["nanoset pretrain train"] == "rebuilt"
+    assert fate_by_output(diff)["webdataset shuffled"] == "rebuilt"
+
+
+def test_the_index_files_that_a_rebuild_keeps_are_known_before_it(project_with_new_web):
+    cache = project_with_new_web.outputs.folder / "nanosets/pretrain/cache"
     cache_files_before = {path.name for path in cache.iterdir()}
-    build(folder)
-    diff_after = diff_datasets(project, "web")
-    assert fate_by_output(diff_after)["nanoset pretrain train"] == "rebuilt"
-    assert fate_by_output(diff_after)["webdataset shuffled"] == "rebuilt"
 
-    # Which index files would be kept was known before: those of the corpus code.
-    outcomes_before = {outcome.output: outcome for outcome in diff_before.outcomes}
-    outcomes_after = {outcome.output: outcome for outcome in diff_after.outcomes}
-    train = outcomes_before["nanoset pretrain train"]
-    needed_files = needed_cache_files(project)
+    diff = diff_datasets(project_with_new_web, "web")
+
+    build_all_of(project_with_new_web)
+    needed_files = needed_cache_files(project_with_new_web)
+    outcome_by_output = {outcome.output: outcome for outcome in diff.outcomes}
+    train = outcome_by_output["nanoset pretrain train"]
     assert train.index_files == len(needed_files)
     assert train.kept_files == len(needed_files & cache_files_before)
-    assert train.kept_files > 0
+    assert train.kept_files > 0  # those of the corpus code
+
+
+def test_a_rebuild_does_not_change_the_number_of_index_files_that_are_kept(project_with_new_web):
+    diff_before = diff_datasets(project_with_new_web, "web")
+    build_all_of(project_with_new_web)
+
+    diff_after = diff_datasets(project_with_new_web, "web")
+
+    outcomes_before = {outcome.output: outcome for outcome in diff_before.outcomes}
+    outcomes_after = {outcome.output: outcome for outcome in diff_after.outcomes}
     for split in SPLITS:
         before = outcomes_before[f"nanoset pretrain {split}"]
         after = outcomes_after[f"nanoset pretrain {split}"]
