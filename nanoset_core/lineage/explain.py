@@ -134,11 +134,14 @@ def explain_samples(
     split: str,
     samples: Sequence[int],
 ) -> list[SampleOrigin]:
-    """Return the documents that the tokens of many samples of a split come from.
+    """Return the documents that the tokens of many training samples come from.
+
+    For example, sample 7 has the tokens 20 to 90 of the document in line 12 of `a.jsonl`, and then
+    the first 58 tokens of the one in line 3 of `b.jsonl`.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        loaded: The samples of the split.
+        loaded: The samples of a split (train, valid or test) of a nanoset, a mixture of data.
         name: Name of the nanoset.
         split: `train`, `valid` or `test`.
         samples: Numbers of the samples; negative numbers count from the end.
@@ -236,7 +239,12 @@ def n_tokens(pieces: Sequence[PieceOrigin]) -> int:
 def _samples_by_dataset(
     loaded: Nanoset | BlendedNanoset, samples: Sequence[int]
 ) -> dict[Nanoset, list[MemberSample]]:
-    """Group samples of a split by the dataset that each of them is taken from.
+    """Group training samples by the dataset that each of them is taken from.
+
+    A blend takes samples of several datasets in turn. For example:
+
+        sample of the blend    0         1          2
+        is taken from          web, 0    books, 0   web, 1    →    web: 0 and 1, books: 0
 
     Args:
         loaded: The samples of the split: those of one dataset (`Nanoset`), or of several in turn
@@ -297,14 +305,15 @@ def piece_origins(
     spans: NDArray[np.int64],
     offsets: NDArray[np.int64] | None = None,
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that some spans, parts of a dataset's sequences, come from.
+    """Return the documents that parts of a dataset's sequences come from, with excerpts.
 
     Args:
         context: The project or output root; without settings, no raw text is read.
         dataset: The dataset that has the sequences.
-        spans: Sequence, first token in it and stop, shape (n_spans, 3). No span is empty.
-        offsets: Position in its sample at which each span begins, shape (n_spans,). By default,
-            the spans together are one sample.
+        spans: Number of a sequence, first token in it and stop, shape (n_spans, 3). No span is
+            empty.
+        offsets: Position in its sample at which each span begins, shape (n_spans,). By default, the
+            spans together are one sample.
 
     Returns:
         The documents of each span: several if the sequence was packed from several.

@@ -110,15 +110,18 @@ class Spans(NamedTuple):
         return rows
 
     def clipped(self, start: int, stop: int) -> Spans:
-        """Cut the spans to a range of tokens; spans that are outside it are left out.
+        """Cut spans of tokens to a range, and leave out those that are outside of it.
+
+        A span says which tokens of a sequence are in a training sample. For the range 10 to 20:
+
+            span    tokens of the sequence    after clipping
+            0       0 to 12                   10 to 12
+            1       12 to 30                  12 to 20
+            2       30 to 40                  left out
 
         Args:
-            start: Position in the sequence of the first token of the range.
-            stop: Position after its last token.
-
-        Returns:
-            At most as many spans, each within the range. A span that loses tokens at its front
-            begins later in its sample.
+            start: First token of the range, in the sequence.
+            stop: Token after its last one.
         """
         starts = np.maximum(self.starts, start)
         stops = np.minimum(self.stops, stop)
@@ -230,12 +233,13 @@ class Split(NamedTuple):
         return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return which samples contain a document, and why a part of it is in none.
+        """Return in which training samples a document is, and why a part of it is in none.
 
-        A sample is the sequence of tokens that training reads at once.
+        For example, the document in line 12 of `a.jsonl` is in the samples 7 and 8 of train, and
+        its last 7 tokens are never seen, because they did not fill a sample.
 
         Args:
-            number: Number of the document's dataset in `datasets`.
+            number: Which dataset of the split has the document: its index in `datasets`.
             origin: The document: its number, file and line.
 
         Returns:
@@ -261,7 +265,14 @@ class Split(NamedTuple):
     def _place_piece(
         self, nanoset: Nanoset, piece: DocumentPiece, document_tokens: int
     ) -> _PlacedPiece:
-        """Find the samples of the split that contain tokens of a piece of a document.
+        """Find the training samples that have tokens of a piece of a document.
+
+        On the way from the dataset to the samples of a split, tokens may get lost at three steps:
+
+            step                                         tokens of a piece of 90 that remain
+            samples are cut from the sequences           83: the last 7 do not fill a sample
+            samples are shuffled, and some are drawn     83
+            a blend takes samples of several datasets    83
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -290,15 +301,17 @@ class Split(NamedTuple):
         return _PlacedPiece(list(_appearances(piece, seen)), reason)
 
     def _spans_in_split(self, nanoset: Nanoset, spans: Spans) -> Spans:
-        """Replace the samples of spans: from numbers in a dataset to numbers in the whole split.
+        """Replace numbers of samples in a dataset by numbers of samples in the split.
+
+        A split may be a blend, which takes samples of several datasets in turn. For example, sample
+        3 of web may be sample 7 of the blend. The blend may also take it twice, or never.
 
         Args:
             nanoset: The samples of one dataset of the split.
-            spans: Runs of a document's tokens, each in one of these samples.
+            spans: Which tokens of a document are in which of these samples.
 
         Returns:
-            The same tokens in samples of the split. There may be more spans than before, or fewer,
-            since a blend may take a sample of a dataset once, several times, or never.
+            The same tokens in samples of the split.
         """
         if isinstance(self.loaded, Nanoset):
             return spans  # the only dataset of the split: its samples are those of the split
@@ -306,7 +319,10 @@ class Split(NamedTuple):
         return blended(self.loaded, dataset_number, spans)
 
     def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str | None:
-        """Return the sentence that says why tokens of a piece of a document are never seen.
+        """Return the sentence that says why training never sees some tokens of a document.
+
+        Such as `7 of its 90 tokens are never seen in train, because they lie in the tail, which
+        does not fill a sample`.
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -314,8 +330,7 @@ class Split(NamedTuple):
             counts: How many tokens of the piece remain after each step to the samples of the split.
 
         Returns:
-            A sentence without a full stop, such as `7 of its 90 tokens are never seen in train,
-            because they lie in the tail, which does not fill a sample`. None if all are seen.
+            The sentence, without a full stop; None if all tokens are seen.
         """
         split = nanoset.member.split
         if counts.tokens == 0:
@@ -326,9 +341,10 @@ class Split(NamedTuple):
         return f"{clause} in {split}, because {self._why_unseen(nanoset, piece, counts)}"
 
     def _why_unseen(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
-        """Return why some tokens of a piece of a document are in no sample, to end a sentence.
+        """Return why some tokens of a document are in no training sample: the end of a sentence.
 
-        Either another split has the piece, or a step on the way to the samples lost tokens of it.
+            another split has them       "it belongs to the valid split"
+            they were lost on the way    "they lie in the tail, which does not fill a sample"
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -375,11 +391,14 @@ class _PlacedPiece(NamedTuple):
 
 
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
-    """Return how many tokens a document has, according to messages about tokens in no sample.
+    """Return how many tokens a document has, for messages such as "7 of its 90 tokens are never
+    seen".
 
-    Of a document of 100 tokens, packing may have left out 10, and a sample may lack 7 of the other
-    90. If these 90 are one piece, the message is "7 of its 90 tokens are never seen". If they are
-    in several pieces, messages about each piece count the whole document: "7 of its 100 tokens".
+    A document has 100 tokens, and packing (filling sequences of one length) has left out 10 of
+    them:
+
+        the other 90 are one piece            90: all of them are in this piece
+        the other 90 are in several pieces    100: a message on one piece counts the whole document
 
     Args:
         pieces: Its pieces in the dataset.
@@ -485,19 +504,20 @@ def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, 
 
 
 def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
-    """Keep the spans whose samples are read, and number these samples in the order of reading.
+    """Keep the tokens whose training samples are read, numbered in the order of reading.
 
-    Samples are cut from a dataset first, and then shuffled. For example, the shuffle index [2, 0]
-    says that sample 2 is read first, and then sample 0. So a span of sample 2 becomes a span of
-    sample 0, one of sample 0 becomes one of sample 1, and one of sample 1 is left out.
+    Samples are cut from a dataset first, and then shuffled. The shuffle index [2, 0] says that
+    sample 2 is read first, and then sample 0:
+
+        sample before the shuffle    0    1          2
+        sample in the order          1    not read   0
 
     Args:
         nanoset: The samples of the dataset.
-        spans: Runs of a document's tokens. Their `samples` are numbers before the shuffle: rows of
-            the sample index.
+        spans: Which tokens of a document are in which samples, numbered before the shuffle.
 
     Returns:
-        The spans of samples that are read. Their `samples` are positions in `nanoset`.
+        Those in samples that are read, with numbers in the order of reading.
     """
     drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
@@ -695,8 +715,13 @@ def _chunks_of(values: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
 def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> Spans:
     """Replace the sample of each span by the positions at which a list has this sample.
 
-    A span is a run of a document's tokens in one sample. For example, if the list is [7, 3, 7], a
-    span of sample 7 becomes two spans, of samples 0 and 2, and a span of sample 5 is left out.
+    A span says which tokens of a document are in which training sample. For example, the list is
+    [7, 3, 7]:
+
+        span of sample    becomes
+        7                 two spans, of the samples 0 and 2
+        3                 a span of sample 1
+        5                 nothing
 
     Args:
         spans: The spans.

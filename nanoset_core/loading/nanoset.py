@@ -168,20 +168,20 @@ class Nanoset(SplitSamples):
         return self.sample_of(stored_index, index)
 
     def sample_of(self, index: int, asked: int | None) -> Sample:
-        """Return a sample of this dataset as the trainer's dictionary, also as part of a blend.
+        """Return a training sample as the dictionary of arrays that the trainer expects.
 
-        For example, sample 7 of a blend of several datasets may be sample 3 of this one: then
-        `index`
-        is 3, and `asked` is 7.
+        A sample is a sequence of tokens of one length. A trainer may read a blend of several
+        datasets. Then sample 7 of the blend may be sample 3 of this dataset: `index` is 3, and
+        `asked` is 7.
 
         Args:
-            index: Index of the sample in this dataset.
-            asked: The index that the trainer requested. None requests padding: the tokens of a
+            index: Number of the sample in this dataset.
+            asked: The number that the trainer has requested. None requests padding: the tokens of a
                 sample, all of which the loss leaves out.
 
         Returns:
-            Name → array, such as `tokens`, `labels` and `loss_mask`; the preset's trainer decides
-            which there are.
+            Name → array, such as `tokens`, `labels` and `loss_mask`; the trainer decides which
+            there are.
 
         Raises:
             SampleIndexError: There is no such sample.
@@ -209,17 +209,22 @@ class Nanoset(SplitSamples):
         return self._read(index).astype(np.int64, copy=False)
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return which parts of the dataset's sequences a sample consists of.
+        """Return which parts of the dataset's sequences a training sample consists of.
 
-        For example, the last 2 tokens of sequence 7, which has 10, and the first 3 of sequence 4
-        are the rows (7, 8, 10) and (4, 0, 3).
+        A sequence has the tokens of a document, and a sample continues from one to the next. For
+        example, a sample of 5 tokens has the last 2 of sequence 7, which has 10, and the first 3 of
+        sequence 4:
+
+            sequence    first token    stop
+            7           8              10
+            4           0              3
 
         Args:
-            index: Index of the sample; a negative one counts from the end.
+            index: Number of the sample; a negative one counts from the end.
 
         Returns:
-            Shape (n_parts, 3): number of the sequence, first token in it, and the token after the
-            last one.
+            Such rows, shape (n_parts, 3): number of the sequence, first token in it, and the token
+            after the last one.
 
         Raises:
             SampleIndexError: There is no such sample.
@@ -289,12 +294,14 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return where a sample starts and stops: in which sequences, and at which of their tokens.
+        """Return in which sequences, and at which tokens, a training sample starts and stops.
 
-        Sequences are numbered by their place in the document index, which lists them in the order
-        of reading. For example, the rows (0, 3) and (2, 5) of two samples say that the first one
-        starts at token 3 of entry 0. It ends with token 5 of entry 2, which is also the start of
-        the next one.
+        Sequences are read in a shuffled order, the document index. The sample index has a row for
+        the start of each sample: a place in this order, and a token in the sequence at this place.
+        For example:
+
+            sample 0    starts at place 0, token 3
+            sample 1    starts at place 2, token 5    (so sample 0 ends there)
 
         Args:
             sample: Number of the sample in the sample index.
@@ -311,13 +318,15 @@ class Nanoset(SplitSamples):
         return _SampleSpan(first_entry, first_token, last_entry, stop_token)
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the bytes of each part of a sequence in a sample; fast for samples of few parts.
+        """Return the bytes of a training sample, as the parts of sequences of which it consists.
 
-        For example, a sample from token 1 of the sequence HI to token 2 of the next one, ABC,
-        consists of the parts I and AB.
+        For example, the sequences HI and ABC follow one another, and the sample goes from token 1
+        of the first to token 2 of the second. Its parts are "I" and "AB".
+
+        This loop is fast for samples of few parts, which is the usual case.
 
         Args:
-            span: The range of tokens of the sample.
+            span: Where the sample starts and stops.
         """
         # Local names, since this runs for every sample.
         pointers = self._pointer_entries  # first byte of each sequence
@@ -344,7 +353,9 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
-        """Return the bytes of each part of a sequence in a sample; fast for samples of many parts.
+        """Return the bytes of a training sample, as the parts of sequences of which it consists.
+
+        It does the same as `_pieces_by_loop`, but is faster for samples of many parts.
 
         Args:
             span: Where the sample starts and stops.
@@ -372,10 +383,15 @@ class Nanoset(SplitSamples):
         return [self._bytes[start:stop] for start, stop in ranges]
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, padded if they are short; shape (n, sample_tokens).
+        """Return the tokens of many training samples, one in each row.
+
+        Only the last sample of the data may be short, since it ends with the data. It is padded.
 
         Args:
-            indices: Integers, shape (n,); negative ones count from the end.
+            indices: Numbers of the samples, shape (n,); negative ones count from the end.
+
+        Returns:
+            Shape (n, sample_tokens).
 
         Raises:
             SampleIndexError: There is no such sample.

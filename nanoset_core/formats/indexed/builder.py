@@ -161,10 +161,15 @@ class MMapIndexedDatasetBuilder:
     def add_index(
         self, prefix: str | os.PathLike[str], tokens: tuple[Path, int] | None = None
     ) -> int:
-        """Append all documents of another indexed dataset.
+        """Append all documents of another dataset to this one.
+
+        A dataset has a .bin with tokens, and an .idx that says where sequences and documents stop.
+        The tokens are copied as they are. The numbers in the .idx are shifted: if this dataset has
+        10 sequences already, a document that stopped before sequence 2 of the other one now stops
+        before sequence 12.
 
         Args:
-            prefix: Prefix of the other dataset.
+            prefix: Path of the other dataset, without .bin and .idx.
             tokens: (file, start byte) of its tokens, if they are a range of a larger file; None if
                 they are its .bin.
 
@@ -311,7 +316,13 @@ class MMapIndexedDatasetBuilder:
         return np.ascontiguousarray(values, dtype=self.dtype)
 
     def _check_bounds(self, values: NDArray[np.integer]) -> None:
-        """Check that all tokens, at least one, are in the range of the dataset's type."""
+        """Check that all tokens fit into the type with which the dataset stores them.
+
+        For example, uint16 has room for ids up to 65,535.
+
+        Args:
+            values: The tokens, at least one.
+        """
         low = int(values.min())
         high = int(values.max())
         bounds = np.iinfo(self.dtype)
@@ -388,7 +399,13 @@ class MMapIndexedDatasetBuilder:
 def _check_size(
     index: Index, size_bytes: int, path: Path, start_byte: int, *, is_range: bool
 ) -> None:
-    """Check that a file contains the sequences of an index, without gaps and other bytes.
+    """Check that a file has the tokens of all sequences of an index, and nothing else.
+
+    For example, sequences of 3 and 5 tokens of 2 bytes each need 16 bytes:
+
+        sequence      0         1
+        its bytes     0 to 6    6 to 16     fine if the file has 16 bytes
+                      0 to 6    8 to 18     refused: there is a gap
 
     Args:
         index: The index.
@@ -481,16 +498,18 @@ def merge_inputs(
 def deal_documents(
     source: str | os.PathLike[str], target: str | os.PathLike[str], partitions: int
 ) -> None:
-    """Write the documents of a dataset in the order of Megatron-LM's `--partitions`.
+    """Write the documents of a dataset in the order of Megatron-LM's option `--partitions`.
 
-    `preprocess_data.py --partitions P` deals documents to P files like cards, and concatenates
-    these. So the order is 0, P, 2P, …, 1, P + 1, 2P + 1, … For example, 5 documents in 2 partitions
-    have the order 0 2 4, 1 3.
+    With this option, `preprocess_data.py` deals documents to several files like cards, and then
+    concatenates the files. For 5 documents and 2 partitions:
+
+        partition 0    documents 0, 2, 4
+        partition 1    documents 1, 3        →    the order 0, 2, 4, 1, 3
 
     Args:
-        source: Prefix of the dataset.
-        target: Prefix of the dataset to write.
-        partitions: The number P.
+        source: Path of the dataset, without .bin and .idx.
+        target: Path of the dataset to write.
+        partitions: Number of partitions.
     """
     dataset = MMapIndexedDataset(source)
     n_documents = len(dataset.document_indices) - 1
