@@ -67,7 +67,9 @@ class TextCollector:
     """The words of all collected texts, in batches."""
 
     def add(self, file: int, texts: Iterable[EvaluationText], path: object) -> None:
-        """Collect the texts of an evaluation file, each as words.
+        """Collect the texts of an evaluation file, such as questions, to search documents for them.
+
+        Some texts are tokenized at a time, which is faster than one by one.
 
         Args:
             file: Number of the file.
@@ -83,10 +85,12 @@ class TextCollector:
             if len(batch) == _BATCH_TEXTS:
                 self._add_batch(file, batch, path)
                 batch = []
-        self._add_batch(file, batch, path)
+        self._add_batch(file, batch, path)  # the rest, or no text at all
 
     def index(self, size: int) -> NgramIndex:
-        """Return an index of the n-grams of all collected texts.
+        """Return an index of all collected texts, by which parts of them are found in documents.
+
+        It lists all n-grams of the texts: runs of `size` words, such as "how tired are".
 
         Args:
             size: Words of an n-gram.
@@ -99,9 +103,10 @@ class TextCollector:
         )
 
     def _add_batch(self, file: int, texts: Sequence[EvaluationText], path: object) -> None:
-        """Collect some texts of a file, without copies of earlier texts.
+        """Collect some evaluation texts, but each of them once.
 
-        A text with the same words as an earlier one is only counted.
+        For example, if lines 3 and 8 of a file have the same question, line 3 is collected, and
+        line 8 is counted as a copy.
 
         Args:
             file: Number of the file.
@@ -122,7 +127,9 @@ class TextCollector:
         self.copies += len(texts) - len(new_texts)
 
     def _select_texts(self, words: DocumentWords, mask: NDArray[np.bool_]) -> _TextBatch:
-        """Return the words of some of the texts.
+        """Return the words of those texts that are to be collected.
+
+        For example, of texts with 3 and 2 words, the mask [False, True] selects the last 2 words.
 
         Args:
             words: The words of all texts.
@@ -137,12 +144,10 @@ class TextCollector:
         )
 
     def _remember_new_texts(self, words: DocumentWords) -> NDArray[np.bool_]:
-        """Return which texts are no copies of an earlier text, and remember all of them.
+        """For each text, return whether it is new, so that copies can be left out; remember it.
 
-        A copy consists of the same words in the same order.
-
-        For example, if two texts have the words "how tired is she", the first is new, and the
-        second is not.
+        A text is a copy if an earlier one has the same words in the same order, as "How tired is
+        she?" and "how tired is she". To save memory, only a hash of the words is remembered.
 
         Args:
             words: The words of some texts.
@@ -151,13 +156,16 @@ class TextCollector:
             bool, shape (n_texts,).
         """
         is_new = []
-        for text_hash in _text_hashes(words).tolist():  # one for all words of a text
+        for text_hash in _text_hashes(words).tolist():  # one number for each text
             is_new.append(text_hash not in self._known_text_hashes)
             self._known_text_hashes.add(text_hash)
         return np.array(is_new, np.bool_)
 
     def _words(self, texts: Sequence[EvaluationText], path: object) -> DocumentWords:
-        """Divide texts into words, in the same way as the documents of a corpus.
+        """Divide texts into words, in the same way as the documents in which they are searched.
+
+        The documents are stored as tokens, and a vocabulary says which words the tokens are. So the
+        texts become tokens first as well. Then equal text always leads to equal words.
 
         Args:
             texts: The texts.
@@ -166,53 +174,57 @@ class TextCollector:
         Raises:
             EncodingError: The tokenizer fails on a text; the message names the line of the text.
         """
-        # The documents of a corpus are stored as tokens, which the vocabulary divides into words.
-        # To get equal words for equal text, tokenize the texts, too.
+        # Turn the texts into tokens.
         try:
             encoded = self.engine.encode([text.text for text in texts])
         except EncodingError as error:
-            failed_text = texts[error.document]  # to the engine, each text is a document
+            failed_text = texts[error.document]  # the error has the index of the text
             raise error.at(f"{path}:{failed_text.line}") from error
+
+        # Turn the tokens into words. Texts of 5 and 3 tokens start at 0 and 5, and end at 8.
         token_starts = np.concatenate([[0], np.cumsum(encoded.lengths, dtype=np.int64)])
         return self.vocabulary.words(encoded.ids, token_starts)
 
 
 def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
-    """Return one number for each text, which is the same for texts with the same words.
+    """Return one number for each text, which is the same for texts with the same words in order.
 
     "a dog bit a man" and "a man bit a dog" get different numbers, since the order of words counts.
 
     Args:
-        words: The words of some texts.
+        words: The words of some texts. The values in the comments are for two texts, of three and
+            of two words.
 
     Returns:
         uint64, shape (n_texts,).
     """
-    # Number the words of each text from 0: 0 1 2 0 1 for texts of three and two words.
-    words_per_text = words.counts
-    positions = positions_in(starts=np.zeros_like(words_per_text), lengths=words_per_text)
+    # Number the words of each text from 0.
+    words_per_text = words.counts  # [3, 2]
+    starts = np.zeros_like(words_per_text)
+    positions = positions_in(starts=starts, lengths=words_per_text)  # [0, 1, 2, 0, 1]
 
-    # Hash each word together with its position. `mix` turns the sum into one that looks random.
+    # Hash each word together with its position. `mix` turns a number into one that looks random.
     word_hashes = mix(words.hashes + positions.astype(np.uint64) * STEP)  # (n_words,)
 
-    # Add up the words of each text, modulo 2**64, as differences of sums over all texts.
-    text_bounds = running_sums(words_per_text)  # such as [0, 3, 5]; shape (n_texts + 1,)
+    # Add up the hashes of each text: the sum up to its end, less the sum up to its start. Sums are
+    # modulo 2**64, and so are their differences.
+    text_bounds = running_sums(words_per_text)  # (n_texts + 1,) [0, 3, 5]
     sums_before_text = running_sums(word_hashes)[text_bounds]
     hashes: NDArray[np.uint64] = np.diff(sums_before_text)
     return hashes
 
 
 def evaluation_facts(collector: TextCollector, index: NgramIndex) -> dict[str, int]:
-    """Return counts of collected texts, for a manifest.
+    """Count the evaluation texts that were collected, to record and show this.
+
+        texts         1319     different texts
+        copies        2        texts that were left out, since an earlier one has the same words
+        ngrams        48211    runs of some words by which the texts are found
+        too_short     17       texts with fewer than MIN_LETTERS (32) letters, which cannot be found
 
     Args:
         collector: The collected texts.
         index: The index of their n-grams.
-
-    Returns:
-        `texts`, `copies` (texts that were left out as duplicates), `ngrams`, and `too_short` (texts
-        with so few letters that they cannot be found), such as `{"texts": 1319, "copies": 2,
-        "ngrams": 48211, "too_short": 17}`.
     """
     is_too_short = index.letters_per_text < MIN_LETTERS
     return {

@@ -43,17 +43,22 @@ _MATCH_COLUMNS = (
 def match_rows(
     project: Project, sharded: Sharded, evaluation: Manifest, matches: Sequence[Match]
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of matches: documents and the evaluation texts in them.
+    """Return a table that says which line of the raw text contains which evaluation text.
+
+    For example, the following row says that line 12 of a.jsonl has 87 % of the letters of the text
+    in line 3 of quiz.jsonl, and quotes the first words:
+
+        {"document": 11, "file": "a.jsonl", "line": 12, "evaluation_file": "quiz.jsonl",
+         "evaluation_line": 3, "share": 0.87, "words": "how tired are …"}
 
     Args:
         project: The project.
-        sharded: The corpus's dataset and its shards.
-        evaluation: The index of evaluation texts.
-        matches: All matches in the dataset, by document.
+        sharded: The tokenized documents of a corpus, with their origins.
+        evaluation: The evaluation texts, with their origins.
+        matches: Which document contains which text, both by number; sorted by document.
 
     Returns:
-        Such as `{"document": 11, "file": "a.jsonl", "line": 12, "evaluation_file": "quiz.jsonl",
-        "evaluation_line": 3, "share": 0.87, "words": "how tired are …"}`, in the order of matches.
+        The rows, in the order of the matches.
     """
     import pyarrow.parquet as pq
 
@@ -78,37 +83,39 @@ def match_rows(
 
 
 def write_matches(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Write the table of matches to a folder, and return the counts for its manifest.
+    """Write a table of which documents contain which evaluation texts, and return counts of it.
 
     For example, three rows about two documents give `{"contaminated": 2, "matches": 3, "first":
-    […]}`.
+    […]}`. These counts are recorded with the result, so that the table need not be read again.
 
     Args:
         folder: The folder of the new output.
         rows: The rows of the table, by document. Each is a document and an evaluation text in it.
 
     Returns:
-        The number of documents with a match, the number of matches, the first few of them, and a
-        `MatchSummary` if a text can be boilerplate.
+        The number of documents, the number of rows, the first 8 rows, and if there are many rows, a
+        `MatchSummary`.
     """
-    # PLACE: the columns that say from which raw file and line a document comes.
+    # The columns say where the document comes from (PLACE), and which text it contains.
     write_rows(folder / MATCHES, rows, columns=(*PLACE, *_MATCH_COLUMNS))
     facts: dict[str, Any] = {
         "contaminated": len(_documents_of(rows)),
         "matches": len(rows),
         "first": [_with_rounded_share(row) for row in rows[:_N_FIRST_MATCHES]],
     }
-    # Texts that 100 documents or more contain, as boilerplate, are counted separately. If there are
-    # fewer matches than that, the counts above are enough.
+
+    # A text that 100 documents or more contain is probably no leaked question but boilerplate, such
+    # as a licence. Count these separately, if there are so many matches at all.
     if _may_have_boilerplate(n_matches=len(rows)):
         facts[_SUMMARY_FACT] = summarize(rows)._asdict()
     return facts
 
 
 def _may_have_boilerplate(n_matches: int) -> bool:
-    """Return whether there are enough matches that a text may be boilerplate.
+    """Return whether some text may be boilerplate: a text in very many documents.
 
-    A text is boilerplate if very many documents contain it, each of which is a match.
+    A match is a document and a text in it. So there must be at least BOILERPLATE_DOCUMENTS (100)
+    matches: one for each document with the text.
     """
     return n_matches >= BOILERPLATE_DOCUMENTS
 
@@ -119,13 +126,14 @@ def _documents_of(rows: Iterable[Mapping[str, Any]]) -> set[int]:
 
 
 def documents_in_matches(manifest: Manifest) -> NDArray[np.int64]:
-    """Return the documents in which an evaluation text was found.
+    """Return the documents of a corpus in which an evaluation text was found, to leave them out.
 
     Args:
-        manifest: Manifest of the output that contains the table.
+        manifest: The result of a search. It has a table with a row for each document and text.
 
     Returns:
-        Numbers of documents in the dataset that was searched: int64, ascending, each once.
+        Numbers of documents in the dataset that was searched, such as [3, 17]: int64, ascending,
+        each once.
     """
     import pyarrow.parquet as pq
 
@@ -156,27 +164,31 @@ class MatchSummary(NamedTuple):
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
-    """Summarize a table of matches, and count boilerplate separately.
+    """Count the documents that contain evaluation texts, and those with boilerplate separately.
 
-    A text is boilerplate if very many documents contain it (`BOILERPLATE_DOCUMENTS` or more).
+    A text that BOILERPLATE_DOCUMENTS (100) documents or more contain is probably no leaked question
+    but boilerplate, such as a licence. For example, 300 documents contain the same licence, and 2
+    documents a question:
+
+        contaminated             2      documents with a text that is not boilerplate
+        boilerplate_texts        1      the licence
+        boilerplate_documents    300    documents with nothing but boilerplate
 
     Args:
-        rows: The rows of the table, each for one document and one text that it contains.
-
-    Returns:
-        The summary. With 300 documents that contain the same licence, and 2 documents that contain
-        a question: contaminated=2, boilerplate_texts=1, boilerplate_documents=300.
+        rows: The rows of a table, each with one document and one text that it contains.
     """
-    boilerplate = _count_boilerplate(rows)
+    boilerplate = _count_boilerplate(rows)  # {licence: 300}
+
+    # Take the most common text as an example.
     rows_of_most_common = []
     if boilerplate:
         most_common_text = max(boilerplate, key=boilerplate.__getitem__)  # the first, of equals
         rows_of_most_common = [row for row in rows if _text_of(row) == most_common_text]
 
-    # A document is contaminated if it contains a text that is not boilerplate.
+    # A document is contaminated if it contains a text that is not boilerplate, such as a question.
     other_rows = [row for row in rows if _text_of(row) not in boilerplate]
-    contaminated_documents = _documents_of(other_rows)
-    documents_with_boilerplate_only = _documents_of(rows) - contaminated_documents
+    contaminated_documents = _documents_of(other_rows)  # 2 documents
+    documents_with_boilerplate_only = _documents_of(rows) - contaminated_documents  # 300
 
     return MatchSummary(
         contaminated=len(contaminated_documents),
@@ -189,10 +201,12 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> MatchSummary:
 
 
 def _count_boilerplate(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
-    """Return the texts that very many documents contain, with the number of these documents.
+    """Return the evaluation texts that very many documents contain: 100 or more.
+
+    These are boilerplate, such as a licence. A rare question would not be in so many documents.
 
     Args:
-        rows: The rows of the table of matches. A document has at most one row for a text.
+        rows: Rows with a document and a text that it contains, each pair once.
 
     Returns:
         File and line of the text → documents, such as `{("quiz.jsonl", 3): 300}`.
@@ -211,23 +225,29 @@ def _first_match(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def summary_of(manifest: Manifest) -> MatchSummary:
-    """Return the summary of the matches in a corpus, from its manifest or else from their table.
+    """Return the summary of a search for evaluation texts: how many documents contain some.
 
-    The manifest stores the summary if it could have boilerplate: texts that very many documents
-    contain.
+    The summary also counts boilerplate: texts, such as licences, that very many documents contain.
+    There are three cases:
+
+        the summary was stored with the result      return it
+        it was not, although there are many rows    compute it from the table of matches
+        there are few rows                          nothing is boilerplate: the counts are enough
 
     Args:
-        manifest: Manifest of the output that contains the table.
+        manifest: What is recorded about the result.
     """
     facts = manifest.facts
     stored_summary = facts.get(_SUMMARY_FACT)
     if stored_summary is not None:
         return MatchSummary(**stored_summary)
+
+    # There are enough matches, but no summary: an earlier version of this program made the output,
+    # which never stored one. Compute it from the table.
     if _may_have_boilerplate(n_matches=facts["matches"]):
-        # An earlier version of the program made the output. It never stored a summary.
         return _summary_of_table(manifest.path(MATCHES))
 
-    # No text is boilerplate: the counts of the manifest are the summary.
+    # There are few matches, so no text is boilerplate. Then these counts are the summary.
     return MatchSummary(
         contaminated=facts["contaminated"],
         first=next(iter(facts["first"]), None),

@@ -65,15 +65,18 @@ class _Chunk(NamedTuple):
     def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the documents of the chunk start, counted from its first token.
 
-        For example, if two documents have the tokens 80 to 119 and 120 to 299, and the chunk those
-        from 100 to 249, the bounds are 0, 20 and 150: documents are cut off at its ends.
+        A chunk is a range of tokens. It may begin or end in the middle of a document. For example,
+        a chunk has the tokens from 100 to 249:
+
+            document      tokens 80 to 119    tokens 120 to 299
+            its start     0 (cut off)         20                   the chunk ends at 150
 
         Args:
             starts: First token of each document of the search, and the end of the last one; shape
                 (n_documents + 1,).
 
         Returns:
-            int64, with the end of the last document; shape (stop_document - start_document + 1,).
+            [0, 20, 150] in the example; int64, shape (stop_document - start_document + 1,).
         """
         document_starts = starts[self.start_document : self.stop_document + 1]
         return np.clip(document_starts, self.start_token, self.stop_token) - self.start_token
@@ -109,34 +112,38 @@ class Evaluation:
     def search(
         self, dataset: MMapIndexedDataset, first: int, count: int, threshold: float
     ) -> Iterator[Match]:
-        """Search some consecutive documents of a dataset for evaluation texts.
+        """Search some consecutive documents for evaluation texts, such as questions of a benchmark.
+
+        For example, document 7 has 87 % of the letters of text 3: then a match has document=7,
+        text=3, share=0.87, and the first words of the passage.
 
         Args:
-            dataset: The dataset.
+            dataset: The dataset with the documents, which are stored as tokens.
             first: Number of the first document.
             count: Number of documents.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
         Yields:
             The matches, sorted by document. Those of a document are sorted by share, the greatest
-            first, and limited to `MAX_MATCHES_PER_DOCUMENT`.
+            first, and limited to `MAX_MATCHES_PER_DOCUMENT` (16).
         """
         # Find the first token of each document, and the end of the last one. The dataset's index
         # has the first sequence of each document, which may consist of several sequences.
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
 
-        # Search the documents in chunks: many short documents together, or parts of a long one.
+        # Search the documents in chunks: many short documents together, or parts of a long one. A
+        # text may match in two parts of a document, so keep only its best match.
         chunks = list(_chunks(starts))
         best_matches = _BestMatches()
-        # `spans` counts the chunks one by one. If the dataset is in a bucket, it deletes what was
-        # downloaded for a chunk before the next one.
+        # `spans` yields slices of the list, such as 0:1 and 1:2. If the dataset is in a bucket, it
+        # deletes the tokens of a slice, which were downloaded, before the next one.
         for span in dataset.spans(count=len(chunks), at_once=1):
             for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
                     best_matches.add(match)
 
-        # The chunks count documents from the first one of the search.
+        # So far, documents are numbered from 0. Number them in the whole dataset.
         for match in best_matches.best_of_each_document():
             yield match._replace(document=first + match.document)
 
@@ -147,19 +154,17 @@ class Evaluation:
         chunk: _Chunk,
         threshold: float,
     ) -> Iterator[Match]:
-        """Search the tokens of one chunk for evaluation texts.
-
-        A chunk consists of consecutive documents, or of a part of a long document.
+        """Search some documents, or a part of a long one, for evaluation texts.
 
         Args:
-            dataset: The dataset.
+            dataset: The dataset with the documents, which are stored as tokens.
             starts: First token of each document, and the end of the last one; shape (n_documents +
                 1,).
-            chunk: The tokens and documents to search.
+            chunk: Which tokens are searched, and of which documents they are.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
         Yields:
-            The matches, with documents numbered as in `starts`.
+            The matches. Their documents are numbered as in `starts`.
         """
         # Divide the tokens of the chunk into words, document by document.
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
@@ -167,9 +172,10 @@ class Evaluation:
         words = self.vocabulary.words(tokens, document_bounds)
 
         for match in self.index.search(words, threshold).each():
-            # The passage is a range of words, of which the first few are quoted.
+            # The passage is a range of words, such as 50 to 89. Quote the first 32 of them.
             stop_word = min(match.stop, match.start + _EXCERPT_WORDS)
             yield Match(
+                # The index numbers the documents of the chunk from 0.
                 document=chunk.start_document + match.document,
                 text=match.text,
                 share=round(match.share, 4),
@@ -205,23 +211,28 @@ class _BestMatches:
 
 
 def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
-    """Divide documents into chunks of up to `CHUNK_TOKENS` tokens.
+    """Divide documents into chunks of some 260,000 tokens, which are searched for texts one by one.
 
-    Short documents are searched together. Chunks of a long document overlap, so that a text is
-    found even if it extends over a border.
+    Short documents are put together. A long document is divided into parts, which overlap, so that
+    a text is found even if it extends over a border. For example, if a chunk had 10 tokens and the
+    overlap were 2, a document of 20 tokens would be searched in
 
-    For example, if a chunk had 10 tokens and the overlap were 2, a document of 20 tokens would be
-    searched in the chunks 0 to 9, 8 to 17 and 16 to 19.
+        tokens 0 to 9
+                tokens 8 to 17
+                        tokens 16 to 19
 
     Args:
         starts: First token of each document, and the end of the last one; shape (n_documents + 1,).
     """
-    # A block is documents with up to CHUNK_TOKENS tokens together, or a single longer document.
+    # A block is several documents of up to CHUNK_TOKENS tokens together, or one longer document.
     for documents in divide_into_blocks(starts, CHUNK_TOKENS):
         start_token = int(starts[documents.start])
         stop_token = int(starts[documents.stop])
+
+        # Divide a long document. The next chunk starts a bit before the end of this one.
         while stop_token - start_token > CHUNK_TOKENS:
             yield _Chunk(documents.start, documents.stop, start_token, start_token + CHUNK_TOKENS)
             start_token += CHUNK_TOKENS - OVERLAP_TOKENS
+
         # The rest of a long document, or a block of short ones.
         yield _Chunk(documents.start, documents.stop, start_token, stop_token)

@@ -35,11 +35,13 @@ nothing that two of them are equal.
 
 
 def hashes_recipe(corpus: str, shard_digest: str) -> Recipe:
-    """Return the recipe of the hashes of a shard's documents: what decides their values.
+    """Return what the hashes of some documents depend on, by which stored hashes are found again.
+
+    Hashes are stored for each shard, which is a part of a corpus: they depend only on this shard.
 
     Args:
         corpus: Name of the corpus.
-        shard_digest: Digest of the shard, which is made from a range of the corpus's text.
+        shard_digest: Digest that identifies the content of the shard.
     """
     return Recipe(HASHES_FOLDER, corpus, VERSION, {"shard": shard_digest})
 
@@ -65,9 +67,13 @@ class HashTask(DocumentsTask):
 def document_hashes(
     dataset: MMapIndexedDataset, first_document: int, count: int
 ) -> NDArray[np.uint64]:
-    """Return a hash of the tokens of each of some consecutive documents.
+    """Return a hash of the tokens of each of some consecutive documents, to find copies.
 
-    Documents with equal tokens have equal hashes.
+    Documents with equal tokens have equal hashes. For example:
+
+        document     0        1      2
+        tokens       5, 6     7      5, 6
+        hash         h        0      h          0: document 1 is too short
 
     Args:
         dataset: The dataset of the documents.
@@ -75,8 +81,8 @@ def document_hashes(
         count: Number of documents.
 
     Returns:
-        uint64, shape (count,); 0, which is the hash of no other document, if a document has fewer
-        than MIN_TOKENS tokens.
+        uint64, shape (count,). A document with fewer than MIN_TOKENS (2) tokens has 0, which is the
+        hash of no other document.
     """
     # Where each document begins in the .bin, and where the last one ends, in tokens. Documents of
     # 2, 1 and 4 tokens have the borders [0, 2, 3, 7]; shape (count + 1,).
@@ -117,16 +123,16 @@ def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> 
 
 
 def stored_hashes(project: Project, corpus: str, shard: str) -> NDArray[np.uint64] | None:
-    """Return the hashes of the documents of a shard, or None if none are stored.
+    """Return the hashes of the tokens of a shard's documents if they have been computed before.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
-        shard: Digest of the shard.
+        corpus: Name of the corpus. It consists of shards, which have some of its documents each.
+        shard: Digest that identifies the shard.
 
     Returns:
         uint64, mapped from the file, shape (n_documents,); 0 for a document with fewer than
-        MIN_TOKENS tokens.
+        MIN_TOKENS tokens. None if no hashes are stored.
     """
     stored = project.outputs.find(hashes_recipe(corpus, shard))
     if stored is None:
@@ -148,14 +154,18 @@ class ShardHashes(NamedTuple):
 def each_shards_hashes(
     outputs: OutputRoot, sharded: Sharded, digests: Sequence[str]
 ) -> Iterator[ShardHashes]:
-    """Yield the stored hashes of the documents of all shards of a corpus, in order.
+    """Read the stored hashes of all documents of a corpus, some at a time, to save memory.
 
-    A shard is made from a range of the corpus's text, and has consecutive documents.
+    A corpus consists of shards, which have consecutive documents. For two shards of 2 and 3
+    documents, for example, this yields
+
+        first=0    hashes [9, 5]
+        first=2    hashes [9, 7, 1]
 
     Args:
-        outputs: The output root.
-        sharded: The corpus, which is stored in shards.
-        digests: For each shard, the version of its hashes: the name of the folder that has them.
+        outputs: Where the hashes are stored.
+        sharded: The corpus with its shards.
+        digests: For each shard, the name of the folder that has its hashes.
     """
     corpus_folder = outputs.folder / HASHES_FOLDER / sharded.dataset.name
 

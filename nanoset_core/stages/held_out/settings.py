@@ -29,42 +29,51 @@ older versions, and those without hashes, do not have it.
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
-    """Return whether the split train of a nanoset may read documents that valid or test hold out.
+    """Return whether training may read documents that are held out for validation or testing.
 
-    For example, a view may repeat each document, and train and valid may read one copy each.
+    If it cannot, they need not be compared. For example:
+
+        train: web, valid: news                        no
+        train: web, valid: a selection of web          yes
+        web divided into train and valid               no, unless web repeats documents
 
     Args:
         config: The settings of nanoset.yaml.
-        spec: The settings of the nanoset.
+        spec: Those of a nanoset: what the splits train, valid and test read.
     """
     train_names, valid_names, test_names = _names_by_split(spec)
     held_out_names = {*valid_names, *test_names}
     if not train_names or not held_out_names:
-        return False
+        return False  # nothing is read, or nothing is held out
+
+    # With this setting, copies count as well: any two corpora may have documents with equal text.
     if spec.held_out is not None:
-        # With this setting, copies count, too: any two corpora may have equal documents.
         return True
+
+    # With `split: "99,1,0"`, all splits read the same datasets, each another range of documents.
+    # They share a document only if it is there twice.
     if spec.shares is not None:
-        # Each split reads another range of the same datasets.
         return _has_document_twice(config, train_names)
+
+    # Otherwise each split has datasets of its own.
     return _have_common_corpus(config, train_names, held_out_names)
 
 
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
-    """Return the datasets that each split reads: none if its share is 0.
+    """Return the datasets that each of the splits train, valid and test reads.
 
-    For example, `[["web", "code"], ["web", "code"], []]` if both corpora are divided, and test has
-    no share.
+        blend: [web, code], split: "99,1,0"      [web, code], [web, code], []: test has no share
+        blend of train: web, of valid: news      [web], [news], []
 
     Args:
-        spec: The settings of the nanoset. With `split: "99,1,0"`, test reads none.
+        spec: The settings of a nanoset, which describe what a training run reads.
 
     Returns:
         Names of the datasets of train, valid and test.
     """
     names_by_split: list[Sequence[str]] = [corpora_of(spec.blend_of(split)) for split in SPLITS]
     if spec.shares is not None:
-        for number, share in enumerate(parse_split(spec.shares)):
+        for number, share in enumerate(parse_split(spec.shares)):  # such as 0.99, 0.01, 0
             if share == 0:
                 names_by_split[number] = ()
     return names_by_split
@@ -73,12 +82,12 @@ def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
 def _have_common_corpus(
     config: ProjectConfig, names: Collection[str], other_names: Collection[str]
 ) -> bool:
-    """Return whether a dataset is made from the same corpus as one of some other datasets.
+    """Return whether one of some datasets has documents of the same corpus as one of some others.
 
-    For example, the corpus `web` and a view of it are, and `web` and `news` are not.
+    For example, the corpus `web` and a selection (view) of it do, and `web` and `news` do not.
 
     Args:
-        config: The settings of nanoset.yaml.
+        config: The settings of nanoset.yaml. They say what each dataset is made from.
         names: Names of datasets.
         other_names: Names of the other datasets.
     """
@@ -90,29 +99,42 @@ def _have_common_corpus(
 def _has_document_twice(config: ProjectConfig, names: Collection[str]) -> bool:
     """Return whether some datasets together may contain a document more than once.
 
+        web, news                            no
+        web, and a selection of web          yes
+        a view of web with `repeat: 2`       yes
+
     Args:
         config: The settings of nanoset.yaml.
-        names: Names of the datasets: corpora, or views and packs of corpora.
+        names: Names of the datasets.
     """
     # Two datasets of the same corpus, such as `web` and a view of it, may have the same documents.
     corpora = {base_of(config.derived, name) for name in names}
     if len(corpora) < len(names):
         return True
+
+    # A single dataset may have a document twice as well.
     return any(_repeats_documents(config, name) for name in names)
 
 
 def _repeats_documents(config: ProjectConfig, name: str) -> bool:
     """Return whether a dataset may have a document at several places.
 
-    A view may repeat its documents, and packing may cut a document into pieces.
+        a corpus                                      no
+        a view of it with `repeat: 2`                 yes
+        packs (samples filled with documents)         yes: a long document is cut, so it has
+                                                      pieces in several packs
 
     Args:
         config: The settings of nanoset.yaml.
-        name: Name of the dataset: a corpus, or a view or pack that is derived from one.
+        name: Name of the dataset.
     """
     if name not in config.derived:
-        return False  # a corpus has each document once
-    ancestors = chain_of(config.derived, name)
-    if any(config.is_packed(ancestor) for ancestor in ancestors):
-        return True
-    return any(config.views[ancestor].repeat > 1 for ancestor in ancestors)
+        return False  # a corpus
+
+    # The dataset, and those that lead from the corpus to it, such as a view and packs of this view
+    for dataset in chain_of(config.derived, name):
+        if config.is_packed(dataset):
+            return True
+        if config.views[dataset].repeat > 1:
+            return True
+    return False

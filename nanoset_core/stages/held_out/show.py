@@ -26,10 +26,16 @@ class HeldOutFinding(NamedTuple):
 
 
 def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
-    """Describe the held-out documents that the split train reads, or of which it reads a copy.
+    """Describe the held-out documents that training reads, for messages.
+
+    For example:
+
+        what                 5 of 200 documents that are held out are in train, 2 of them as a copy
+        where                web/a.jsonl:12 (valid)
+        relation_to_train    train reads it
 
     Args:
-        facts: What a comparison of a nanoset's splits has found. `first` lists the first documents.
+        facts: What a comparison of the splits has found. Its `first` lists the first documents.
 
     Returns:
         The description, with the first document as an example; None if there are no such documents.
@@ -45,13 +51,14 @@ def held_out_finding(facts: Mapping[str, Any]) -> HeldOutFinding | None:
 
 
 def _how_many(facts: Mapping[str, Any]) -> str:
-    """Return how many held-out documents train reads, and how many of them as a copy.
+    """Return how many held-out documents training reads, and how many of them as a copy.
 
     Args:
-        facts: What a comparison of a nanoset's splits has found.
+        facts: What a comparison of the splits has found, such as `{"held_out": 200, "shared": 3,
+            "copies": 2, …}`.
 
     Returns:
-        Such as "5 of 200 documents that are held out are in train, 2 of them as a copy".
+        For these, "5 of 200 documents that are held out are in train, 2 of them as a copy".
     """
     n_copies = facts["copies"]
     n_in_train = facts["shared"] + n_copies
@@ -95,10 +102,12 @@ def _relation_to_train(row: Mapping[str, Any]) -> str:
 
 
 def held_out_summary(manifest: Manifest) -> Summary:
-    """Return the figures of a comparison, and a warning if train reads held-out documents.
+    """Return what commands show of a comparison of splits: counts, and perhaps a warning.
+
+    If copies were searched, the counts include documents of train that are copies of others.
 
     Args:
-        manifest: Manifest of the comparison of a nanoset's splits.
+        manifest: What is recorded about the comparison of a nanoset's splits.
     """
     figures = counted(manifest)
     details: dict[str, str] = {}
@@ -134,11 +143,11 @@ class CopiedText(NamedTuple):
 
 
 def total_train_copies(facts: Mapping[str, Any]) -> CopiedText:
-    """Return how many documents of the split train are copies of others, over all corpora.
+    """Return how many documents of train are copies of others, for all corpora together.
 
     Args:
-        facts: What a comparison that searched for copies has found. Its fact TRAIN_COPIES has the
-            counts of each corpus.
+        facts: What a comparison has found that searched for copies. It has the counts of each
+            corpus, such as `[{"corpus": "web", "documents": 3, "tokens": 900}, …]`.
     """
     rows = facts[TRAIN_COPIES]
     return CopiedText(

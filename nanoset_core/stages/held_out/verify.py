@@ -16,16 +16,19 @@ from nanoset_core.stages.stage import Key
 
 
 def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
-    """Check the comparison of a nanoset's splits, and report held-out documents that train reads.
+    """Check whether training reads documents that are held out for validation or testing.
+
+    An earlier step has compared the splits and stored a list of such documents. This checks that
+    the list is whole and up to date, and reports the documents in it.
 
     Args:
         project: The project.
-        nanoset: Name of the nanoset.
-        deep: Compare the sha256 of the comparison's files; otherwise only their sizes.
+        nanoset: Name of what the training run reads, such as "pretrain".
+        deep: Compare the sha256 of the stored files; otherwise only their sizes.
 
     Returns:
-        The report. Documents that leaked are an error in it if the nanoset sets `held_out: block`,
-        and a warning otherwise.
+        The report. Such documents are an error in it if the settings say `held_out: block`, and a
+        warning otherwise.
     """
     key = Key(nanoset)
     report = Report(HELD_OUT.report_name(key))
@@ -47,13 +50,18 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
 def _report_leak(
     report: Report, finding: HeldOutFinding, severity: Severity, list_url: object
 ) -> None:
-    """Report that train reads held-out documents, with the first one as an example.
+    """Report that training reads held-out documents, with the first one as an example.
+
+    The message is, for example:
+
+        5 of 200 documents that are held out are in train
+        where: web/a.jsonl:12 (valid), found: train reads it, expected: none of them
 
     Args:
-        report: Receives the error or warning.
-        finding: The documents, in words.
+        report: Gets the error or warning.
+        finding: These texts.
         severity: Whether it is an error or a warning.
-        list_url: Address of the list of these documents.
+        list_url: Address of the list of all such documents.
     """
     report.add(
         finding.what,

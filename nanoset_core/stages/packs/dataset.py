@@ -75,40 +75,50 @@ class PacksDataset(Dataset):
             yield DocumentTokens(numbers[is_within], pieces.token_counts[is_within])
 
     def _pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
-        """Yield the documents in the packs [start, stop), each with its tokens in one pack.
+        """Yield the documents in some packs, which are samples of one length filled with documents.
 
-        A document that is cut is in several packs, with a piece in each.
+        A long document is cut into pieces, which are in several packs. For example:
+
+            pack          7           7            8
+            document      3           8            8
+            its tokens    100         400          500
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
 
         Yields:
-            Arrays of consecutive pieces, which together are all pieces in these packs.
+            Documents and numbers of tokens, such as [3, 8, 8] and [100, 400, 500], some at a time.
         """
         # Built packs have a table of their pieces. Packs that were only planned have no files, so
         # the pieces are computed again.
         is_built = PIECES_FILE in self.manifest.files
         if is_built:
-            for rows in open_pieces(self.manifest).between(start, stop):
+            for rows in open_pieces(self.manifest).between(start, stop):  # some rows at a time
                 yield _Pieces(rows.documents, rows.tokens)
         else:
             yield from self._planned_pieces_between(start, stop)
 
     def _planned_pieces_between(self, start: int, stop: int) -> Iterator[_Pieces]:
-        """Yield the pieces that the packs [start, stop) will have when they are built.
+        """Yield the pieces of documents that some packs will have, when these packs are built.
+
+        Packs are samples of one length that are filled with documents. Which documents each pack
+        gets is computed in batches of packs. This yields those of the packs from `start` (such as
+        150) on.
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
         """
         first_pack = 0
-        for batch in self._planned_packs():
+        for batch in self._planned_packs():  # packs 0 to 99, 100 to 199, …
             stop_pack = first_pack + batch.n_packs
-            first_requested = max(start, first_pack)
-            stop_requested = min(stop, stop_pack)
+
+            # Which packs of the batch are requested? Of 100 to 199, those from 150 on.
+            first_requested = max(start, first_pack)  # 150
+            stop_requested = min(stop, stop_pack)  # 200
             if first_requested < stop_requested:
-                # `slice` counts the packs of the batch from 0.
+                # The batch counts its packs from 0.
                 packs = batch.slice(first_requested - first_pack, stop_requested - first_pack)
                 yield _Pieces(packs.pieces.documents, packs.pieces.lengths)
             first_pack = stop_pack
@@ -125,30 +135,40 @@ class PacksDataset(Dataset):
         return _document_pieces(rows)
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        """Return which pieces of documents have tokens in given spans of packs.
+        """Return which documents some tokens of packs come from.
 
-        For example, pack 7 has document 3 in its tokens 0 to 99, and document 8 in 100 to 499. The
-        span of its tokens 50 to 119 has tokens of both, and that of 300 to 399 only of document 8.
+        Packs are samples of one length that are filled with pieces of documents. For example, pack
+        7 has two pieces, and there are two spans of its tokens:
+
+            tokens of pack 7     0 to 99       100 to 499
+            piece of             document 3    document 8
+
+            tokens 50 to 119 (span 0)      have both pieces
+            tokens 300 to 399 (span 1)     have only the piece of document 8
 
         Args:
-            spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
-                pack, and the positions of the first token and after the last one in it.
+            spans: Spans of tokens, such as [[7, 50, 120], [7, 300, 400]]: the number of the pack,
+                and the positions of the first token and after the last one in it; int64, shape
+                (n_spans, 3).
+
+        Returns:
+            The pieces of each span.
         """
         pack_of_span, span_starts, span_stops = spans.T  # (n_spans,) each
 
-        # Pair each span with all pieces of its pack, as the table of pieces lists them.
+        # Pair each span with all pieces of its pack. A table lists the pieces of each pack.
         table_rows = open_pieces(self.manifest).of_packs(pack_of_span)
         pairs = _pair_with_pieces(pack_of_span, table_rows)
+        span_of_pair = pairs.indices  # (n_pairs,) [0, 0, 1, 1] in the example
 
         # Keep the pairs in which the piece has tokens in the span.
-        pairs = pairs.select(
-            _overlap(
-                pairs.pieces.begins,
-                pairs.pieces.stops,
-                span_starts[pairs.indices],
-                span_stops[pairs.indices],
-            )
+        has_common_tokens = _overlap(
+            pairs.pieces.begins,
+            pairs.pieces.stops,
+            span_starts[span_of_pair],
+            span_stops[span_of_pair],
         )
+        pairs = pairs.select(has_common_tokens)  # their spans are [0, 0, 1]
 
         # List the pieces of these pairs by span.
         pieces_by_span: list[list[DocumentPiece]] = [[] for _ in spans]
@@ -187,28 +207,32 @@ class _PackPairs(NamedTuple):
         """Return some of the pairs.
 
         Args:
-            mask: Which ones, shape (n_pairs,).
+            mask: Which ones, shape (n_pairs,), such as [True, False, True].
         """
         return _PackPairs(self.indices[mask], self.pieces.select(mask))
 
 
 def _pair_with_pieces(packs: NDArray[np.int64], table_rows: PieceRows) -> _PackPairs:
-    """Return all pairs of a requested pack and a piece of a document that is in this pack.
+    """Pair each requested pack with all pieces of documents that it has.
 
-    For example, if the pieces of pack 5 are the rows 7 and 8, and that of pack 2 is row 3, the
-    packs [5, 2] have three pairs, with the indices 0, 0, 1 and the rows 7, 8, 3.
+    Packs are samples of one length that are filled with pieces of documents. For example, if the
+    packs 5 and 2 are requested, the table with their pieces is
+
+        row      0    1    2
+        pack     2    5    5        pairs: pack 5 with the rows 1 and 2, pack 2 with row 0
 
     Args:
-        packs: Numbers of the packs, shape (n_packs,); one may occur several times.
+        packs: Numbers of the packs, such as [5, 2], shape (n_packs,); one may occur several times.
         table_rows: Rows of the table of pieces, sorted by pack.
     """
-    # The pieces of one pack are consecutive rows.
-    first_rows = np.searchsorted(table_rows.packs, packs, side="left")  # (n_packs,)
-    stop_rows = np.searchsorted(table_rows.packs, packs, side="right")
-    pieces_per_pack = stop_rows - first_rows
+    # The rows are sorted by pack, so the pieces of a pack are consecutive rows.
+    first_rows = np.searchsorted(table_rows.packs, packs, side="left")  # (n_packs,) [1, 0]
+    stop_rows = np.searchsorted(table_rows.packs, packs, side="right")  # [3, 1]
+    pieces_per_pack = stop_rows - first_rows  # [2, 1]
 
-    indices = np.repeat(np.arange(len(packs)), pieces_per_pack)  # (n_pairs,)
-    rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,)
+    # List these rows, and repeat the index of each pack for each of its pieces.
+    rows = positions_in(first_rows, pieces_per_pack)  # (n_pairs,) [1, 2, 0]
+    indices = np.repeat(np.arange(len(packs)), pieces_per_pack)  # (n_pairs,) [0, 0, 1]
     return _PackPairs(indices, table_rows.select(rows))
 
 
@@ -218,15 +242,16 @@ def _overlap(
     other_starts: NDArray[np.int64],
     other_stops: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return whether each range [start, stop) has a number in common with another range.
+    """For pairs of ranges [start, stop), return whether both have a number in common.
 
-    For example, 0 to 100 overlaps 50 to 120, but not 100 to 500, since the stop is not included.
+        0 to 100      and    50 to 120      True
+        0 to 100      and    100 to 500     False: the stop is not included
 
     Args:
-        starts: Start of each range, shape (n,).
-        stops: Stop of each range, shape (n,).
-        other_starts: Start of the range with which each is compared, shape (n,).
-        other_stops: Stop of the range with which each is compared, shape (n,).
+        starts: Start of one range of each pair, shape (n_pairs,).
+        stops: Stop of this range, shape (n_pairs,).
+        other_starts: Start of the other range, shape (n_pairs,).
+        other_stops: Stop of the other range, shape (n_pairs,).
     """
     return (starts < other_stops) & (other_starts < stops)
 

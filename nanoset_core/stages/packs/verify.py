@@ -33,14 +33,14 @@ _SAMPLED_PACKS = 16
 
 
 def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
-    """Check the current version of packs: sequences of one length that are filled with documents.
+    """Check packs: samples of one length that were filled with documents.
 
     If there are few tokens, the documents are packed again, and every byte must be the same.
     Otherwise, a few packs are compared with the documents that they were filled with.
 
     Args:
         project: The project.
-        key: The packs.
+        key: Which packs.
         deep: Whether to pack the documents again in any case.
 
     Returns:
@@ -48,40 +48,46 @@ def verify_packs(project: Project, key: Key, *, deep: bool = False) -> Report:
     """
     report = Report(PACKS.report_name(key))
     with report.catching(remedy=BUILD):
+        # Check that the files are whole: by their checksums if all tokens are read anyway, and
+        # otherwise by their sizes.
         manifest = current_manifest(project, PACKS, key)
-        reads_all_tokens = deep or manifest.facts["tokens"] <= REPACKED_TOKENS
-        check_files(report, manifest, deep=reads_all_tokens)  # deep: computes checksums
+        reads_all_tokens = deep or manifest.facts["tokens"] <= REPACKED_TOKENS  # 4 million
+        check_files(report, manifest, deep=reads_all_tokens)
         report.copy_facts(manifest, ["documents", "packs", "tokens", "padding"])
         check_freshness(report, project, PACKS, key, manifest)
+        if not report.passed:
+            return report
 
-        if report.passed:
-            # Open the .bin and .idx of the corpus or view that was packed.
-            packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
-            unpacked_documents = packs.unpacked.sequences
-            if reads_all_tokens:
-                _pack_again(report, project, manifest, unpacked_documents)
-            else:
-                _compare_some(report, manifest, unpacked_documents)
+        # Open the documents that were packed. `is_sampled` says that few of them will be read: if
+        # they are in a bucket, only these are downloaded.
+        packs = dataset_of(project.outputs, manifest, is_sampled=not deep)
+        documents = packs.unpacked.sequences
+        if reads_all_tokens:
+            _pack_again(report, project, manifest, documents)
+        else:
+            _compare_some(report, manifest, documents)
     return report
 
 
 def _compare_some(report: Report, manifest: Manifest, dataset: MMapIndexedDataset) -> None:
-    """Compare a few packs, evenly spread, with the tokens of their documents.
+    """Compare a few packs (samples that were filled with documents) with these documents.
 
-    The table of pieces says which documents are in a pack.
+    A table says which documents each pack has: for example, pack 7 has the tokens 0 to 499 of
+    document 31. So pack 7 must be equal to these tokens.
 
     Args:
         report: Gets an error for the first pack that differs.
-        manifest: Manifest of the packs.
-        dataset: The dataset whose documents were packed.
+        manifest: What is recorded about the packs.
+        dataset: The documents that were packed.
     """
-    packs = open_dataset(manifest, is_sampled=True)  # only some packs will be read
+    packs = open_dataset(manifest, is_sampled=True)  # from a bucket, downloads only what is read
     table = open_pieces(manifest)
     writer = PackWriter(dataset, PackingRules.of(manifest.recipe["options"]), manifest.name)
 
-    for number in _evenly_spread(manifest.facts["packs"]):
+    for number in _evenly_spread(manifest.facts["packs"]):  # such as 0, 7, 14
         # Fill the pack again, as a build does, with the documents that the table lists for it.
-        expected_tokens = writer.tokens(_listed_pack(table, number))
+        pieces_of_pack = _listed_pack(table, number)
+        expected_tokens = writer.tokens(pieces_of_pack)
         if not np.array_equal(packs[number], expected_tokens):
             report.error(
                 "a pack does not hold the tokens of its documents",
@@ -108,13 +114,16 @@ def _listed_pack(table: PieceTable, number: int) -> FilledPacks:
 def _pack_again(
     report: Report, project: Project, manifest: Manifest, dataset: MMapIndexedDataset
 ) -> None:
-    """Pack the documents again, and check that this gives the files that are stored.
+    """Pack the documents again, and check that this gives the same files as are stored.
+
+    Packs are samples of one length that are filled with documents. There are three files: their
+    tokens, an index, and a table of the documents in each pack.
 
     Args:
         report: Gets an error for each file that differs.
         project: The project.
-        manifest: Manifest of the packs.
-        dataset: The dataset whose documents were packed.
+        manifest: What is recorded about the packs.
+        dataset: The documents that were packed.
     """
     expected_sha256 = _checksums_if_packed_again(project, manifest, dataset)
     for name, stored_sha256 in _stored_checksums(manifest).items():
@@ -128,14 +137,14 @@ def _pack_again(
 
 
 def _stored_checksums(manifest: Manifest) -> dict[str, str | None]:
-    """Return the checksums of the files of packs, as they are stored.
+    """Return the checksums of the stored files of packs (samples that are filled with documents).
 
     Args:
-        manifest: Manifest of the packs, whose files `check_files` has compared with it.
+        manifest: What is recorded about the packs. That it agrees with the files was checked.
 
     Returns:
-        Name of the file → sha256 in hexadecimal digits; for the table of pieces, that of its
-        values.
+        Name of the file → sha256, such as `{"web-packs.bin": "3f…", "web-packs.idx": "8a…", …}`.
+        For the table of pieces, it is that of the table's values.
     """
     bin_name = f"{manifest.facts['prefix']}.bin"
     idx_name = f"{manifest.facts['prefix']}.idx"
@@ -151,12 +160,14 @@ def _stored_checksums(manifest: Manifest) -> dict[str, str | None]:
 def _checksums_if_packed_again(
     project: Project, manifest: Manifest, dataset: MMapIndexedDataset
 ) -> dict[str, str]:
-    """Pack the documents of a dataset, and return the checksums that the files must have.
+    """Pack documents again, and return the checksums that the files of the packs must have.
+
+    The packs are not stored: their tokens are hashed as they are computed.
 
     Args:
         project: The project, which shows the progress.
-        manifest: Manifest of packs, whose recipe has the rules for packing.
-        dataset: The dataset.
+        manifest: What is recorded about packs, with the rules for packing.
+        dataset: The documents.
 
     Returns:
         Name of the file → sha256, as `_stored_checksums` returns it.
