@@ -87,21 +87,23 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the comparison of a nanoset's splits, if it must precede a training run.
+    """Return the search for held-out documents in train, if it must precede a training run.
 
-    With `held_out: block`, a run must not start if the split train has documents of valid or test.
+    With `held_out: block`, a run must not start if train has documents of the splits valid or test.
+    So what the run reads cannot be made before the splits were compared.
 
     Args:
         config: The settings of nanoset.yaml.
-        name: Name of the nanoset.
+        name: Name of what the run reads (a nanoset), such as "pretrain".
 
     Returns:
-        Name of the comparison as an input of the files that a run starts with → its output. Empty
-        without the setting, or if the splits cannot have a document in common.
+        `{"after held_out": …}`: the comparison, as an input of what the run reads. Empty without
+        the setting, or if the splits cannot have a document in common.
     """
     spec = config.nanosets[name]
     if spec.held_out != "block" or not may_share_documents(config, spec):
         return {}
-    # The prefix AFTER says that an input only has to be built first, and is not read.
+    # Inputs whose name begins with "after " only have to be made first. They are not read.
     input_name = f"{AFTER}{ASSET}"
-    return {input_name: Node(HELD_OUT, Key(name))}
+    comparison = Node(HELD_OUT, Key(name))  # the stage that makes it, and for which nanoset
+    return {input_name: comparison}

@@ -10,15 +10,19 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def packs_summary(manifest: Manifest) -> Summary:
-    """Return the figures of packs, which are sequences of one length filled with documents.
+    """Return what commands show about packs: samples of one length that are filled with documents.
 
-    Without packs, trainers concatenate all documents, and cut the result into sequences. For
-    comparison, the figures say how many documents would be cut then: "documents cut: 31" next to
-    "cut if concatenated: 812".
+    Without packs, trainers concatenate all documents, and cut the result into samples. For
+    comparison, this says how many documents would be cut then:
+
+        padding                1,204      tokens
+        documents cut          31         only documents that are longer than a pack
+        tokens dropped         0
+        cut if concatenated    812        documents, without packs
 
     Args:
-        manifest: Manifest of built or planned packs, whose facts are those of `PackCounts`. Planned
-            packs have None instead of counts that are not known before they are built.
+        manifest: What is recorded about packs. Those that are only planned have None instead of
+            counts that are not known yet.
     """
     facts = manifest.facts
     details = {
@@ -34,14 +38,14 @@ def packs_summary(manifest: Manifest) -> Summary:
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
     """Return the row of packs in the table that `nanoset map` prints: heading → text.
 
-    Unlike `nanoset status`, it has no size in bytes.
+    Packs are samples of one length that are filled with documents.
 
     Args:
         name: Name of the packs.
-        manifest: Their manifest, of built or planned packs.
+        manifest: What is recorded about them.
 
     Returns:
-        Such as `{"packs": "web-packs-2048", "documents": "1,200", …}`.
+        Such as `{"packs": "web-packs-2048", "documents": "1,200", …}`, without a size in bytes.
     """
     summary = packs_summary(manifest)
     row = {"packs": name}

@@ -31,68 +31,76 @@ class ViewDataset(Dataset):
         return self._datasets.open(manifest)
 
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers that documents of the view have in the corpus.
+        """Return which documents of the corpus some documents of the view are.
 
-        The .idx of the view and of the corpus point into the same file of tokens. For example, if
-        document 1 of the corpus consists of two sequences, and is document 0 of the view:
+        A view is a selection of documents. It has an index of its own, but shares the tokens of the
+        corpus: both indices point into the same file. So a document has the same first byte in
+        both. For example, document 0 of the view is document 1 of the corpus, which has two
+        sequences of tokens:
 
-                                                        corpus             view
-            first byte of each sequence                 0, 600, 900, 950   600, 900
-            first sequence of each document, and end    0, 1, 3, 4         0, 2
+                                                            corpus             view
+            first byte of each sequence                     0, 600, 900, 950   600, 900
+            first sequence of each document, and the end    0, 1, 3, 4         0, 2
 
-        A document without tokens cannot be told from the one whose tokens follow, and gets the
-        number of that one.
+        A document without tokens has the same first byte as the next document, and gets its number.
 
         Args:
-            documents: Numbers in the view, such as 0; shape (n_documents,).
+            documents: Numbers in the view, such as [0]; shape (n_documents,).
 
         Returns:
-            Numbers in the corpus, such as 1; shape (n_documents,).
+            Numbers in the corpus, such as [1]; shape (n_documents,).
         """
         view = self.layout
         corpus = self.corpus.layout
         n_sequences = len(view.sequence_pointers)
-        if n_sequences == 0:  # all documents are without tokens
+        if n_sequences == 0:  # no document has tokens, so they cannot be told apart
             return np.zeros(len(documents), np.int64)
 
-        # Find the first byte of each document, (n_documents,): 600. Documents at the end of the
-        # view may have no sequence: use the last one for these.
-        view_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)
-        pointers = view.sequence_pointers[view_sequences]
+        # 1. In the view: find the first byte of each document. Documents without tokens at its end
+        # have no sequence. They get that of the last one.
+        view_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)  # [0]
+        first_bytes = view.sequence_pointers[view_sequences]  # (n_documents,) [600]
 
-        # Find the sequence of the corpus that begins there, number 1, and the document that
-        # contains it: the last one whose first sequence is not after it.
-        corpus_sequences = last_not_greater(corpus.sequence_pointers, pointers)
-        return last_not_greater(corpus.document_indices, corpus_sequences)
+        # 2. In the corpus: find the sequence that begins at this byte, and then the document that
+        # contains the sequence. It is the last one that does not start after it.
+        corpus_sequences = last_not_greater(corpus.sequence_pointers, first_bytes)  # [1]
+        return last_not_greater(corpus.document_indices, corpus_sequences)  # [1]
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
-        """Return where a document of the corpus is in the view, which may contain it several times.
+        """Return where a document of the corpus is in the view, which may have it several times.
 
-        A document consists of sequences of tokens. The view and the corpus share one file of
-        tokens, so each copy of a sequence has the same first byte in this file.
+        A view is a selection of documents, which may repeat them. It has an index of its own, but
+        shares the tokens of the corpus: both indices point into the same file. So all copies of a
+        document have the same first byte. For example, document 1 of the corpus is document 0 and 2
+        of the view:
+
+                                                            corpus             view
+            first byte of each sequence of tokens           0, 600, 900, 950   600, 900, 0, 600, 900
+            first sequence of each document, and the end    0, 1, 3, 4         0, 2, 3, 5
 
         Args:
-            document: Number in the corpus.
+            document: Number in the corpus, such as 1.
 
         Returns:
-            Numbers in the view, ascending; none if the document has no tokens.
+            Numbers in the view, ascending, such as [0, 2]; none if the document has no tokens.
         """
-        view = self.layout
+        # 1. In the corpus: find the first sequence of the document.
         corpus = self.corpus.layout
-        first_sequence = int(corpus.document_indices[document])
-        stop_sequence = int(corpus.document_indices[document + 1])
-        if not corpus.sequence_lengths[first_sequence:stop_sequence].any():
+        first_sequence = int(corpus.document_indices[document])  # 1
+        stop_sequence = int(corpus.document_indices[document + 1])  # 3
+        has_tokens = corpus.sequence_lengths[first_sequence:stop_sequence].any()
+        if not has_tokens:
             return np.empty(0, np.int64)
-
-        # Find the copies of its first sequence in the view. A sequence without tokens begins at the
-        # same byte as the next one, so compare the lengths, too.
-        pointer = corpus.sequence_pointers[first_sequence]
+        first_byte = corpus.sequence_pointers[first_sequence]  # 600
         length = corpus.sequence_lengths[first_sequence]
-        sequences = np.flatnonzero(view.sequence_pointers == pointer)
-        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,)
 
-        # Find the document of the view that contains each copy: the last one whose first sequence
-        # is not after it.
-        documents = last_not_greater(view.document_indices, copies)
-        # A copy of the document is found twice if it begins with two equal, empty sequences.
+        # 2. In the view: find the sequences that begin at the same byte. A sequence without tokens
+        # begins at the same byte as the next one, so compare the lengths as well.
+        view = self.layout
+        sequences = np.flatnonzero(view.sequence_pointers == first_byte)
+        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,) [0, 3]
+
+        # Find the document that contains each of them: the last that does not start after it.
+        documents = last_not_greater(view.document_indices, copies)  # [0, 2]
+        # If the document begins with two empty sequences, both are found, in the same document.
         return np.unique(documents)

@@ -69,7 +69,7 @@ class Ids:
 
 
 def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
-    """Return the ids that files list, as a set.
+    """Read files that list ids of documents, such as those to be left out of the training data.
 
     Args:
         folder: Contains the files.
@@ -77,7 +77,7 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
             in .parquet or .arrow.
 
     Returns:
-        The ids of all files together, each once.
+        The ids of all files together, each once. They remember which of them documents have.
 
     Raises:
         InputError: A line is not UTF-8, or a table cannot be read, has no column of ids, or has ids
@@ -87,10 +87,10 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
 
 
 def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
-    """Return the ids that files list.
+    """Return the ids that files list, such as ids of documents to be left out.
 
-    A Parquet or Arrow file, by its ending, lists the ids in its column `id` or in its only column.
-    Any other file has one id on each line, in UTF-8.
+        takedown.txt        one id on each line
+        takedown.parquet    the ids in the column `id`, or in the only column
 
     Args:
         folder: Contains the files.
@@ -117,7 +117,11 @@ def listed_ids(folder: RawFolder, names: Iterable[str]) -> Any:
 def _ids_in_lines(path: RawFolder) -> Any:
     """Return the ids in a text file with one id on each line.
 
-    Empty lines, and comments, which start with `# `, are left out.
+    Empty lines and comments are left out. For example, this file has two ids:
+
+        # requested on 3 May
+        doc-17
+        doc-1042
 
     Args:
         path: The file.
@@ -134,9 +138,10 @@ def _ids_in_lines(path: RawFolder) -> Any:
     # Arrow splits millions of lines without making a Python string of each.
     text = _text_of(path).replace("\r\n", "\n")
     lines = pc.split_pattern(pa.array([text], pa.large_string()), "\n").flatten()
+
+    is_empty = pc.equal(lines, "")
     is_comment = pc.starts_with(lines, COMMENT)
-    is_id = pc.and_(pc.not_equal(lines, ""), pc.invert(is_comment))
-    return lines.filter(is_id)
+    return lines.filter(pc.invert(pc.or_(is_empty, is_comment)))
 
 
 def _text_of(path: RawFolder) -> str:
@@ -171,20 +176,22 @@ _EXPECTED_TABLE = f"a column {ID_COLUMN!r}, or a single column, with an id in ea
 
 
 def _ids_in_table(path: RawFolder) -> list[Any]:
-    """Return the ids in a Parquet or Arrow file.
+    """Return the ids in a Parquet or Arrow file, from its column `id` or from its only column.
+
+    The file may be large, so it is read in parts.
 
     Args:
         path: The file.
 
     Returns:
-        An Arrow array of strings for each part of the table.
+        An Arrow array of strings for each part.
 
     Raises:
         InputError: The file is damaged, has no column of ids, or has ids that are not text.
     """
 
     def id_column_path(schema: Any) -> tuple[str, ...]:
-        """Return the names that lead to the column of the ids, as `locate` does."""
+        """Return the name of the column of ids; several names if it is inside another column."""
         return locate(schema, _id_column(schema.names, path))
 
     def choose_columns(schema: Any) -> list[str]:
@@ -196,6 +203,7 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
         column = column_at(rows, id_column_path(rows.schema))
         return _ids_in_rows(column, first_row, path)
 
+    # This reads the table in parts, and yields what `convert` returns for each of them.
     try:
         return list(read_table(path, choose_columns, convert))
     except FaultError as fault:
@@ -233,10 +241,12 @@ def _id_column(names: Sequence[str], path: RawFolder) -> str:
 
 
 def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
-    """Return the ids in some rows of a table as texts; rows without an id are left out.
+    """Return the ids in some rows of a table as texts, without rows that have no id.
+
+    For example, the integers 17, null and 1042 give "17" and "1042".
 
     Args:
-        column: The ids, an Arrow array of any type that ids may have, such as integers.
+        column: The ids, an Arrow array of any type.
         first_row: Number of the first row, for messages.
         path: The file of the table, for messages.
 
@@ -248,8 +258,9 @@ def _ids_in_rows(column: Any, first_row: int, path: RawFolder) -> Any:
     """
     import pyarrow as pa
 
+    # Convert integers and the like to text. What cannot be converted is left out, and counted.
     ids = ids_of(column)
-    if ids.n_dropped > 0:  # ids without a text
+    if ids.n_dropped > 0:
         last_row = first_row + len(column) - 1
         raise InputError(
             "a list of ids has ids that are no text",

@@ -67,26 +67,28 @@ class _FilterTree(NamedTuple):
 
 
 def _tree_of(rules: Sequence[Rule]) -> _FilterTree:
-    """Arrange the filters with which views begin as a tree.
+    """Arrange the filters with which views begin as a tree, so that each is evaluated only once.
 
-    If view A begins with the filters x, y, and view B with x, z, then the tree has the nodes
+    A view is a selection of documents by steps, and several views may begin with the same steps.
+    For example, if view A begins with the filters x, y, and view B with x, z, then the tree is
 
-        0 (root) ── 1 (x) ─┬─ 2 (y)     path of A: 0, 1, 2
-                           └─ 3 (z)     path of B: 0, 1, 3
+        0 (all documents) ── 1 (x) ─┬─ 2 (y)     path of A: 0, 1, 2
+                                    └─ 3 (z)     path of B: 0, 1, 3
 
     Args:
-        rules: Rules of the views.
+        rules: The steps of each view.
     """
     root = _FilterNode(parent=0, step=None)
-    number_by_node = {root: 0}
+    number_by_node = {root: 0}  # in the order of the numbers
     paths = []
     for rule in rules:
         path = [0]
         for step in rule.leading_filters:
             node = _FilterNode(parent=path[-1], step=step)
-            # A node with the same parent and filter is shared, and a new one gets the next number.
-            number = number_by_node.setdefault(node, len(number_by_node))
-            path.append(number)
+            # Another view may have a node with the same parent and filter: share it.
+            if node not in number_by_node:
+                number_by_node[node] = len(number_by_node)  # the next number
+            path.append(number_by_node[node])
         paths.append(path)
     return _FilterTree(list(number_by_node), paths)
 
@@ -118,7 +120,8 @@ class LeadingFilters:
     def add_totals(self, n_documents: int, n_tokens: int) -> None:
         """Count documents and tokens of the corpus, also those that `add` does not get.
 
-        A caller may skip documents that no view keeps, but they are a part of the whole corpus.
+        The caller need not pass documents to `add` that no view keeps, but the counts of the whole
+        corpus include them.
 
         Args:
             n_documents: Number of documents.
@@ -128,54 +131,69 @@ class LeadingFilters:
         self._token_counts[0] += n_tokens
 
     def add(self, documents: DocumentValues) -> None:
-        """Apply the filters of all views to the next documents of the corpus.
+        """Apply the first filters of all views to the next documents of the corpus.
 
-        Count what each filter leaves, and store for each view which documents are left after its
-        last filter. The filters form a tree, in which views share those with which they all begin.
+        A view is a selection of documents. Views that begin with the same filters share them: these
+        form a tree. For example, view A has the filters x, y, and view B has x, z:
+
+            0 (all documents) ── 1 (x) ─┬─ 2 (y)     documents of A
+                                        └─ 3 (z)     documents of B
+
+        What each filter leaves is counted, and what the last filter of a view leaves is stored.
 
         Args:
-            documents: The documents. Those that no view keeps may be left out.
+            documents: Some documents, such as 10,000. Those that no view keeps may be left out.
         """
+        # Apply each filter of the tree once: node → the rows of the documents that are left.
         rows_by_node = self._rows_by_node(documents)
-        for node, rows in enumerate(rows_by_node):
-            is_root = node == 0  # it has no filter, and `add_totals` counts its documents
-            if not is_root:
-                self._document_counts[node] += len(rows)
-                self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
 
-        # A view has a path of filters in the tree, and keeps what the last one keeps.
+        # Count them. Node 0 is the corpus itself, which `add_totals` counts.
+        for node in range(1, len(rows_by_node)):
+            rows = rows_by_node[node]
+            self._document_counts[node] += len(rows)
+            self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
+
+        # Store for each view what its last filter leaves: node 2 in the example, for view A.
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            rows = rows_by_node[path[-1]]
+            last_node = path[-1]
+            rows = rows_by_node[last_node]
             kept_documents.add(documents.numbers[rows])
-        self._last_rows = rows_by_node  # for `kept_rows`
+        self._last_rows = rows_by_node  # `kept_rows` returns these
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
-        """Return which documents are left after each filter of the tree of filters.
+        """Return which documents are left after each filter of a tree of filters.
 
-        A filter in the tree is applied to what its parent leaves. The root has no filter.
+        A filter is applied to what its parent in the tree leaves. For example, for four documents:
+
+            node 0    all documents                rows 0, 1, 2, 3
+            node 1    lang = 'en', of node 0       rows 0, 1, 3
+            node 2    quality > 3, of node 1       rows 1, 3
 
         Args:
-            documents: The documents.
+            documents: The documents, whose rows are counted from 0.
 
         Returns:
-            For each node of the tree, the rows of the documents, ascending, shape (n_left,).
+            For each node, the rows that are left, ascending, shape (n_left,).
         """
         rows_by_node: list[NDArray[np.int64]] = []
         mask_by_filter: dict[Filter, NDArray[np.bool_]] = {}  # nodes may have equal filters
-        for node in self._nodes:  # parents precede their children
-            if node.step is None:  # the root
+        for node in self._nodes:  # in the order of their numbers: parents precede their children
+            if node.step is None:  # the root, which has no filter: all documents
                 rows_by_node.append(np.arange(len(documents.numbers)))
                 continue
             parent_rows = rows_by_node[node.parent]
-            if len(parent_rows) == 0:  # the filter need not be computed
+            if len(parent_rows) == 0:  # nothing is left anyway, so do not evaluate the filter
                 rows_by_node.append(parent_rows)
                 continue
 
+            # Evaluate the filter for all documents: the masks in the example are 1101 and 0101.
             if node.step not in mask_by_filter:
                 mask_by_filter[node.step] = node.step.mask(documents)
             mask = mask_by_filter[node.step]  # (n_documents,)
+
+            # Of the rows that the parent leaves, keep those for which the mask is true.
             has_all_rows = node.parent == 0
-            if has_all_rows:  # faster than the general case
+            if has_all_rows:  # the same, but faster
                 rows = np.flatnonzero(mask)
             else:
                 rows = parent_rows[mask[parent_rows]]
@@ -183,13 +201,13 @@ class LeadingFilters:
         return rows_by_node
 
     def kept_rows(self, view: int) -> NDArray[np.int64]:
-        """Return which of the documents that were added last a view keeps.
+        """Return which of the documents that were added last are left after the filters of a view.
 
         Args:
             view: Number of the view: the position of its rule.
 
         Returns:
-            Rows of these documents, ascending, shape (n_kept,).
+            Rows of these documents, such as [1, 3], shape (n_kept,).
         """
         last_node = self._paths[view][-1]
         return self._last_rows[last_node]
@@ -251,7 +269,7 @@ class _KeptDocuments:
         self._file.append(np.packbits(is_kept))
 
     def chunks(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the numbers of all documents, ascending, in chunks."""
+        """Yield the numbers of all documents that were added, ascending, many at a time."""
         bits = self._file.mapped()
         for start in range(0, len(self._runs), _RUNS_PER_CHUNK):
             parts = []

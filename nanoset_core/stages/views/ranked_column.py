@@ -44,23 +44,32 @@ class RankedColumn:
         self._faults = ScratchArray(Path(f"{path}-faults"), np.uint8)
 
     def append(self, array: Any) -> None:
-        """Append the values of the next documents, as integers that are in the same order.
+        """Append the values of the next documents, by which documents will be ranked.
+
+        Each value is stored as an unsigned integer in the same order, which is easier to rank than
+        floats. A second file says which documents cannot be ranked. For example:
+
+            value     0.5     null    2.0     NaN
+            key       17…     …       92…     …          in the order of the values
+            fault     0       NULL    0       NAN        0: the document can be ranked
 
         Args:
-            array: An Arrow array of integers, of floats, or of nulls only, such as 0.5, null, 2.0,
-                NaN. All arrays that are appended have the same type.
+            array: An Arrow array of integers, of floats, or of nulls only. All arrays that are
+                appended have the same type.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        # All arrays have the same type, so each call sets the same one.
         self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
+
+        # Convert to a numpy array, with 0 for documents without a value: 0.5 0.0 2.0 NaN.
         numbers = array.cast(pa.from_numpy_dtype(self.dtype))
-        # (n_documents,) 0.5 0.0 2.0 NaN
-        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # (n_documents,)
 
         # Mark the documents that cannot be ranked: 0 NULL 0 NAN.
         faults = np.zeros(len(values), np.uint8)  # (n_documents,)
-        if array.null_count:
+        if array.null_count > 0:
             is_null = array.is_null().to_numpy(zero_copy_only=False)
             faults[is_null] = NULL
         if self.dtype is np.float64:

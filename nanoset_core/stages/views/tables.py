@@ -72,15 +72,15 @@ def document_values(
     identifying: Collection[str] = (),
     only_ids: Any = None,
 ) -> Iterator[DocumentValues]:
-    """Yield the values of some columns of the documents of a dataset, in order.
+    """Read some columns of all documents of a corpus, and yield them, some documents at a time.
 
     Args:
         project: The project.
         corpus: The corpus.
         dataset: A version of the corpus's dataset.
         columns: The columns to read, of those that all documents have: `DOCUMENT_COLUMNS`.
-        identifying: Further columns to read, such as `id`, by which the caller tells documents
-            apart. For a document without a value, its file, line and byte offset are read, too.
+        identifying: Further columns to read, by which the caller tells documents apart, such as
+            `id`. If a document has no value, its file, line and byte offset are read as well.
         only_ids: An Arrow array of texts. Only documents with one of these ids are returned. None
             for all documents.
 
@@ -101,16 +101,17 @@ def document_values(
 def document_shards(
     project: Project, corpus: str, dataset: Manifest, columns: Collection[str] = ()
 ) -> Iterator[JoinedTables]:
-    """Yield the tables of a dataset's documents, in the order of the documents.
+    """Yield tables with a row for each document of a corpus: its file, line, id and so on.
 
-    They are the tables of the shards that were merged into the dataset. Those of small shards are
-    joined, so that one query reads several.
+    A corpus is stored in shards, each with a table of its documents. The tables of small shards are
+    joined, since one query for several is faster than one for each.
 
     Args:
         project: The project.
         corpus: The corpus.
         dataset: A version of the corpus's dataset.
-        columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`.
+        columns: Further columns that are needed, such as `quality`, which users add. They are in
+            other tables, which are joined as well.
 
     Raises:
         MissingError: The shards or the tables of the columns were not made, or were deleted.
@@ -123,21 +124,28 @@ def document_shards(
 def tokenized_shards(
     project: Project, corpus: str, tokenized: Manifest, columns: Collection[str] = ()
 ) -> Iterator[JoinedTables]:
-    """Yield the tables of the documents of a tokenized corpus, in the order of the documents.
+    """Yield tables with a row for each document of a corpus, in the order of the documents.
+
+    A corpus is stored in shards, and each shard has a table of its documents. If users have added
+    columns, there are further tables for each shard:
+
+        id       line    tokens         quality
+        doc-1    1       340            0.7         row n of both is document n of the shard
+        doc-2    2       95             0.3
 
     Args:
         project: The project.
         corpus: The corpus.
-        tokenized: The set of its shards. Each has a table of its documents.
-        columns: Columns that are needed in addition to `DOCUMENT_COLUMNS`. They are in further
-            tables of each shard.
+        tokenized: The set of its shards.
+        columns: Columns of users that are needed, such as `quality`.
 
     Raises:
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
+    # Find the tables, and which columns they have together.
     shards = some_shards(project, corpus, tokenized.facts[SHARDS])
-    schema = document_schema()
+    schema = document_schema()  # the columns that all documents have
     further_columns = columns_of(project, corpus, tokenized, columns)  # None if none is needed
     if further_columns is not None:
         schema = joined_schema(further_columns.schema)
@@ -166,14 +174,13 @@ def tokenized_shards(
 
 
 def joined_schema(further: Any) -> Any:
-    """Return the pyarrow.Schema of all columns that conditions may name.
+    """Return all columns that a condition such as `quality > 3` may name, as a pyarrow.Schema.
+
+    All documents have columns such as `id` and `tokens`. Users can add others, such as `quality`.
 
     Args:
-        further: pyarrow.Schema of columns and attributes. A column with the name of one that every
-            document has is left out.
-
-    Returns:
-        The columns that every document has, such as `id` and `tokens`, and then the others.
+        further: pyarrow.Schema of the columns of users. One with the name of a column that all
+            documents have is left out.
     """
     schema = document_schema()
     for field in further:
@@ -183,7 +190,7 @@ def joined_schema(further: Any) -> Any:
 
 
 def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterator[JoinedTables]:
-    """Group the tables of consecutive shards, so that one query can read those of a group.
+    """Group the tables of consecutive shards of a corpus, so that one query reads a whole group.
 
     DuckDB prepares each query for some milliseconds. In this time it could read 100,000 documents,
     so a query for each small shard would take much longer than one for several.
@@ -193,8 +200,8 @@ def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterato
         first_document: Number of their first document in the corpus.
 
     Yields:
-        The tables of up to _DOCUMENTS_PER_QUERY documents, or of one shard with more. All of these
-        have the same columns, since one query cannot read different ones.
+        The tables of up to _DOCUMENTS_PER_QUERY (8 million) documents, or of one shard with more.
+        All of these have the same columns, since one query cannot read different ones.
     """
     group: list[ShardTables] = []  # shards that the next query reads
     n_documents = 0  # of the group
@@ -214,7 +221,9 @@ def joined_tables(tables: Iterable[ShardTables], first_document: int) -> Iterato
 
 
 def _joined(tables: Sequence[ShardTables], first_document: int) -> JoinedTables:
-    """Return the tables of consecutive shards, which have the same columns, as those of one.
+    """Join the tables of consecutive shards, which have the same columns, to one table for a query.
+
+    For example, shards of 3 and 2 documents become a table of 5.
 
     Args:
         tables: The tables of each shard.

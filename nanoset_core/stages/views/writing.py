@@ -36,28 +36,37 @@ class ViewSize(NamedTuple):
 
 
 def write_view_idx(path: Path, base: Index, chunks: DocumentChunks) -> ViewSize:
-    """Write an .idx of some documents of a dataset; return what it contains.
+    """Write an index file of some documents of a corpus, by which trainers read only these.
 
-    After a header, the file has three arrays:
+    All tokens stay in the file of the corpus (its .bin). The index says where those of each
+    document are. For the documents 3 and 0 of a corpus, after a header:
 
-        sequence_lengths     int32    tokens of each sequence
-        sequence_pointers    int64    first byte of each sequence in the .bin of the dataset
-        document_indices     int64    first sequence of each document, and the number of sequences
+        sequence_lengths     int32    tokens of each sequence               40, 600
+        sequence_pointers    int64    its first byte in the .bin            1800, 0
+        document_indices     int64    first sequence of each document,      0, 1, 2
+                                      and the number of sequences
 
     Args:
         path: The file to create, which must not exist.
-        base: The index of the dataset.
-        chunks: Returns the numbers of the documents, in chunks. It is called again for each array,
-            so that memory need not hold more than one chunk.
+        base: The index of the corpus.
+        chunks: Returns the numbers of the documents, some at a time, such as [3] and then [0]. It
+            is called again for each array, so that memory never holds all of them.
+
+    Returns:
+        How many sequences and documents the index has.
     """
     size = _size_of(base, chunks)
     n_indices = size.documents + 1
     with path.open("xb") as file:
         file.write(HEADER.pack(MAGIC, VERSION, dtype_code(base.dtype), size.sequences, n_indices))
-        for sequences in _sequence_chunks(base, chunks):
+
+        # Copy the lengths and first bytes of the chosen sequences from the index of the corpus.
+        for sequences in _sequence_chunks(base, chunks):  # [3], then [0]
             file.write(_bytes_of(base.sequence_lengths[sequences]))
         for sequences in _sequence_chunks(base, chunks):
             file.write(_bytes_of(base.sequence_pointers[sequences]))
+
+        # Number the sequences of the view from 0, and write where each document starts.
         for indices in _document_index_chunks(base, chunks):
             file.write(_bytes_of(indices))
     return size
@@ -74,15 +83,16 @@ def _size_of(base: Index, chunks: DocumentChunks) -> ViewSize:
 
 
 def _document_index_chunks(base: Index, chunks: DocumentChunks) -> Iterator[NDArray[np.int64]]:
-    """Yield the entries of the array `document_indices`, some at a time.
+    """Yield the numbers of the first sequence of each document, and last the number of sequences.
 
-    Documents of 1, 2 and 1 sequences have the entries 0, 1, 3, 4: a 0, and then the number of
-    sequences up to the end of each document.
+    For example, documents of 1, 2 and 1 sequences start at the sequences 0, 1 and 3, and there are
+    4: this yields 0, and then 1, 3, 4.
     """
     yield np.zeros(1, "<i8")
     n_earlier_sequences = 0
     for documents in chunks():
-        stops = n_earlier_sequences + np.cumsum(_sequence_counts(base, documents))
+        sequence_counts = _sequence_counts(base, documents)  # [1, 2, 1]
+        stops = n_earlier_sequences + np.cumsum(sequence_counts)  # [1, 3, 4]
         yield stops.astype("<i8", copy=False)
         n_earlier_sequences = int(stops[-1])
 
