@@ -32,14 +32,14 @@ _MISSING = "missing"
 
 
 def make_evaluation(project: Project, section: str) -> Manifest:
-    """Index the texts of a section's evaluation files, unless such an index exists.
+    """Index the texts of evaluation files, by which documents with parts of these texts are found.
 
-    The index says where each run of a few words, such as "how tired are they", occurs in the texts,
-    so that documents with the same run are found.
+    For example, the index says that the words "how tired are they" occur in text 3. It is made once
+    for the same files and settings, and used for all collections of documents.
 
     Args:
         project: The project.
-        section: A section of `contamination` in nanoset.yaml.
+        section: A section of `contamination` in nanoset.yaml, which names the files.
 
     Returns:
         Manifest of the index, which is an output of its own.
@@ -50,36 +50,40 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         InputError: A file contains no text at the section's keys.
         FormatError: A file cannot be read.
     """
-    # The recipe is everything that the index depends on; its digest names the index.
+    # A recipe is everything that the index depends on, such as the content of the files.
     recipe = Recipe(
         stage=EVALUATION_LAYOUT.folder,
         name=section,
         version=VERSION,
-        parents={},  # it is made from no other output
+        parents={},  # the digests of other outputs that it is made from; there are none
         options=evaluation_options(project, section),
     )
 
     def write_index(folder: Path) -> Written:
-        """Write the files of the index to an empty folder, and return its facts."""
+        """Write the files of the index to an empty folder, and return what is recorded of it."""
         facts = _write_evaluation(project, section, folder)
         return Written(facts)
 
-    # This calls `write_index`, unless an index with the same recipe exists.
+    # If an index with this recipe exists, `commit` returns it. Otherwise it calls `write_index`,
+    # and stores the new index under this recipe.
     return project.outputs.commit(recipe, write_index)
 
 
 def evaluation_options(project: Project, section: str) -> dict[str, Any]:
-    """Return everything that decides which texts are looked for, as options of a recipe.
+    """Return everything that decides which evaluation texts are looked for in documents.
 
-    A recipe is what an output is made from. If it changes, the output is rebuilt.
+    It is stored with the result of a search. If it changes, the search is repeated. For example:
+
+        {"files": [[["a.jsonl"], "3f9a…"]],    names of the files, and a digest of their content
+         "text_keys": ["text"],                which part of each line is the text
+         "ngram": 5,                           runs of 5 words are compared
+         "tokenizer": "51c0…"}                 how texts are divided into tokens
+
+    "files" is "missing" if the files cannot be read.
 
     Args:
         project: The project, with its settings and tokenizer.
         section: A section of `contamination` in nanoset.yaml.
-
-    Returns:
-        Such as `{"files": [[["a.jsonl"], "3f9a…"]], "text_keys": ["text"], "ngram": 5, "tokenizer":
-        "51c0…"}`. "files" is "missing" if the files cannot be read.
     """
     spec = project.config.contamination[section]
     return {
@@ -91,15 +95,18 @@ def evaluation_options(project: Project, section: str) -> dict[str, Any]:
 
 
 def _file_digests(project: Project, section: str) -> list[list[Any]]:
-    """Return the names of a section's evaluation files, and a digest of their content.
+    """Return the names of evaluation files, and a digest of their content, to notice changes.
+
+    If files are missing, this returns an empty list instead of an error: the caller must be able to
+    compare a result with the present files even then. `make_evaluation` reports the error.
 
     Args:
         project: The project.
         section: A section of `contamination` in nanoset.yaml, which names files and patterns.
 
     Returns:
-        One list `[names, digest]` for each name or pattern in the section. It is empty if files are
-        missing: a recipe is needed even then, and `make_evaluation` reports the error.
+        One list `[names, digest]` for each name or pattern: `[["maths/a.jsonl", "maths/b.jsonl"],
+        "3f9a…"]` for `maths/*.jsonl`.
     """
     try:
         file_groups = _given_files(project, section)
@@ -109,11 +116,14 @@ def _file_digests(project: Project, section: str) -> list[list[Any]]:
 
 
 def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
-    """Return the evaluation files of a section: those of each name or pattern, together.
+    """Find the evaluation files that a section of the settings names, each by a path or a pattern.
+
+    For example, `files: [quiz.jsonl, maths/*.jsonl]` gives two groups: one with quiz.jsonl, and one
+    with all files of the pattern.
 
     Args:
         project: The project.
-        section: A section of `contamination` in nanoset.yaml, which names files and patterns.
+        section: A section of `contamination` in nanoset.yaml.
 
     Raises:
         ConfigError: Two of its names lead to the same file.
@@ -126,7 +136,9 @@ def evaluation_files(project: Project, section: str) -> list[GivenFiles]:
 
 
 def _check_no_file_twice(groups: Sequence[GivenFiles], where: str) -> None:
-    """Raise an error if two names, patterns or links lead to the same evaluation file.
+    """Raise an error if the settings name the same evaluation file twice, by whatever path.
+
+    For example, `files: [quiz.jsonl, "*.jsonl"]` names quiz.jsonl twice.
 
     Args:
         groups: The files of each name or pattern.
@@ -139,7 +151,7 @@ def _check_no_file_twice(groups: Sequence[GivenFiles], where: str) -> None:
     for group in groups:
         paths.extend(group.folder / name for name in group.names)
 
-    repeated_paths = first_repeated(paths)
+    repeated_paths = first_repeated(paths)  # two paths of one file, or None
     if repeated_paths is not None:
         raise ConfigError(
             "a file of evaluations is named twice",
@@ -158,24 +170,29 @@ def _given_files(project: Project, section: str) -> list[GivenFiles]:
 
 
 def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
-    """Write an index of a section's evaluation texts, and a table of their files and lines.
+    """Write an index of evaluation texts, by which parts of them are found in documents.
+
+    A table next to it says from which file and line each text comes.
 
     Args:
         project: The project, with the tokenizer by which texts are divided into words.
-        section: A section of `contamination` in nanoset.yaml.
+        section: A section of `contamination` in nanoset.yaml, which names the files.
         folder: The folder to write to.
 
     Returns:
-        Counts of texts and n-grams, for the manifest.
+        Counts of texts and of runs of words, to be recorded.
     """
-    # The engine divides a text into tokens, and the vocabulary knows the words in each token.
+    # Documents are stored as tokens, and a vocabulary knows the words in each token. So texts are
+    # divided into tokens first as well, by the engine.
     tokenizer_file = project.config.tokenizer_file
     engine = reference_engine(tokenizer_file)
     vocabulary = word_vocabulary(tokenizer_file)
 
+    # Read the texts.
     collector = TextCollector(engine, vocabulary)
     file_names = _collect_texts(collector, project, section)
 
+    # Write the index, and where each text comes from.
     index = collector.index(project.config.contamination[section].ngram)
     Evaluation(vocabulary, index).save(folder)
     _write_origins(folder / TEXTS_FILE, collector, file_names)
@@ -183,39 +200,40 @@ def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str,
 
 
 def _collect_texts(collector: TextCollector, project: Project, section: str) -> list[str]:
-    """Add the texts of a section's evaluation files to a collector, and return the files' names.
+    """Read the texts of evaluation files into a collector, and return the names of the files.
 
-    Files are numbered in the order of the section: number 0 is the first file that it names.
-
-    For example, the section `files: [quiz.jsonl, maths/*.jsonl]` gives `["quiz.jsonl", "a.jsonl",
-    "b.jsonl"]`.
+    The collector knows a file by its number. For `files: [quiz.jsonl, maths/*.jsonl]`, file 0 is
+    quiz.jsonl, file 1 is maths/a.jsonl, and file 2 is maths/b.jsonl.
 
     Args:
-        collector: Receives the texts, in the order of files and of their lines.
+        collector: Gets the texts, in the order of files and of their lines.
         project: The project.
-        section: A section of `contamination` in nanoset.yaml.
+        section: A section of `contamination` in nanoset.yaml, which names the files.
 
     Returns:
         Name of each file, by its number.
     """
     text_keys = project.config.contamination[section].keys
     file_names: list[str] = []
-    for group in evaluation_files(project, section):  # the files of one name or pattern
-        for file in group.stats:  # path, size and time of each file
+    for group in evaluation_files(project, section):  # the files of `maths/*.jsonl`, for example
+        for file in group.stats:  # each file, with its path, size and time
+            file_number = len(file_names)
             texts = read_texts(group.folder, file, text_keys)
-            collector.add(file=len(file_names), texts=texts, path=group.folder / file.path)
+            collector.add(file_number, texts, path=group.folder / file.path)
             file_names.append(file.path)
     return file_names
 
 
 def _write_origins(path: Path, collector: TextCollector, file_names: list[str]) -> None:
-    """Write the table that names the file and the line of each evaluation text.
+    """Write a table that says from which file and line each evaluation text comes.
 
-    Row k is about text k: `quiz.jsonl`, line 3.
+        text    file          line
+        0       quiz.jsonl    1
+        1       quiz.jsonl    3
 
     Args:
-        path: The table, a Parquet file.
-        collector: The collected texts.
+        path: The table, a Parquet file. The number of the text is that of the row.
+        collector: The collected texts, with the number of the file of each.
         file_names: Name of each file, by its number.
     """
     import pyarrow as pa

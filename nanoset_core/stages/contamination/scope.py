@@ -14,14 +14,13 @@ from nanoset_core.stages.views.settings import base_of, chain_of
 
 
 def names_in_training(config: ProjectConfig) -> list[str]:
-    """Return the datasets that training reads, in whatever format, each once.
+    """Return the datasets that training runs read, in whatever file format, each once.
 
     Args:
-        config: The settings of the project. The train splits of its nanosets, its webdatasets and
-            its pbin files count.
+        config: The settings of the project, which describe these runs.
 
     Returns:
-        Names of corpora, and of datasets that are derived from them, such as `["web", "packed"]`.
+        Names of corpora, and of datasets that are made from them, such as `["web", "packed"]`.
     """
     names = list(_names_in_nanosets(config))
     for webdataset in config.webdatasets.values():
@@ -53,17 +52,16 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
-    """Return whether a dataset leaves out the documents that a section of `contamination` found.
+    """Return whether a dataset leaves out the documents that contain texts of an evaluation.
 
-    A view does if its `clean_of` names the section, and so do datasets that are derived from it.
+        clean: {of: web, clean_of: [evals]}     yes, for `evals`
+        a dataset that is made from `clean`     yes
+        the corpus web itself                   no
 
     Args:
         config: The settings of the project.
-        section: Name of the section.
-        name: Name of the dataset: a corpus, or a dataset that is derived from one.
-
-    Returns:
-        For example, True for a view with `clean_of: [evals]` and the section `evals`.
+        section: Name of the evaluation: a section of `contamination`.
+        name: Name of the dataset.
     """
     if name not in config.derived:  # a corpus holds all its documents
         return False
@@ -75,22 +73,22 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
 
 
 def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return the datasets by which training reads the contaminated documents of a corpus.
+    """Return by which datasets training runs would read documents with evaluation texts.
 
-    For example, of the corpus `web`, training may read `web` itself and the view `web_clean`, which
-    leaves the contaminated documents out. Then the result is `["web"]`.
+    For example, some documents of the corpus `web` contain such texts. Training reads `web` itself,
+    and a selection (view) `web_clean`, which leaves them out. Then the result is `["web"]`.
 
     Args:
         config: The settings of the project.
-        section: Name of a section of `contamination`, which says what counts as contaminated.
+        section: Name of the evaluation: a section of `contamination`.
         corpus: Name of the corpus.
 
     Returns:
-        Names of the corpus itself, and of views and packs of it that do not leave these documents
-        out.
+        Names of the corpus, and of datasets that are made from it and do not leave them out.
     """
-    return [
-        name
-        for name in names_in_training(config)
-        if base_of(config.derived, name) == corpus and not is_clean(config, section, name)
-    ]
+    contaminated_names = []
+    for name in names_in_training(config):
+        is_of_corpus = base_of(config.derived, name) == corpus
+        if is_of_corpus and not is_clean(config, section, name):
+            contaminated_names.append(name)
+    return contaminated_names

@@ -66,11 +66,15 @@ class ContaminationSpec(Section):
 def contamination_errors(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield the errors of the sections of `contamination` that concern views.
+    """Yield an error for each mistake in how evaluation texts and views refer to one another.
 
-    A view is a selection of a corpus's documents. It cannot be searched for evaluation texts
-    itself. It may leave out the documents in which a section finds a text: its key `clean_of` names
-    these sections, which must exist.
+    A section of `contamination` names evaluation files, and which corpora are searched for their
+    texts. A view selects documents of a corpus, and can leave out those with such texts:
+
+        contamination: {evals: {files: quiz.jsonl, of: [web]}}
+        views: {clean: {of: web, clean_of: [evals]}}
+
+    It is a mistake if the section is `of` a view, or if `clean_of` names no section.
 
     Args:
         file: Path of nanoset.yaml, for messages.
@@ -84,11 +88,14 @@ def contamination_errors(
 def _searched_views(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view in a section's `of`, where only corpora are allowed.
+    """Yield an error for each view that is to be searched for evaluation texts.
+
+    A view is a selection of a corpus's documents. Only corpora are searched; the result applies to
+    their views as well.
 
     Args:
         file: Path of nanoset.yaml, for messages.
-        sections: Name → section of `contamination`.
+        sections: Name → section of `contamination`. Its `of` names corpora.
         views: Name → view.
     """
     for name, spec in sections.items():
@@ -104,12 +111,15 @@ def _searched_views(
 def _unknown_sections(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each name in a view's `clean_of` that is no section of `contamination`.
+    """Yield an error for each evaluation that a view names, but that the settings do not have.
+
+    For example, a view with `clean_of: [evals]` leaves out all documents with texts of `evals`. So
+    there must be a section `evals` of `contamination`.
 
     Args:
         file: Path of nanoset.yaml, for messages.
         sections: Name → section of `contamination`.
-        views: Name → view.
+        views: Name → view, a selection of documents.
     """
     for name, view in views.items():
         for section in view.clean_of:

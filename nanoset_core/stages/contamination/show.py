@@ -23,20 +23,28 @@ from nanoset_core.stages.stage import Key, Summary, counted
 
 
 def contamination_summary(project: Project, manifest: Manifest) -> Summary:
-    """Return counts and warnings on the evaluation texts that were found in a corpus.
+    """Return what commands show of a search for evaluation texts in a corpus: counts and warnings.
+
+    For example:
+
+        documents      10,000
+        contaminated   2          documents that contain an evaluation text
+        texts          1,319      evaluation texts that were looked for
+        too short      17         of these, texts that are too short to be found
 
     Args:
         project: The project.
-        manifest: Manifest of the result of one section of `contamination` for one corpus.
+        manifest: What is recorded about the search.
     """
-    facts = manifest.facts
+    # The recorded count of contaminated documents includes those that have only boilerplate, which
+    # is text that very many documents contain. Show the count without these.
     matches = summary_of(manifest)
     figures = counted(manifest, "documents", "contaminated")
-    # The manifest also counts documents that hold only boilerplate, which is text that very many
-    # documents contain. People are shown the count without these.
     figures["contaminated"] = matches.contaminated
 
-    # Evaluation texts with very few letters cannot be found, so users are told how many there are.
+    # Also show how many evaluation texts were looked for. Those with very few letters are too short
+    # to be found.
+    facts = manifest.facts
     details = {
         "texts": f"{facts['evaluation_texts']:,}",
         "too short": f"{facts['evaluation_too_short']:,}",
@@ -49,15 +57,18 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
     """Return warnings on documents of a corpus that contain evaluation texts.
 
-    A section with `policy: warn` always warns, others only if training reads such a document.
+    A setting says when to warn: with `policy: warn` always, and otherwise only if a training run
+    reads such a document. A warning is, for example:
+
+        2 documents hold texts of evals; a.jsonl:12 holds 87% of quiz.jsonl:3: 'how tired are'
 
     Args:
         project: The project.
-        manifest: Manifest of the result of one section of `contamination` for one corpus.
+        manifest: What is recorded about a search for the texts of one section of `contamination`.
 
     Returns:
-        Up to two: on texts that leaked, with an example, and on boilerplate, which is text that
-        very many documents contain.
+        Up to two: on texts that leaked, and on boilerplate, which is text that very many documents
+        contain.
     """
     key = LAYOUT.key_of(manifest.name)
     if key is None or key.subject not in project.config.contamination:
@@ -106,13 +117,12 @@ class MatchDescription(NamedTuple):
 
 
 def describe_match(match: Mapping[str, Any]) -> MatchDescription:
-    """Describe the match of a document and an evaluation text.
+    """Describe in words that a document contains an evaluation text, or a part of it.
+
+    For example, "a.jsonl:12", and "87% of quiz.jsonl:3: 'how tired are their'".
 
     Args:
-        match: Row of the table of matches.
-
-    Returns:
-        Such as "a.jsonl:12", and "87% of quiz.jsonl:3: 'how tired are their'".
+        match: File and line of both, the share of the text, and the first words that both have.
     """
     evaluation_place = f"{match['evaluation_file']}:{match['evaluation_line']}"
     return MatchDescription(
@@ -122,15 +132,19 @@ def describe_match(match: Mapping[str, Any]) -> MatchDescription:
 
 
 def boilerplate_text(section: str, matches: MatchSummary) -> str:
-    """Describe the boilerplate that was found: texts that very many documents contain.
+    """Describe evaluation texts that very many documents contain, and so are probably no leak.
+
+    For example, a licence:
+
+        1 text of evals is in 100 documents or more, probably as boilerplate: 300 documents hold
+        nothing else of evals; 280 hold 100% of quiz.jsonl:3: 'choose the right answer'
 
     Args:
-        section: The section of `contamination` in nanoset.yaml, which names the evaluation.
+        section: Name of the evaluation in the settings, such as "evals".
         matches: What was found in a corpus.
 
     Returns:
-        A clause, such as "1 text of evals is in 100 documents or more, probably as boilerplate: …",
-        or "" if no text is boilerplate.
+        This text, or "" if no text is in so many documents.
     """
     if matches.most_common is None:  # no text is boilerplate
         return ""

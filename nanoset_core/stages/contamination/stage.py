@@ -127,34 +127,44 @@ INTERNAL = (
 
 
 def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dict[str, Node]:
-    """Return the searches for evaluation texts that must be done before training reads datasets.
+    """Return the searches for evaluation texts that must be finished before a training run starts.
 
-    Sections of `contamination` with `policy: block` require this: they refuse a training that would
-    read a document with an evaluation text. So what training reads has the searches as inputs.
+    With `policy: block`, a run is refused if it would read a document with an evaluation text. So
+    the files that start the run have the result of the search as an input. For example, for the
+    evaluation `evals` and a run that reads the corpus `web`:
+
+        {"after evals of web": the search of web for texts of evals}
 
     Args:
         config: The project's settings.
-        names: The datasets that training is going to read.
+        names: The datasets that the run is going to read.
 
     Returns:
-        Name of the input → search, which is the output of a section for a corpus. For example,
-        "evals of web", with a prefix, names the search of the corpus web by the section evals.
+        Name of the input → the search, which is an output of the pipeline.
     """
     dataset_names = list(names)
     searches = {}
     for section, spec in config.contamination.items():
         if spec.policy == "block":
             for corpus in _corpora_to_search(config, section, dataset_names):
-                # The prefix says that the input only has to be built before, and is not read.
+                # Inputs whose name begins with "after " only have to be made before. They are not
+                # read.
                 input_name = f"{AFTER}{section} of {corpus}"
+                # The stage of the pipeline, and which of its outputs
                 searches[input_name] = Node(CONTAMINATION, Key(section, corpus))
     return searches
 
 
 def _corpora_to_search(config: ProjectConfig, section: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the corpora of some datasets that a section searches, one for each such dataset.
+    """Yield the corpora that must be searched for evaluation texts before some datasets are read.
 
-    A view that leaves out the documents in which the section finds a text may be read in any case.
+    A dataset is a corpus, or made from one. If it leaves out the documents with such texts anyway,
+    then its corpus need not be searched before.
+
+    Args:
+        config: The project's settings.
+        section: A section of `contamination`, which names evaluation files and corpora.
+        names: The datasets.
     """
     searched = set(searched_corpora(config, section))
     for name in names:
@@ -164,19 +174,20 @@ def _corpora_to_search(config: ProjectConfig, section: str, names: Iterable[str]
 
 
 def contaminated_documents(project: Project, section: str, corpus: str) -> NDArray[np.int64]:
-    """Return the documents of a corpus's current dataset in which a section found a text.
+    """Return the documents of a corpus that contain evaluation texts, to leave them out.
 
     Args:
         project: The project.
-        section: The section of `contamination` in nanoset.yaml.
+        section: A section of `contamination` in nanoset.yaml, which names evaluation files.
         corpus: Name of the corpus.
 
     Returns:
-        Numbers of documents in the dataset, int64, ascending.
+        Numbers of documents in the current version of the corpus, such as [3, 17]; int64,
+        ascending.
 
     Raises:
         MissingError: The corpus has not been searched.
-        StaleError: Another dataset than the current one was searched.
+        StaleError: Another version than the current one was searched.
     """
     from nanoset_core.stages.contamination.matches import documents_in_matches
 

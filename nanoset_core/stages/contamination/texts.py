@@ -48,15 +48,19 @@ class _Row(NamedTuple):
 
 
 def read_texts(folder: RawFolder, file: FileStat, keys: Sequence[str]) -> Iterator[EvaluationText]:
-    """Yield the text of each line or row of a file of JSON lines or a table.
+    r"""Read the text of each line of an evaluation file, such as the questions of a benchmark.
 
-    The values of all keys are joined by line feeds, with all strings in lists and objects. Lines
-    without any text are skipped.
+    The file has JSON lines, or is a table. For example, with the keys `question` and `choices`,
+    the text of this line is "2 + 2?\n3\n4":
+
+        {"question": "2 + 2?", "choices": [3, 4], "id": 7}
+
+    Lines without any text are skipped.
 
     Args:
         folder: The folder of the file.
         file: The file, below the folder.
-        keys: Keys of the texts; a dot leads into an object.
+        keys: Keys of the texts; a dot leads into an object, such as "question.stem".
 
     Raises:
         FormatError: A line is not JSON, or the file is damaged.
@@ -123,7 +127,7 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
-    """Yield the rows of a Parquet or Arrow file, each as column → value.
+    """Yield the rows of a Parquet or Arrow file, each as column → value, with its number.
 
     Args:
         folder: The folder of the file.
@@ -131,24 +135,16 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
     """
 
     def choose_all_columns(schema: Any) -> None:
-        """Return None, which stands for all columns.
-
-        Args:
-            schema: The columns of the file.
-        """
+        """Return which of the columns are read: None stands for all of them."""
         return
 
     def numbered_rows(table: Any, first_number: int) -> list[_Row]:
-        """Return the rows of a part of the file, with their numbers in the file.
-
-        Args:
-            table: The rows, as an Arrow table.
-            first_number: Number of the first of them, from 1.
-        """
+        """Return the rows of an Arrow table, which is a part of the file, with their numbers."""
         rows = table.to_pylist()
         return [_Row(number, value) for number, value in enumerate(rows, first_number)]
 
-    # The file is read in parts of about 1 MiB.
+    # This reads the file in parts of about 1 MiB, and yields what `convert` returns for each part.
+    # It asks `choose` once which columns it shall read.
     for rows in read_table(folder / file.path, choose=choose_all_columns, convert=numbered_rows):
         yield from rows
 

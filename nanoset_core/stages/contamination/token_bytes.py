@@ -25,7 +25,10 @@ _SEPARATOR = b" "
 
 
 def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
-    """Return the pieces of words in the tokens of a tokenizer.
+    """Return which words, or parts of words, each token of a tokenizer has.
+
+    For example, the token " play" begins the word "play", and "ing" continues a word. By this,
+    words are found in documents that are stored as tokens.
 
     Args:
         file: The tokenizer's file or folder. Its special tokens, such as the end of a document,
@@ -35,16 +38,17 @@ def word_vocabulary(file: TokenizerPath) -> WordVocabulary:
 
 
 def _bytes_by_id(file: TokenizerPath) -> list[bytes]:
-    """Return the bytes that each token of a tokenizer decodes to, by id.
+    """Return the bytes that each token of a tokenizer stands for, by the number (id) of the token.
 
-    Special tokens, such as the end of a document, and ids without a token have a space, which
-    separates words.
+        id    token in the vocabulary    bytes
+        0     <|endoftext|>              b" "       a special token: it only separates words
+        1     Ġthe                       b" the"
 
     Args:
         file: The tokenizer's file or folder.
 
     Returns:
-        Such as `[b" ", b"a", b" the", …]`: the entry k is that of the id k.
+        The bytes of id 0, 1, … If an id has no token, it gets b" " as well.
     """
     tokenizer = load_tokenizer(file)
     notation = _Notation.of(file)
@@ -86,35 +90,42 @@ class _Notation:
 
     @staticmethod
     def of(file: TokenizerPath) -> _Notation:
-        """Return how a tokenizer writes its tokens.
+        """Find out how a tokenizer writes the tokens of its vocabulary.
+
+        There are three ways. For example, the word "the" and the ending "ing" are written
+
+            byte-level BPE    Ġthe    ing      Ġ stands for the byte of a space
+            WordPiece         the     ##ing    ## continues a word
+            SentencePiece     ▁the    ing      ▁ stands for a space
 
         Args:
             file: The tokenizer's file or folder.
         """
-        # The definition of the tokenizer in the JSON format of Hugging Face's tokenizers library.
+        # Read the definition of the tokenizer, in the format of Hugging Face's tokenizer.json.
         definition = orjson.loads(define(file).json())
 
-        # Its model may be WordPiece, as {"type": "WordPiece", "continuing_subword_prefix": "##"}.
+        # WordPiece: {"model": {"type": "WordPiece", "continuing_subword_prefix": "##"}}
         model = definition["model"]
         prefix = None
         if model.get("type") == "WordPiece":
             prefix = model.get("continuing_subword_prefix")
 
-        # Byte-level BPE has a step {"type": "ByteLevel"} that turns bytes into characters before
-        # the model, or one that turns them back into bytes after it.
-        types_of_steps = component_types(definition.get("pre_tokenizer"))
-        types_of_steps |= component_types(definition.get("decoder"))
-        is_byte_level = "ByteLevel" in types_of_steps
+        # Byte-level BPE: a step {"type": "ByteLevel"} turns bytes into characters before the model,
+        # or back into bytes after it. A step may consist of several, so collect all their types.
+        step_types = component_types(definition.get("pre_tokenizer"))
+        step_types |= component_types(definition.get("decoder"))
+        is_byte_level = "ByteLevel" in step_types
         return _Notation(is_byte_level=is_byte_level, continuation_prefix=prefix)
 
     def decode(self, token: str) -> bytes:
-        """Return the bytes that a token decodes to.
+        """Return the bytes that a token stands for, given how it is written in the vocabulary.
+
+            Ġthe     b" the"    byte-level BPE, which writes Ġ for a space
+            ##ing    b"ing"     WordPiece, which writes ## before the rest of a word
+            ▁the     b" the"    SentencePiece, which writes ▁ for a space
 
         Args:
-            token: The token as the vocabulary writes it, such as `Ġthe`, `##ing` or `▁the`.
-
-        Returns:
-            Such as `b" the"`, `b"ing"` or `b" the"`.
+            token: The token as the vocabulary writes it.
         """
         if self.is_byte_level:
             return _decode_byte_level(token)

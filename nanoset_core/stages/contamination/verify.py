@@ -25,16 +25,19 @@ from nanoset_core.stages.stage import Key
 
 
 def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> Report:
-    """Check the result of searching a corpus for evaluation texts, and report what was found.
+    """Check a list of documents that contain evaluation texts, and report these documents.
+
+    An earlier step has searched a corpus and stored the list. This checks that the list is whole
+    and up to date. Then it reports what is in it.
 
     Args:
         project: The project.
-        key: The section of `contamination` in nanoset.yaml, and the corpus.
-        deep: Compare the sha256 of the result's files; otherwise only their sizes.
+        key: Which list: the section of `contamination` with the evaluation files, and the corpus.
+        deep: Compare the sha256 of the stored files; otherwise only their sizes.
 
     Returns:
-        The report. Contaminated documents are an error in it if they block training, and a warning
-        otherwise.
+        The report. Such documents are an error in it if a training run must not start with them,
+        and a warning otherwise.
     """
     report = Report(CONTAMINATION.report_name(key))
     with report.catching(remedy=BUILD):
@@ -47,16 +50,18 @@ def verify_contamination(project: Project, key: Key, *, deep: bool = False) -> R
 
 
 def _report_matches(report: Report, project: Project, key: Key, manifest: Manifest) -> None:
-    """Report contaminated documents: as an error if they block training, otherwise as a warning.
+    """Report documents that contain evaluation texts, as an error or as warnings.
+
+    It is an error if a training run would read them, and the settings forbid that.
 
     Args:
-        report: Receives the error or the warnings.
+        report: Gets the error or the warnings.
         project: The project.
-        key: The section of `contamination` in nanoset.yaml, and the corpus.
-        manifest: Manifest of the result.
+        key: The section of `contamination` with the evaluation files, and the corpus.
+        manifest: What is recorded about the search of the corpus.
     """
-    # The count leaves out documents that only have boilerplate. A text that very many documents
-    # contain is probably no leak.
+    # Count the documents, but not those that only have boilerplate, such as a licence: a text that
+    # very many documents contain is probably no leak.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
 
@@ -65,8 +70,13 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
             report.warn(warning, where=manifest.url(MATCHES))
         return
 
-    # Quote a match that is not boilerplate, or else the most common boilerplate.
-    example = matches.first or matches.most_common or manifest.facts["first"][0]
+    # Choose an example to quote: if possible, a match that is not boilerplate.
+    if matches.first is not None:
+        example = matches.first
+    elif matches.most_common is not None:  # the most common boilerplate
+        example = matches.most_common
+    else:
+        example = manifest.facts["first"][0]
     _report_blocking_match(report, project, key, matches, example, manifest.url(MATCHES))
 
 
@@ -78,17 +88,18 @@ def _report_blocking_match(
     example: Mapping[str, Any],
     table_url: str,
 ) -> None:
-    """Report the error that training would read documents with evaluation texts.
+    """Report the error that a training run would read documents with evaluation texts.
 
-    The error quotes one of them, and says which datasets to replace by a view without them.
+    The error quotes one of them. It also says what to do: let the run read a view (a selection of
+    the corpus's documents) that leaves these documents out.
 
     Args:
-        report: Receives the error.
+        report: Gets the error.
         project: The project.
-        key: The section of `contamination` in nanoset.yaml, and the corpus.
+        key: The section of `contamination` with the evaluation files, and the corpus.
         matches: Counts of what was found in the corpus.
-        example: The match that the error quotes.
-        table_url: Where all matches are listed.
+        example: The document and the text that the error quotes.
+        table_url: Where all such documents are listed.
     """
     section = key.subject
     corpus = key.part or ""
@@ -107,10 +118,15 @@ def _report_blocking_match(
 
 
 def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
-    """Return whether contaminated documents must keep training from starting.
+    """Return whether documents with evaluation texts must keep a training run from starting.
 
-    They must if the section sets `policy: block`, and training reads the corpus without leaving
-    these documents out. Boilerplate blocks training like other texts.
+    They must if the settings say `policy: block`, and a run reads the corpus without leaving them
+    out. Texts that very many documents contain, such as a licence, count like others.
+
+    Args:
+        project: The project.
+        key: The section of `contamination` with the evaluation files, and the corpus.
+        manifest: What is recorded about the search of the corpus.
     """
     if project.config.contamination[key.subject].policy != "block":
         return False
@@ -120,15 +136,18 @@ def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:
-    """Return the text of the error: how many documents hold texts of a section, or boilerplate.
+    """Return the text of the error that a training run would read documents with evaluation texts.
+
+    For example, "2 documents that training reads hold texts of evals". Texts that very many
+    documents contain, such as a licence, are boilerplate, and are described separately.
 
     Args:
-        section: Name of the section of `contamination` in nanoset.yaml.
+        section: Name of the evaluation in the settings, such as "evals".
         matches: What was found in the corpus.
     """
-    boilerplate = boilerplate_text(section, matches)
-    if boilerplate and not matches.contaminated:
-        return boilerplate
+    boilerplate = boilerplate_text(section, matches)  # "" if there is none
+    if boilerplate and matches.contaminated == 0:
+        return boilerplate  # there is nothing else
     text = f"{matches.contaminated:,} documents that training reads hold texts of {section}"
     if boilerplate:
         text += f"; {boilerplate}"

@@ -65,7 +65,7 @@ class PieceRows(NamedTuple):
         """Return some of the rows.
 
         Args:
-            rows: A mask of shape (n_rows,), or the indices of the rows in any order.
+            rows: Which ones: a mask of shape (n_rows,), or indices in any order, such as [2, 0].
         """
         return PieceRows(*[column[rows] for column in self])
 
@@ -79,15 +79,16 @@ class PieceRows(NamedTuple):
 
     @staticmethod
     def concatenated(parts: Sequence[PieceRows]) -> PieceRows:
-        """Return the rows of all parts, in the order of the parts.
+        """Join several lists of rows into one.
 
         Args:
-            parts: Rows of the table; may be empty, which gives no rows.
+            parts: Rows of the table. If there are no parts, the result has no rows.
         """
+        no_rows = np.empty(0, np.int64)  # so that `concatenate` works without any part
         columns = []
         for number in range(len(COLUMNS)):
             column_parts = [part[number] for part in parts]
-            columns.append(np.concatenate([np.empty(0, np.int64), *column_parts]))
+            columns.append(np.concatenate([no_rows, *column_parts]))
         return PieceRows(*columns)
 
 
@@ -113,11 +114,20 @@ class PieceTableWriter:
         self._writer.close()
 
     def append(self, first_pack: int, packs: FilledPacks) -> None:
-        """Append the pieces of consecutive packs.
+        """Write down which pieces of documents some packs have.
+
+        Packs are samples of one length that are filled with documents. A row of the table is a
+        piece:
+
+            pack    begin    document    first    tokens
+            1       6        0           8        2
+
+        This says that 2 tokens of pack 1, from its token 6 on, are those of document 0 from its
+        token 8 on.
 
         Args:
             first_pack: Number of the first of these packs.
-            packs: The packs, with their pieces.
+            packs: Consecutive packs, with their pieces.
         """
         import pyarrow as pa
 
@@ -134,19 +144,19 @@ class PieceTableWriter:
 
 
 def _are_among(values: NDArray[np.int64], sorted_numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which values are one of some numbers.
+    """For each value, return whether it is one of some numbers.
 
-    For example, the values 4 5 9 and the numbers 2 5 give False True False.
+    For example, the values 4, 5, 9 and the numbers 2, 5 give False, True, False.
 
     Args:
         values: int64, shape (n_values,).
         sorted_numbers: Ascending, without duplicates, and not empty.
     """
-    # Compare each value with the first number that is not smaller. A value that is larger than all
-    # numbers is compared with the last one, and differs from it.
-    positions = np.searchsorted(sorted_numbers, values)
-    positions = np.minimum(positions, len(sorted_numbers) - 1)
-    are_among: NDArray[np.bool_] = sorted_numbers[positions] == values
+    # Find the first number that is not below each value. If the value is one of the numbers, it is
+    # this one. For a value above all numbers, there is none: compare it with the last one.
+    positions = np.searchsorted(sorted_numbers, values)  # [1, 1, 2]
+    positions = np.minimum(positions, len(sorted_numbers) - 1)  # [1, 1, 1]
+    are_among: NDArray[np.bool_] = sorted_numbers[positions] == values  # 5 == 4, 5 == 5, 5 == 9
     return are_among
 
 
@@ -183,7 +193,7 @@ class PieceTable:
             self._file = RowGroups(path)
 
     def of_packs(self, packs: NDArray[np.int64]) -> PieceRows:
-        """Return which pieces of documents are in some packs.
+        """Return which pieces of documents are in some packs, which are filled with these.
 
         Args:
             packs: Numbers of the packs, in any order; shape (n_packs,).
@@ -194,7 +204,7 @@ class PieceTable:
         return self._rows_with("pack", packs)
 
     def of_documents(self, documents: NDArray[np.int64]) -> PieceRows:
-        """Return where the pieces of some documents are.
+        """Return in which packs some documents are. A document that was cut is in several packs.
 
         Args:
             documents: Numbers of documents in the dataset that was packed, in any order; shape
@@ -206,7 +216,9 @@ class PieceTable:
         return self._rows_with("document", documents)
 
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
-        """Yield the rows of consecutive packs, some rows at a time.
+        """Yield which pieces of documents are in consecutive packs, some rows at a time.
+
+        Packs are samples of one length that are filled with documents.
 
         Args:
             start: Number of the first pack.
@@ -243,14 +255,14 @@ class PieceTable:
         return digest.hexdigest()
 
     def _rows_with(self, column: str, numbers: NDArray[np.int64]) -> PieceRows:
-        """Return the rows about some packs or some documents.
+        """Find the rows of the table that are about some packs, or about some documents.
 
-        Row groups whose smallest and largest value show that they have none of these rows are not
-        read.
+        The file has its rows in groups of some 260,000, and records the smallest and the largest
+        value of each group. Groups are only read if a number that is looked for is between both.
 
         Args:
             column: `pack` or `document`.
-            numbers: Shape (n_numbers,), in any order.
+            numbers: Numbers of these, shape (n_numbers,), in any order.
         """
         sorted_numbers = np.unique(numbers)
         if len(sorted_numbers) == 0:
@@ -262,7 +274,7 @@ class PieceTable:
             stop = np.searchsorted(sorted_numbers, high, side="right")
             return bool(start < stop)
 
-        # The other rows of these row groups are left out.
+        # Read the row groups that may have such rows, and leave out their other rows.
         requested_rows = []
         for rows in self._row_groups(column, may_contain):
             is_requested = _are_among(rows.column(column), sorted_numbers)
@@ -272,18 +284,22 @@ class PieceTable:
     def _row_groups(
         self, column: str = "pack", may_contain: Callable[[int, int], bool] | None = None
     ) -> Iterator[PieceRows]:
-        """Yield the rows of the table, one row group (some 260,000 rows of the file) at a time.
+        """Yield the rows of the table, one group of some 260,000 rows at a time.
+
+        For each group, the file records the smallest and the largest value of a column, which show
+        whether the group can have the rows that the caller needs.
 
         Args:
-            column: The column that decides which row groups are read.
-            may_contain: Returns whether a row group is needed, given the smallest and the largest
-                value of the column in it. Row groups without statistics are always read. None
-                reads all.
+            column: The column that decides which groups are read.
+            may_contain: Returns whether a group is needed, given the smallest and the largest value
+                of the column in it. Groups for which these are not recorded are always read. None
+                reads all groups.
         """
         for group in range(len(self._file.ranges)):
-            value_range = self._file.value_range(group, column)
-            is_needed = True
-            if may_contain is not None and value_range is not None:
+            value_range = self._file.value_range(group, column)  # None if it is not recorded
+            if may_contain is None or value_range is None:
+                is_needed = True
+            else:
                 is_needed = may_contain(value_range.smallest, value_range.largest)
             if is_needed:
                 yield self._read_row_group(group)
@@ -300,7 +316,10 @@ class PieceTable:
 
     @contextmanager
     def _explaining_errors(self) -> Iterator[None]:
-        """Raise the errors of a block that reads the file as FormatError."""
+        """Turn errors of the Parquet library into a FormatError that says which file is damaged.
+
+        It is used as `with self._explaining_errors():` around what reads the file.
+        """
         import pyarrow as pa
 
         try:
