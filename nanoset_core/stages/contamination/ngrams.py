@@ -353,7 +353,9 @@ class NgramIndex:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the arrays to a folder, from which `load` reads them.
+        """Write the index, which takes long to compute, to files that `load` reads.
+
+        There is one file for each array, such as grams.npy.
 
         Args:
             folder: An existing folder.
@@ -373,10 +375,13 @@ class NgramIndex:
 
     @staticmethod
     def load(folder: Path) -> NgramIndex:
-        """Map the arrays that `save` wrote to a folder into memory.
+        """Map the files that `save` wrote into memory, so that only what is used is read.
+
+        The files have other names than the arrays: those of earlier versions, which must not
+        change.
 
         Args:
-            folder: The folder.
+            folder: The folder with the files.
         """
         return NgramIndex(
             hashes=load_array(folder, "grams"),

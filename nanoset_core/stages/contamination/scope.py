@@ -38,11 +38,14 @@ def _names_in_nanosets(config: ProjectConfig) -> Iterator[str]:
 
 
 def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
-    """Return the corpora that a section searches: those that it names, or all used in training.
+    """Return the corpora that are searched for the texts of an evaluation.
+
+        evals: {files: quiz.jsonl, of: [web]}    only web
+        evals: {files: quiz.jsonl}               all corpora that training runs read
 
     Args:
         config: The settings of the project.
-        section: Name of a section of `contamination`.
+        section: Name of the evaluation: a section of `contamination`.
     """
     named_corpora = config.contamination[section].of
     if named_corpora:

@@ -136,11 +136,11 @@ def _unknown_sections(
 
 
 def _empty_section(where: str, found: str) -> ConfigError:
-    """Return the error for a section of `contamination` whose list of files or keys is empty.
+    """Return the error for an evaluation in the settings that names no file, or no key of texts.
 
     Args:
-        where: Place of the empty list.
-        found: What the list has: "no file" or "no key".
+        where: The setting that is empty.
+        found: What it has: "no file" or "no key".
     """
     return ConfigError(
         "there is nothing to look for",

@@ -82,11 +82,14 @@ class ContaminationStage(Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return the error if an evaluation file is missing or named twice, or None.
+        """Return why a search for evaluation texts cannot be made, or None if it can.
+
+        This is asked before a build starts, so that it does not fail after hours: a file with these
+        texts may be missing, or may be named twice.
 
         Args:
             project: The project, whose nanoset.yaml names the files.
-            key: The section of `contamination`, and the corpus.
+            key: The section of `contamination` that names them, and the corpus.
             recipe: Not used.
             reading: Not used.
 

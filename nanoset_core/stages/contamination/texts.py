@@ -150,12 +150,12 @@ def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, at any depth, and its numbers as text.
+    """Yield all texts in a value of a JSON file, at any depth, and its numbers as texts.
 
-    For example, `["a", {"b": "c", "d": 7}]` gives "a", "c" and "7".
+    For example, `["a", {"b": "c", "d": 7}]` gives "a", "c" and "7". Names in objects are left out.
 
     Args:
-        value: The value, parsed.
+        value: The value, as Python objects.
     """
     if isinstance(value, str):
         yield value

@@ -51,13 +51,13 @@ class HashTask(DocumentsTask):
     """Hashes the documents of one shard."""
 
     def write(self, folder: Path) -> Written:
-        """Write a hash of each document, in their order.
+        """Compute a hash of the tokens of each document of a shard, and store the hashes in a file.
 
         Args:
-            folder: Folder of the output, which gets one file.
+            folder: The folder for the file.
 
         Returns:
-            The number of documents, as a fact of the output's manifest.
+            The number of documents, which is recorded with the file.
         """
         dataset = open_dataset(self.root.rebase(self.dataset))
         np.save(folder / _HASHES_FILE, document_hashes(dataset, self.first, self.count))
@@ -99,24 +99,25 @@ def document_hashes(
 
 
 def _hash_documents(dataset: MMapIndexedDataset, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a hash of the tokens of each of some consecutive documents, which are read together.
+    """Read some consecutive documents together, and return a hash of the tokens of each.
 
-    For example, documents with the tokens [5, 6], [7] and [5, 6] get the hashes h, 0 and h.
+    For example, documents with the tokens [5, 6], [7] and [5, 6] get the hashes h, 0 and h. The
+    second one is too short to be compared with others, so it gets 0.
 
     Args:
         dataset: The dataset of the documents.
-        borders: Position in the .bin of each document's first token, and of the end of the last
-            document, shape (n_documents + 1,).
+        borders: Where the tokens of each document start, and where those of the last one end, such
+            as [40, 42, 43, 45]; shape (n_documents + 1,).
 
     Returns:
-        uint64, shape (n_documents,); 0 for a document with fewer than MIN_TOKENS tokens.
+        uint64, shape (n_documents,); 0 for a document with fewer than MIN_TOKENS (2) tokens.
     """
-    tokens = read_tokens(dataset, int(borders[0]), int(borders[-1]))
-    lengths = np.diff(borders)  # (n_documents,)
+    tokens = read_tokens(dataset, int(borders[0]), int(borders[-1]))  # [5, 6, 7, 5, 6]
+    lengths = np.diff(borders)  # (n_documents,) [2, 1, 2]
     hashes = np.zeros(len(lengths), np.uint64)
-    hashes[lengths > 0] = hash_sequences(tokens, lengths)  # it returns none for empty documents
+    hashes[lengths > 0] = hash_sequences(tokens, lengths)  # returns no hash of an empty document
 
-    # The value 0 marks documents that are too short. A real hash of 0 becomes 1.
+    # The value 0 is needed for documents that are too short. If a hash happens to be 0, use 1.
     hashes[hashes == 0] = 1
     hashes[lengths < MIN_TOKENS] = 0
     return hashes

@@ -543,6 +543,9 @@ def pack_reader_errors(
 def _padding_errors(file: Path, tokenizer: TokenizerSpec) -> Iterator[ConfigError]:
     """Yield an error if the tokenizer has no token that can fill packs up.
 
+    Packs are samples of one length that are filled with whole documents. What is left of a pack is
+    filled with a padding token, or an end-of-document token.
+
     Args:
         file: nanoset.yaml, for messages.
         tokenizer: Its section on the tokenizer.
@@ -636,10 +639,13 @@ def _webdataset_errors(
 
 
 def _tokshuf_error(where: str) -> ConfigError:
-    """Return the error for packs with the preset tokshuf, which cuts each raw file on its own.
+    """Return the error for packs with the preset tokshuf, which needs raw files.
+
+    This preset cuts each file of raw text into samples. Packs are samples already, which are made
+    from the documents of a corpus.
 
     Args:
-        where: Key of the webdataset.
+        where: The section of nanoset.yaml that combines both.
     """
     return ConfigError(
         "the preset tokshuf cuts each file on its own, and packs have no files",

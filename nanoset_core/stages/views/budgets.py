@@ -145,10 +145,10 @@ class BudgetEnd(Protocol):
         ...
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range fit into the budget.
+        """For each document of a range, return whether it fits into the budget.
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices of documents.
 
         Returns:
             bool, shape (n_candidates_in_range,).
@@ -156,10 +156,10 @@ class BudgetEnd(Protocol):
         ...
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range are the next ones, which do not fit.
+        """For each document of a range, return whether it is the next one, which does not fit.
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices of documents.
 
         Returns:
             bool, shape (n_candidates_in_range,).
@@ -178,10 +178,16 @@ class HashEnd:
     """How many documents or tokens have smaller hashes."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range have a smaller hash than that at the end.
+        """For each document of a range, return whether it fits into a budget, such as 10 tokens.
+
+        Documents are taken in the order of a hash of their ids, until one does not fit. For
+        example, if that one has the hash 38:
+
+            hash      17      35      38      52
+            result    True    True    False   False
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices of documents.
 
         Returns:
             bool, shape (n_candidates_in_range,).
@@ -189,10 +195,16 @@ class HashEnd:
         return budget_hashes(self.candidates.hashes[chunk]) < self.hash_limit
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """Return which documents of a range have the hash at the end.
+        """For each document of a range, return whether it is the first misfit of a budget.
+
+        Documents are taken in the order of a hash of their ids. Those with the same id have the
+        same hash, and are taken together or not at all, so there can be several:
+
+            hash      17      38      38      52
+            result    False   True    True    False
 
         Args:
-            chunk: The range, as indices among the candidates.
+            chunk: The range, as indices of documents.
 
         Returns:
             bool, shape (n_candidates_in_range,).

@@ -117,7 +117,14 @@ def _top_record(result: TopResult) -> dict[str, Any]:
 
 
 def _bin_record(histogram_bin: Bin) -> dict[str, Any]:
-    """Return a bin of the histogram of a rule `top` as plain values."""
+    """Return what is recorded about the documents with values in one range, for a histogram.
+
+    For example, of 40 documents with values from 3 to 4, 10 are chosen: `{"values": "3 to 4",
+    "documents": 40, "chosen_documents": 10, …}`.
+
+    Args:
+        histogram_bin: The range, with four amounts.
+    """
     documents, tokens, chosen_documents, chosen_tokens = histogram_bin.amounts
     return {
         "values": histogram_bin.label,

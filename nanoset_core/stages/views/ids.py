@@ -145,7 +145,7 @@ def _ids_in_lines(path: RawFolder) -> Any:
 
 
 def _text_of(path: RawFolder) -> str:
-    """Return the text of a file in UTF-8.
+    """Read a text file in UTF-8. If it is something else, say which line is wrong.
 
     Args:
         path: The file, which may begin with a byte order mark.
@@ -158,9 +158,10 @@ def _text_of(path: RawFolder) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        # Name the line and the wrong byte, and what the file seems to be: `byte 0xe9; the file is …`
         line = data.count(b"\n", 0, error.start) + 1
         found = f"byte {data[error.start]:#04x}"
-        kind = describe_content(data[:HEAD_BYTES])
+        kind = describe_content(data[:HEAD_BYTES])  # None if there is no good guess
         if kind:
             found += f"; the file is {kind}"
         raise InputError(
@@ -217,7 +218,11 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
 
 
 def _id_column(names: Sequence[str], path: RawFolder) -> str:
-    """Return the column of a table that contains the ids: `id`, or the only one.
+    """Return which column of a table has the ids: `id`, or the only one.
+
+        columns id, reason        id
+        column doc_id             doc_id
+        columns doc_id, reason    an error
 
     Args:
         names: The columns of the table.

@@ -97,11 +97,14 @@ class LeadingFilters:
     """The leading filters of some views, and which documents of a corpus they keep."""
 
     def __init__(self, rules: Sequence[Rule], scratch: Path) -> None:
-        """Prepare to apply the filters with which views begin, before any documents are added.
+        """Prepare to apply the first filters of some views to the documents of a corpus.
+
+        A view selects documents by steps. Views that begin with the same filters share them, so the
+        filters form a tree: see `_tree_of`.
 
         Args:
-            rules: Rules of the views. Methods name a view by its position here.
-            scratch: An empty folder for scratch files.
+            rules: The steps of each view. Methods name a view by its position here.
+            scratch: An empty folder for temporary files.
         """
         tree = _tree_of(rules)
         self._nodes = tree.nodes

@@ -67,13 +67,13 @@ class DocumentValues:
         scanned: ScannedRows,
         listed: Mapping[Ids, NDArray[np.int64]] | None = None,
     ) -> None:
-        """Describe documents of a relation.
+        """Describe some documents that were read from a table, with the values of their columns.
 
         Args:
-            first_document: Number in the corpus of the relation's first document.
-            scanned: What a scan of the relation returned.
-            listed: Set of ids → numbers in the corpus of all documents of the relation that have
-                one of them, ascending. The filters `Listed` need them.
+            first_document: Number in the corpus of the table's first document.
+            scanned: What a query has read: rows of the table, and their values.
+            listed: Set of ids, which a view includes or excludes → numbers in the corpus of all
+                documents of the table that have one of them, ascending.
         """
         self.numbers: NDArray[np.int64] = first_document + scanned.rows
         """Numbers in the corpus, ascending, shape (n_documents,)."""
@@ -86,10 +86,10 @@ class DocumentValues:
         self._hashes: dict[str, NDArray[np.uint64]] = {}
 
     def strings(self, name: str) -> Any:
-        """Return a column as texts; other values, such as integers, are converted.
+        """Return a column as texts. Other values, such as the integer 17, are converted: "17".
 
         Args:
-            name: Name of the column, which the scan has read.
+            name: Name of the column.
 
         Returns:
             A pyarrow.Array of large_string, shape (n_documents,); values that are missing are null.

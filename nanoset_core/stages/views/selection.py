@@ -296,15 +296,15 @@ class _ViewInProgress:
 
     @staticmethod
     def of(number: int, rule: Rule, scratch: Path) -> _ViewInProgress:
-        """Begin a view.
+        """Prepare to choose the documents of a view while its corpus is read.
 
         Args:
-            number: Its position among the views.
-            rule: Its rule.
-            scratch: A folder for scratch files.
+            number: Position of the view among the views that are made together.
+            rule: The steps by which it chooses documents.
+            scratch: A folder for temporary files.
         """
         files = None
-        if rule.needs_hashes:
+        if rule.needs_hashes:  # for steps such as budgets, or for a shuffle
             files = _CandidateFiles.create(rule, scratch / str(number))
         return _ViewInProgress(number, rule, files)
 

@@ -74,7 +74,7 @@ class ViewTopSpec(Section):
     """Choose the lowest values instead of the highest, for example of a perplexity."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error unless there is exactly one budget."""
+        """Yield an error unless there is exactly one limit: of tokens, documents, or a share."""
         budget_by_key = {"tokens": self.tokens, "documents": self.documents, "share": self.share}
         keys = [key for key, budget in budget_by_key.items() if budget is not None]
         if len(keys) != 1:
@@ -301,11 +301,13 @@ def view_errors(
 
 
 def _long_chain_error(chain: list[str], where: str) -> ConfigError:
-    """Return the error for a view that is too many views away from a corpus.
+    """Return the error for a view of a view of a view … that is too far away from a corpus.
+
+    A view selects documents of a corpus, or of another view.
 
     Args:
-        chain: The views from the corpus to this one.
-        where: The setting that names what the view is chosen from.
+        chain: The views from the corpus to this one, such as [a, b, c].
+        where: The setting that names what the view selects from.
     """
     from_this_view_on = reversed(chain)  # "c of b of a"
     return ConfigError(

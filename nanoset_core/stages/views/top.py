@@ -122,16 +122,20 @@ class Ranking:
         return value
 
     def count(self) -> ValueCounts:
-        """Count the documents with and without a value.
+        """Count the documents by whether they have a value of the column by which they are ranked.
+
+        Documents without a value, or with NaN, cannot be ranked, and users are told how many there
+        are.
 
         Returns:
             The numbers of documents with a value, without one, and with NaN; each copy counts.
         """
-        counts = np.zeros(3, np.int64)  # index: 0 for documents with a value, NULL (1) or NAN (2)
-        for chunk in self.candidates.chunks:
+        counts = np.zeros(3, np.int64)  # of the faults 0 (none), NULL (1) and NAN (2)
+        for chunk in self.candidates.chunks:  # some documents at a time
             copy_counts = self.candidates.amounts(chunk, "documents")
-            # bincount adds up floats, which are exact up to 2**53.
-            counts += np.bincount(self.faults[chunk], copy_counts, len(counts)).astype(np.int64)
+            # Add up the copies by fault. These sums are floats, which are exact up to 2**53.
+            chunk_counts = np.bincount(self.faults[chunk], copy_counts, len(counts))
+            counts += chunk_counts.astype(np.int64)
         return ValueCounts(int(counts[0]), nulls=int(counts[NULL]), nans=int(counts[NAN]))
 
 
