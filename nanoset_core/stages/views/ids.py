@@ -158,7 +158,7 @@ def _text_of(path: RawFolder) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # Name the line and the wrong byte, and what the file seems to be: `byte 0xe9; the file is …`
+        # Name the line and the wrong byte, and what the file seems to be.
         line = data.count(b"\n", 0, error.start) + 1
         found = f"byte {data[error.start]:#04x}"
         kind = describe_content(data[:HEAD_BYTES])  # None if there is no good guess

@@ -70,10 +70,11 @@ class Ranking:
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
         """For each document of a range, return whether `top 10 by quality` may take it.
 
-        These are never taken:
+        For example, of four documents, only the first may be taken:
 
-            a document without a quality, or with NaN
-            a document that an earlier step has left out: its number of copies is 0
+            quality             5       none    NaN     4
+            number of copies    1       1       1       0       0: an earlier step has left it out
+            result              True    False   False   False
 
         Args:
             chunk: The range, as indices among all documents that the step chooses from.
@@ -370,27 +371,37 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
 def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
     """Yield a key and a size for each document, to find out at which value a budget is used up.
 
-    The key is a number that stands for the document's value of a column: the smallest keys are
-    taken first. The size is what the document takes of the budget, such as 300 tokens.
+    The key is a number that stands for the document's value of a column, such as `quality`: smaller
+    keys are taken first. The size is what the document takes of the budget, such as 3 tokens. For
+    example, if the highest values are taken first:
+
+        value    5    4    4    2
+        key      1    2    2    4      (real keys are greater)
+        size     4    3    5    2
 
     Args:
         budget: A number of documents or tokens.
         ranking: All documents, and the order of their values.
     """
-    for chunk in ranking.candidates.chunks:
-        is_eligible = ranking.is_eligible(chunk)
-        amounts = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
-        yield KeyedAmounts(ranking.rank_keys(chunk)[is_eligible], amounts[is_eligible])
+    for chunk in ranking.candidates.chunks:  # some documents at a time
+        is_eligible = ranking.is_eligible(chunk)  # leaves out documents without a value
+        keys = ranking.rank_keys(chunk)
+        sizes = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
+        yield KeyedAmounts(keys[is_eligible], sizes[is_eligible])
 
 
 def _amounts_by_hash(
     budget: Budget, ranking: Ranking, rank_key: np.uint64
 ) -> Iterator[KeyedAmounts]:
-    """Yield a key and a size for each document with one certain value.
+    """Yield a key and a size for each document with one certain value, such as 4.
 
     Suppose that documents are taken from the best value on, and that only some of those with the
     value 4 fit into a budget. These are taken in the order of a hash, which is the key here. The
-    size is what the document takes of the budget, such as 300 tokens.
+    size is what the document takes of the budget, such as 3 tokens:
+
+        value    5    4     4     2
+        key           17    35
+        size          3     5
 
     Args:
         budget: A number of documents or tokens.
@@ -401,8 +412,8 @@ def _amounts_by_hash(
         has_value = ranking.rank_keys(chunk) == rank_key
         is_tied = has_value & ranking.is_eligible(chunk)
         hashes = budget_hashes(ranking.candidates.hashes[chunk][is_tied])
-        amounts = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
-        yield KeyedAmounts(hashes, amounts[is_tied])
+        sizes = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
+        yield KeyedAmounts(hashes, sizes[is_tied])
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
@@ -417,11 +428,13 @@ def _count_tied(end: TopEnd) -> TiedDocuments:
     n_tied = 0
     n_taken = 0
     ranking = end.ranking
-    for chunk in ranking.candidates.chunks:
+    for chunk in ranking.candidates.chunks:  # some documents at a time
         copy_counts = ranking.candidates.amounts(chunk, "documents")
-        is_tied = (ranking.rank_keys(chunk) == end.cut_key) & ranking.is_eligible(chunk)
+        has_cut_value = ranking.rank_keys(chunk) == end.cut_key
+        is_tied = has_cut_value & ranking.is_eligible(chunk)
+        is_taken = is_tied & end.precedes(chunk)
         n_tied += int(copy_counts[is_tied].sum())
-        n_taken += int(copy_counts[is_tied & end.precedes(chunk)].sum())
+        n_taken += int(copy_counts[is_taken].sum())
     return TiedDocuments(documents=n_tied, chosen=n_taken)
 
 
