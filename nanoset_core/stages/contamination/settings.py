@@ -88,14 +88,14 @@ def contamination_errors(
 def _searched_views(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each view that is to be searched for evaluation texts.
+    """Yield an error for each view that is named where only corpora can be searched.
 
-    A view is a selection of a corpus's documents. Only corpora are searched; the result applies to
-    their views as well.
+    A corpus is searched for evaluation texts, as in `{files: quiz.jsonl, of: [web]}`. A view is a
+    selection of a corpus's documents, and is not searched by itself.
 
     Args:
         file: Path of nanoset.yaml, for messages.
-        sections: Name → section of `contamination`. Its `of` names corpora.
+        sections: Name → such a section of `contamination`.
         views: Name → view.
     """
     for name, spec in sections.items():

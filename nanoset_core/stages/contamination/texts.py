@@ -127,7 +127,10 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
 
 
 def _rows_of_table(folder: RawFolder, file: FileStat) -> Iterator[_Row]:
-    """Yield the rows of a Parquet or Arrow file, each as column → value, with its number.
+    """Read a Parquet or Arrow file, and yield its rows with their numbers, from 1.
+
+    For example, the first row of a table with two columns is `_Row(1, {"question": "2 + 2?",
+    "answer": 4})`.
 
     Args:
         folder: The folder of the file.

@@ -119,10 +119,13 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
 def _as_letter(character: str) -> str:
     """Return what stands for a character when a text is divided into words at separators.
 
-    character                        result, with | for the separator
-    A or a                           a
-    a space or a comma               |
-    中, which is a word by itself     |中
+    Letters are compared in lower case. With | for the separator:
+
+        A or a               a
+        a space, a comma     |
+        a Chinese letter     |中     it is a word by itself, so a separator precedes it
+
+    The separator is _SEPARATOR.
     """
     if not _is_letter(character):
         return _SEPARATOR

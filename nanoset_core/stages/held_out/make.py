@@ -235,8 +235,12 @@ def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> 
 def _list_columns() -> list[tuple[str, str]]:
     """Return name and type of each column of the list of held-out documents that train reads.
 
-    split, corpus, file, line, …                            the held-out document
-    train_corpus, train_file, train_line, …                 the document that train reads
+    A row of the list is about two documents, so most columns exist twice:
+
+        split, corpus, file, line, …                the document that is held out
+        train_corpus, train_file, train_line, …     the same document or a copy, as train reads it
+
+    Each is a pair such as ("split", "string").
     """
     place = [("corpus", "string"), *PLACE]
     train_place = [(f"train_{name}", arrow_type) for name, arrow_type in place]

@@ -102,12 +102,16 @@ def _relation_to_train(row: Mapping[str, Any]) -> str:
 
 
 def held_out_summary(manifest: Manifest) -> Summary:
-    """Return what commands show of a comparison of splits: counts, and perhaps a warning.
+    """Return what commands show of a search for held-out documents in train.
 
-    If copies were searched, the counts include documents of train that are copies of others.
+    If copies were searched as well, it also shows how much of train are copies of other documents
+    of train:
+
+        copies in train    3
+        copied tokens      1,204
 
     Args:
-        manifest: What is recorded about the comparison of a nanoset's splits.
+        manifest: What is recorded about the search.
     """
     figures = counted(manifest)
     details: dict[str, str] = {}

@@ -597,8 +597,15 @@ def _keys_with_packs(
 ) -> Iterator[str]:
     """Yield the places in nanoset.yaml where a nanoset asks for packs, for messages.
 
-    …: nanosets.pretrain.packing                 all corpora are to be packed
-    …: nanosets.pretrain: web-packs-2048         packs are named in place of a corpus
+    Packs are samples of one length, filled with documents. There are two ways to ask for them:
+
+        nanosets.pretrain.packing               all corpora are to be packed
+        nanosets.pretrain: web-packs-2048       packs are named in place of a corpus
+
+    Args:
+        spec: The nanoset's section of nanoset.yaml.
+        packs: All packs of the project, by name.
+        where: Key of the nanoset.
     """
     if spec.packing is not None:
         yield f"{where}.packing"

@@ -247,10 +247,14 @@ def columns_used(config: ProjectConfig, name: str) -> frozenset[str]:
 def _columns_in_rules(spec: ViewSpec) -> set[str]:
     """Return the columns that the rules of one view name.
 
-    where: quality >= 3               quality
-    split: {by: url, keep: [0, 1]}    url
-    top: {by: score, tokens: 1e9}     score
-    order: {by: date}                 date
+    A view selects documents by rules such as these:
+
+        where: quality >= 3               quality
+        split: {by: url, keep: [0, 1]}    url
+        top: {by: score, tokens: 1e9}     score
+        order: {by: date}                 date
+
+    The setting `order` is the text "stored" if documents stay as they are.
     """
     columns: set[str] = set()
     if spec.where is not None:

@@ -214,11 +214,13 @@ class _ViewWriter:
 def link(source: Path, target: Path, final_folder: Path) -> None:
     """Make a file appear at a second path without copying it: by a hard link, or a symbolic link.
 
+    A symbolic link has the path of the file relative to the folder of the link, so that it stays
+    right if the project is moved: "../../../datasets/web/8a…/web.bin".
+
     Args:
         source: The file.
         target: The second path, in a temporary folder.
-        final_folder: The path to which the temporary folder will be renamed. A symbolic link is
-            relative to it: from out/views/clean/3f…, that is ../../../datasets/web/8a…/web.bin.
+        final_folder: The path to which the temporary folder will be renamed.
     """
     try:
         os.link(source, target)
