@@ -305,7 +305,9 @@ def _as_rows(records: NDArray[np.uint8], plan: ShufflePlan) -> BucketRows:
 
 
 def _check_room(folder: Path, needed_bytes: int) -> None:
-    """Check that the disk has room for the bucket files.
+    """Check that the disk has room for the temporary files into which samples are sorted.
+
+    Without this check, a build of some hours may end with a full disk.
 
     Args:
         folder: Folder of the files.

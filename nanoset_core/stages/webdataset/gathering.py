@@ -195,7 +195,11 @@ class _RowCopier:
         self._copy_carried_rows(starts[continues], targets[continues])
 
     def _copy_carried_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copy rows that begin in this source and continue in the next ones.
+        """Copy rows that begin in one text (source) and continue in the next ones, into an array.
+
+        With rows of 4 tokens, and 10 tokens in this source, a row that starts at token 8 has its
+        tokens 8 and 9, and the tokens 0 and 1 of the next source. There are few such rows, so they
+        are copied one by one.
 
         Args:
             starts: First token of each row within this source, shape (n_rows,).
@@ -229,10 +233,17 @@ class _RowCopier:
             chunk_start += len(chunk)
 
     def _copy_in_chunks(self, parts: _RowParts) -> None:
-        """Copy parts of rows in chunks that stay in the processor's cache, and pad short ones."""
+        """Copy rows of tokens into an array, a few at a time, and fill short rows up with padding.
+
+        A few rows stay in the processor's cache while they are read, checked and written.
+
+        Args:
+            parts: Where the tokens of each row are in the source, and where they are written.
+        """
         rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.rows.itemsize)
         for chunk_start in range(0, len(parts.starts), rows_per_chunk):
-            self._copy_parts(parts.select(slice(chunk_start, chunk_start + rows_per_chunk)))
+            chunk = slice(chunk_start, chunk_start + rows_per_chunk)
+            self._copy_parts(parts.select(chunk))
 
     def _copy_parts(self, parts: _RowParts) -> None:
         """Copy rows of tokens from a source into an array, and fill short rows up with padding.
@@ -530,10 +541,24 @@ def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
 
 
 def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
-    """Return how many bytes of disk fetched blocks may take, or None if space is not limited."""
-    rooms = [access.room_for_blocks for access in _stored_access(sources)]
-    limits = [room for room in rooms if room is not None]
-    return min(limits) if limits else None
+    """Return how much disk the tokens may take that are fetched from a bucket, in bytes.
+
+    Each source of text may have a limit. The smallest one counts.
+
+    Args:
+        sources: The tokens of each source.
+
+    Returns:
+        None if there is no limit.
+    """
+    limits: list[int] = []
+    for access in _stored_access(sources):
+        room = access.room_for_blocks
+        if room is not None:
+            limits.append(room)
+    if not limits:
+        return None
+    return min(limits)
 
 
 def _stored_access(sources: Sequence[TokenSource]) -> list[FileAccess]:

@@ -40,30 +40,32 @@ def write_lists(
     tokenizer: str | None = None,
     sources: Sequence[SourceContexts] | None = None,
 ) -> dict[str, FileFact]:
-    """Write the lists by which readers find the tars of a plan, next to the tars.
+    """Write the lists by which programs find the tar files of a shuffled dataset, next to the tars.
 
-    For example, OpenLM reads manifest.jsonl, which has a line for each tar.
+        index.json          for the library wids: the tars, with their numbers of samples
+        exp_data.json       for DCLM's tools: counts and settings of the dataset
+        manifest.jsonl      for OpenLM: a line for each tar
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        tars: Facts of all tars, in order.
+        plan: Has the settings of the dataset.
+        tars: Counts, size and sha256 of each tar, in order.
         folder: Folder of the tars.
-        name: Name of the dataset, for the lists.
-        tokenizer: Name of the tokenizer, for DCLM's record.
-        sources: Counts of the sources. None: those of the plan.
+        name: Name of the dataset.
+        tokenizer: Name of the tokenizer, if it is known.
+        sources: Counts of each source of text. None: those of the plan.
 
     Returns:
-        File name → size and sha256 of all tars and lists.
+        Name of each tar and list → its size and sha256.
     """
     exp_data = _exp_data(plan, tars, name, tokenizer, sources or plan.table.sources)
     contents: dict[str, bytes] = {
         WIDS_NAME: _indented(_wids_index(tars, name)),
         EXP_DATA_NAME: _indented(exp_data),
-        # The last one to be written, because a folder that has OpenLM's manifest is complete.
+        # This is written last, because a folder that has OpenLM's list counts as complete.
         MANIFEST_NAME: _openlm_manifest(tars),
     }
 
-    # The tars exist already. Write the lists in this order.
+    # The tars are written already. Write the lists in this order.
     files = {f"{facts.stem}.tar": FileFact(facts.size_bytes, facts.sha256) for facts in tars}
     for file_name, content in contents.items():
         write_atomic(folder / file_name, content)
@@ -72,12 +74,16 @@ def write_lists(
 
 
 def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
-    """Return the index by which the library wids finds the tars.
+    """Return the content of index.json, by which the library wids finds the tar files of a dataset.
 
-    It has no md5sum, since wids does not check it; our manifest has the sha256 of each tar.
+    An entry of its "shardlist" is
+
+        {"url": "shard-00000000.tar", "nsamples": 8192, "filesize": 33566720}
+
+    wids also knows a checksum, md5sum, but does not check it. So it is left out.
 
     Args:
-        tars: Facts of all tars, in order.
+        tars: Counts and size of each tar, in order.
         name: Name of the dataset.
     """
     shards: list[dict[str, Any]] = []
@@ -93,10 +99,14 @@ def _wids_index(tars: Sequence[TarFacts], name: str) -> dict[str, Any]:
 
 
 def _openlm_manifest(tars: Sequence[TarFacts]) -> bytes:
-    """Return OpenLM's list of the tars, a JSON object for each tar on a line.
+    """Return the content of manifest.jsonl, by which OpenLM finds the tar files of a dataset.
+
+    Each line is a JSON object for a tar:
+
+        {"shard":"shard-00000000","num_sequences":8192,"tokens":16785408,...}
 
     Args:
-        tars: Facts of all tars, in order.
+        tars: Counts, size and sha256 of each tar, in order.
     """
     lines: list[bytes] = []
     for facts in tars:
@@ -108,7 +118,7 @@ def _openlm_manifest(tars: Sequence[TarFacts]) -> bytes:
             "bytes": facts.size_bytes,
             "sha256": facts.sha256,
         }
-        # OpenLM drops what follows the last newline, so the last line needs its own.
+        # OpenLM ignores a line that does not end with a newline, so the last line needs one, too.
         lines.append(orjson.dumps(row) + b"\n")
     return b"".join(lines)
 
@@ -120,14 +130,19 @@ def _exp_data(
     tokenizer: str | None,
     sources: Sequence[SourceContexts],
 ) -> dict[str, Any]:
-    """Return DCLM's record of a dataset, a JSON object with its counts and settings.
+    """Return the content of exp_data.json, the description of a dataset that DCLM's tools read.
+
+    DCLM is a project that publishes training data. Its tools need the number of tokens, and the
+    path of the list of tar files:
+
+        {"name": "web", "manifest_url": "./manifest.jsonl", "num_tokens": 16785408, ...}
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        tars: Facts of all tars.
+        plan: Has the settings of the dataset.
+        tars: Counts and size of each tar.
         name: Name of the dataset.
         tokenizer: Name of the tokenizer; None if it is not known.
-        sources: Counts of the sources.
+        sources: Counts of each source of text.
     """
     return {
         "name": name,
@@ -159,22 +174,24 @@ def complete_exp_data(
     overwrite: bool = True,
     only_check: bool = False,
 ) -> None:
-    """Add the counts of shuffled tars to DCLM's record of a data set.
+    """Add the counts of shuffled tar files to the user's description of a dataset.
 
-    This is what tokshuf-rust does for `--output-json`. The keys `dataset_url`, `manifest_url` and
-    `tokenized` are set. Our other counts are added if the record does not have their keys.
+    The description is a JSON object in DCLM's format, such as {"name": "web"}. The option
+    `--output-json` of the program tokshuf-rust does the same: it adds "num_tokens" and the like,
+    and the addresses of the tars. Keys that the user has set stay, except the addresses
+    `dataset_url` and `manifest_url`, and `tokenized`.
 
     Args:
         folder: Folder of the tars.
-        record_file: The record to complete, a JSON object. None: an empty one.
-        target: Path of the completed record.
-        overwrite: Whether another record at `target` may be replaced.
+        record_file: The user's description. None: there is none.
+        target: Path of the result.
+        overwrite: Whether another description at `target` may be replaced.
         only_check: Write nothing. This finds mistakes before the tars are made.
 
     Raises:
-        MissingError: The record, or `exp_data.json` next to the tars, is missing.
-        FormatError: The record is not a JSON object.
-        ConfigError: `target` has another record.
+        MissingError: The description, or `exp_data.json` next to the tars, is missing.
+        FormatError: The description is not a JSON object.
+        ConfigError: `target` has another description.
     """
     counts = store_of(folder).read(EXP_DATA_NAME)
     if counts is None and not only_check:
@@ -197,13 +214,23 @@ def complete_exp_data(
 
 
 def _completed_record(folder: Location, counts: bytes, record: Mapping[str, Any]) -> bytes:
-    """Return DCLM's record of a data set with the counts and the addresses of its tars.
+    """Add the counts and the addresses of tar files to the user's description of a dataset.
+
+    The description is a JSON object in DCLM's format. If a key is in several places, one of them
+    takes precedence:
+
+        our counts           {"name": "shuffled", "num_tokens": 1000}
+        user's description   {"name": "web", "dataset_url": "?"}
+        addresses            {"dataset_url": "/data/tars/", ...}
+        result               {"name": "web", "num_tokens": 1000, "dataset_url": "/data/tars/", ...}
 
     Args:
         folder: Folder of the tars.
-        counts: The counts, which we have written next to the tars: a JSON object.
-        record: The record to complete. Its values take precedence over the counts, but not over the
-            addresses.
+        counts: The counts, a JSON object that was written next to the tars.
+        record: The user's description.
+
+    Returns:
+        The result as JSON.
     """
     url = f"{folder.absolute()}/"
     urls = {"dataset_url": url, "manifest_url": f"{url}{MANIFEST_NAME}", "tokenized": True}
@@ -211,12 +238,13 @@ def _completed_record(folder: Location, counts: bytes, record: Mapping[str, Any]
 
 
 def _read_record(path: Path | None) -> dict[str, Any]:
-    """Read DCLM's record of a data set, a JSON object.
+    """Read the user's description of a dataset, to which counts are added later.
 
-    A record has the name, the addresses and the counts of a data set.
+    It is a file with one JSON object, in the format of DCLM's tools, such as
+    {"name": "web", "tokenizer": "llama"}.
 
     Args:
-        path: The record; None for an empty one.
+        path: The file. None: the user has given none, and the result is {}.
 
     Raises:
         MissingError: There is no such file.

@@ -90,14 +90,16 @@ def make_plan(project: Project, name: str) -> Manifest:
 
 
 def _plan(project: Project, name: str, datasets: Mapping[str, Manifest]) -> ShufflePlan:
-    """Plan the tars of a webdataset.
+    """Decide which training sample goes into which tar file of a shuffled dataset.
+
+    The tokens are in other datasets, such as web and code. Only their numbers are needed for a
+    plan, so no tokens are read, and none are downloaded from a bucket.
 
     Args:
-        project: Its section of the webdataset has the settings.
-        name: Name of the webdataset.
-        datasets: Name → manifest of each dataset that it reads.
+        project: Its nanoset.yaml has the settings of the shuffled dataset.
+        name: Name of the shuffled dataset.
+        datasets: Name → record of each dataset whose tokens are shuffled.
     """
-    # A plan needs only the number of tokens, so tokens in a bucket are not downloaded.
     sources = sources_of(project, datasets, are_copied=False)
     settings = settings_of(project, project.webdataset(name), datasets)
     return plan_shuffle(sources, settings)
@@ -159,18 +161,21 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
 
 @holding
 def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
-    """Write those tars of one group that are not written yet, each whole or not at all.
+    """Write those tar files of one group that are not written yet, each whole or not at all.
 
-    The tars of a webdataset are divided into groups, which different builds can write at the same
-    time. The webdataset counts as complete only after `finish` has written its lists.
+    The tars of a shuffled dataset are divided into groups, which different machines can write at
+    the same time. The dataset counts as complete only after `finish` was called at the end.
+
+    While this runs, the decorator `holding` keeps `nanoset gc` (the command that deletes old
+    versions) from deleting what is read.
 
     Args:
         project: Its outputs have the plan and the datasets, and get the tars.
-        name: Name of the webdataset.
+        name: Name of the shuffled dataset (a webdataset).
         group: Number of the group, from 0 on.
 
     Returns:
-        The facts of all tars of the group, in their order: their contexts, tokens, size and sha256.
+        For each tar of the group, in order: counts of samples and tokens, size and sha256.
 
     Raises:
         StaleError: A corpus has another dataset than the planned one, or this machine's compressor
@@ -180,14 +185,14 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     """
     manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(manifest.name, manifest.digest)
-    shards = group_shards(plan, project.webdataset(name).groups, group)
+    shards = group_shards(plan, project.webdataset(name).groups, group)  # numbers of the tars
     outputs = project.outputs
     folder = outputs.place(recipe)
     # In a bucket, one listing of the folder shows all that earlier builds have written.
     before = outputs.with_listing(folder)
 
-    # If the webdataset is complete and whole, there is nothing to write. If it is damaged, its tars
-    # that are whole are kept.
+    # If the dataset is complete and no file is damaged, there is nothing to write. If one is
+    # damaged, the tars that are whole are kept.
     complete = _complete_version(before, folder)
     recorded: list[TarFacts] = []
     if complete is not None:
@@ -195,11 +200,12 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         if not project.rebuild and outputs.is_whole(complete, folder):
             return recorded
 
-    # A marker is a small file with the facts of a tar that an earlier build has written.
+    # Find the tars that an interrupted build has written. Each has a marker, a small file with its
+    # counts, size and sha256.
     datasets = _datasets(project, name)
     _check_datasets(manifest, datasets)
     _prepare_folder(project, recipe, recorded)
-    facts: dict[int, TarFacts] = {}  # by number of the shard
+    facts: dict[int, TarFacts] = {}  # by number of the tar
     if not project.rebuild:
         # The listing lacks markers that `_prepare_folder` has written just now.
         access = outputs.access if recorded else before.access
@@ -219,8 +225,8 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         facts |= {tar.shard: tar for tar in tars}
 
     if outputs.find(recipe) is not None:
-        # Some tars of a complete webdataset were rewritten. Its manifest has the facts of all, so
-        # that the markers are not needed.
+        # Some tars of a complete dataset were rewritten. Its manifest has the facts of all, so that
+        # the markers are not needed.
         clear_markers(folder, outputs.access)
     return [facts[shard] for shard in shards]
 
@@ -264,10 +270,14 @@ def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -
 
 
 def _complete_version(outputs: OutputRoot, folder: Path) -> Manifest | None:
-    """Return the manifest of a complete webdataset in a folder, or None.
+    """Return the manifest of a complete dataset in a folder, or None if it is not complete.
 
-    If the manifest is damaged, the webdataset does not count as complete, and all tars are written
-    again.
+    The manifest is a file with the counts of all tar files, which is written last. If it is
+    damaged, the dataset counts as not complete, and all tars are written again.
+
+    Args:
+        outputs: The outputs of the project.
+        folder: The folder.
     """
     with contextlib.suppress(FormatError):
         return outputs.manifest_at(folder)
@@ -280,9 +290,14 @@ def _opened_sources(project: Project, datasets: Mapping[str, Manifest]) -> list[
 
 
 def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
-    """Return whether tokens in a bucket are copied to this machine, once for all groups.
+    """Return whether tokens in a bucket are copied to this machine before they are shuffled.
 
-    That needs room for them. Otherwise each group fetches them block by block.
+    That is the case if this machine does the work, and its disk has room for all tokens. Otherwise
+    each group of tar files fetches the tokens block by block.
+
+    Args:
+        project: Its executor, if there is one, gives the work to other machines.
+        datasets: Records of the datasets with the tokens.
     """
     return project.executor is None and has_room_for_tokens(*datasets)
 
@@ -365,7 +380,15 @@ def _unfinished_facts(
 
 
 def _recorded_facts(manifest: Manifest, shards: range) -> dict[int, TarFacts]:
-    """Return the facts that the manifest of a complete webdataset records, by shard."""
+    """Return what the manifest of a complete dataset records of some of its tar files.
+
+    Args:
+        manifest: The manifest, a record with the counts, size and sha256 of each tar.
+        shards: Numbers of the tars, such as range(2, 4).
+
+    Returns:
+        Number of the tar → its facts: {2: TarFacts(shard=2, sequences=8192, ...), 3: ...}.
+    """
     all_facts = [TarFacts(**row) for row in manifest.facts["shards_written"]]
     return {facts.shard: facts for facts in all_facts if facts.shard in shards}
 
@@ -404,17 +427,21 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
 
 
 def is_group_written(project: Project, name: str, group: int) -> bool:
-    """Return whether every tar of a group of the current plan is written.
+    """Return whether all tar files of a group are written, so that its task can be skipped.
+
+    A shuffled dataset is written in groups of tars, by several machines. The tars must be those of
+    the current plan, which says which training sample goes into which tar.
 
     Args:
         project: Its outputs are read.
-        name: Name of the webdataset.
+        name: Name of the dataset.
         group: Number of the group, from 0 on.
 
     Raises:
         MissingError: No plan has been made.
     """
-    return None not in group_facts(project, name, group).values()
+    facts_by_tar = group_facts(project, name, group)  # None for a tar that is missing
+    return None not in facts_by_tar.values()
 
 
 @holding

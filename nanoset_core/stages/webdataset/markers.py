@@ -46,11 +46,15 @@ class TarMarker(Record):
 
     @staticmethod
     def of(tar: TarFacts, made_from: str) -> TarMarker:
-        """Return the marker of a tar: a note that says that it is finished, and what is in it.
+        """Return the marker of a finished tar: a small file that says that the tar is complete.
+
+        A build that was killed is resumed by these: tars with a marker are not written again. The
+        marker has the counts, size and sha256 of the tar, and a digest of everything it was made
+        from. So a marker of a build with other settings is not mistaken for one of this build.
 
         Args:
-            tar: Facts of the tar.
-            made_from: Digest of the recipe that it was made from.
+            tar: Counts, size and sha256 of the tar.
+            made_from: The digest, such as "3f2a…".
         """
         return TarMarker(
             shard=tar.shard,
@@ -81,17 +85,21 @@ def write_markers(
     made_from: str,
     access: FileAccess,
 ) -> None:
-    """Write a marker for each finished tar: a note by which a later build can skip the tar.
+    """Record that some tar files are complete, so that a later build need not write them again.
+
+    Each tar gets a marker, a small JSON file in a folder next to the tars, such as
+
+        shard-00000007.json     {"shard": 7, "sequences": 8192, ..., "made_from": "3f2a…"}
 
     Args:
         folder: Folder of the tars on this machine.
-        tars: Facts of the tars.
-        made_from: Digest of the recipe, which says what they were made from.
-        access: Sends the markers if the folder is in a store.
+        tars: Counts, size and sha256 of each tar.
+        made_from: Digest of everything that the tars were made from.
+        access: Sends the markers to a bucket, if the folder is in one.
     """
     paths: list[Path] = []
-    # Another build may complete the webdataset at this moment, and remove the folder of markers.
-    # Then they are not needed. The error is FileExistsError if it is removed during `mkdir`.
+    # Another build may complete the dataset at this moment, and delete the folder of markers. Then
+    # they are not needed. The error is FileExistsError if it is deleted during `mkdir`.
     with contextlib.suppress(FileNotFoundError, FileExistsError):
         (folder / MARKERS).mkdir(exist_ok=True)
         for facts in tars:
@@ -108,34 +116,39 @@ def read_markers(
     made_from: str,
     access: FileAccess,
 ) -> dict[int, TarFacts]:
-    """Return what is in the tars that are finished, by the notes (markers) next to them.
+    """Find out which tar files are complete already, when a build is resumed.
 
-    A tar is finished if it exists with the size that its marker records, and was made from the same
-    recipe.
+    Each complete tar has a marker, a small file that records its size and what it was made from:
+
+        tar      marker      its size      made from        is complete
+        0        yes         the same      the same         yes
+        1        yes         smaller                        no: it was cut off
+        2        yes         the same      something else   no: the settings have changed
+        3        no                                         no
 
     Args:
         folder: Folder of the tars.
-        shards: Numbers of the shards to look for.
-        made_from: Digest of the recipe.
-        access: Access to the folder.
+        shards: Numbers of the tars to look for.
+        made_from: Digest of what they should be made from.
+        access: Reads the folder, which may be in a bucket.
 
     Returns:
-        Number of the shard → facts of its tar.
+        Number of each complete tar → its counts, size and sha256.
     """
     tar_names = [_tar_name(shard) for shard in shards]
     marker_names = [_marker_name(shard) for shard in shards]
     sizes = access.sizes(folder, tar_names + marker_names)  # of those that exist
 
-    # Markers in a bucket are read with several requests at the same time.
+    # `each` reads markers in a bucket with several requests at the same time.
     shards_with_both = [shard for shard in shards if _has_tar_and_marker(shard, sizes)]
     read = partial(_read_marker, folder, made_from, access)
     all_facts = access.each(read, shards_with_both)
 
-    finished: dict[int, TarFacts] = {}
+    complete: dict[int, TarFacts] = {}
     for shard, facts in zip(shards_with_both, all_facts, strict=True):
         if facts is not None and facts.size_bytes == sizes[_tar_name(shard)]:
-            finished[shard] = facts
-    return finished
+            complete[shard] = facts
+    return complete
 
 
 def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
@@ -152,17 +165,17 @@ def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
 
 
 def _read_marker(folder: Path, made_from: str, access: FileAccess, shard: int) -> TarFacts | None:
-    """Return what the marker of a tar says about it.
+    """Read the marker of a tar file, the small file that says that the tar is complete.
 
     Args:
         folder: Folder of the tars.
-        made_from: Digest of the recipe that the tar should have.
-        access: Access to the folder.
+        made_from: Digest of what the tar should be made from.
+        access: Reads the folder, which may be in a bucket.
         shard: Number of the tar.
 
     Returns:
-        Counts, size and sha256 of the tar. None if the marker is cut off, or says that the tar was
-        made from something else.
+        Counts, size and sha256 of the tar. None if the marker does not count: it was cut off when a
+        build was killed, or the tar was made from something else.
     """
     path = folder / _marker_name(shard)
     try:
@@ -183,11 +196,14 @@ def _marker_name(shard: int) -> str:
 
 
 def clear_markers(folder: Path, access: FileAccess) -> None:
-    """Remove the notes on finished tars, after the manifest of the webdataset was written.
+    """Delete the markers of tar files, after the dataset is complete.
+
+    A marker is a small file that says that a tar is complete. When all tars are, the manifest of
+    the dataset records them, and the markers are not needed any more.
 
     Args:
         folder: Folder of the tars on this machine.
-        access: Removes the notes in the store, too, if the folder is in one.
+        access: Deletes the markers in the bucket, too, if the folder is in one.
     """
     remove_stored_folder(access, folder / MARKERS)
     if (folder / MARKERS).is_dir():

@@ -857,9 +857,12 @@ def frequencies_of_weights(
 
 
 def _shares(weights: Mapping[str, float]) -> dict[str, Fraction]:
-    """Return the share of each weight in the sum of all, by name.
+    """Return which share of the sum each weight is: {"web": 1, "code": 3} gives 1/4 and 3/4.
 
-    The arithmetic is exact, so that the order of the names makes no difference.
+    Fractions are exact, so that the order of the names makes no difference to the sum.
+
+    Args:
+        weights: Name → weight, above 0.
     """
     exact_weights = {name: Fraction(weight) for name, weight in weights.items()}
     sum_of_weights = sum(exact_weights.values())

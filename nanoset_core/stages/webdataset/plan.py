@@ -310,14 +310,34 @@ class StoredShufflePlan(Record):
         return ShufflePlan(settings, table, self.dtype, self.compressor, self.left_out_pad_tokens)
 
     def _check_formats(self) -> None:
-        """Raise ValueError unless the dtype exists, and a compressor is named if one is used."""
+        """Check that the formats in a plan.json fit together; otherwise the file is damaged.
+
+        Training samples are stored as compressed JSON or as .npy. Only the first needs a
+        compressor:
+
+            "member": "json.gz", "compressor": "isal ..."     correct
+            "member": "npy", "compressor": null               correct
+            "member": "npy", "compressor": "isal ..."         wrong
+
+        Also, the type of the tokens must be one of those that are supported, such as "uint16".
+
+        Raises:
+            ValueError: They do not fit.
+        """
         uses_compressor = self.member == "json.gz"
         names_compressor = self.compressor is not None
         if names_compressor != uses_compressor or self.dtype not in TOKEN_DTYPES:
             raise ValueError("dtype, member and compressor do not go together")
 
     def _settings(self) -> PlanSettings:
-        """Return the settings by which the tars were planned."""
+        """Return the settings of a shuffle that are stored in its plan.json.
+
+        Most are stored by their names. How often each source of text is read, and into which
+        streams (such as files) it is divided, is stored with the source:
+
+            {"seed": 42, ..., "sources": [{"name": "web", "frequency": 1.0, "streams": [6, 4]},
+            ...]}
+        """
         streams: dict[str, Sequence[int]] = {}  # source → tokens of each of its streams
         frequencies: dict[str, float] = {}
         for source in self.sources:
@@ -436,12 +456,16 @@ def _with_frequencies(
 
 
 def _left_out_pad_tokens(plan: ShufflePlan) -> int:
-    """Return the number of pad tokens in contexts that are in no shard.
+    """Return how many pad tokens are in the training samples that are in no tar file.
 
-    With the setting `even`, these are the last contexts of the order.
+    With the setting `even`, all tars must have the same number of samples. With 10 samples in 3
+    tars, each has 3, and the last sample of the shuffled order is left out. It may have padding.
+
+    Args:
+        plan: Says which sample goes into which tar.
     """
-    all_contexts = plan.table.contexts
-    left_out = ranks(all_contexts, plan.settings.seed, plan.contexts, all_contexts)
+    all_contexts = plan.table.contexts  # 10
+    left_out = ranks(all_contexts, plan.settings.seed, plan.contexts, all_contexts)  # from 9 to 10
     return plan.table.pad_tokens(left_out)
 
 

@@ -51,13 +51,18 @@ QUALITY_MEASURES = (
 
 
 def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
-    """Return a table with the tokens and contexts of each source of a plan, for the terminal.
+    """Return a table for the terminal: what a shuffled dataset takes from each source of text.
 
-    A context is a sample. The few that are in no tar, because all tars must have the same number,
-    count, too. Columns that tell nothing, such as a frequency of 1 in all rows, are left out.
+        source    tokens    contexts    share      frequency
+        web       10000     10          50.00%     1
+        code      5000      10          50.00%     2
+
+    A context is a training sample. Columns in which all sources have the usual value are left out,
+    such as "padded" if there is no padding. If all tars must have the same number of samples, a few
+    samples are in no tar; they are counted here, too.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Has the counts of each source.
         most: Greatest number of rows; the first sources are shown.
 
     Returns:
@@ -73,11 +78,14 @@ def source_rows(plan: ShufflePlan, most: int) -> list[Row]:
 
 
 def _source_row(source: SourceContexts, all_contexts: int) -> Row:
-    """Return the tokens and contexts of a source, by heading.
+    """Return what a shuffled dataset takes from one source of text, as the row of a table.
+
+    For example {"source": "web", "tokens": 10000, "contexts": 10, "share": "50.00%", ...}, where
+    contexts are training samples.
 
     Args:
         source: Counts of the source.
-        all_contexts: Number of contexts of all sources.
+        all_contexts: Number of samples of all sources.
     """
     return {
         "source": source.name,
@@ -85,21 +93,26 @@ def _source_row(source: SourceContexts, all_contexts: int) -> Row:
         "contexts": source.contexts,
         "share": f"{source.contexts / all_contexts:.2%}",
         "frequency": f"{source.frequency:.6g}",
-        "dropped": source.tokens_dropped,
-        "carried": source.tokens_carried,
+        "dropped": source.tokens_dropped,  # tokens at the end that fill no sample
+        "carried": source.tokens_carried,  # tokens in samples that begin in an earlier source
         "padded": source.pad_tokens,
-        # With a frequency below 1, only some rows of the source become contexts.
+        # With a frequency below 1, some of the source's rows of tokens become no sample.
         "not_chosen": max(source.rows - source.contexts, 0),
     }
 
 
 def _shown_headings(rows: Sequence[Row]) -> list[str]:
-    """Return the headings of the columns that tell something, in order.
+    """Return which columns of a table are shown: all that tell something, in order.
 
-    A column is left out if all sources have the usual value: the frequency 1, or a count of 0.
+    The table has a row for each source of text. Some columns are always shown. Others are shown
+    only if some source has an unusual value:
+
+        column          usual value      values in the rows      shown?
+        frequency       "1"              "1", "2"                yes
+        padded          0                0, 0                    no
 
     Args:
-        rows: Rows with all columns, at least one.
+        rows: Rows with all columns, at least one: heading → value.
     """
     headings = list(_ALWAYS_SHOWN)
     for heading in rows[0]:
@@ -111,14 +124,18 @@ def _shown_headings(rows: Sequence[Row]) -> list[str]:
 
 
 def quality_rows(quality: Mapping[str, Any]) -> list[Row]:
-    """Return a table that shows how evenly a plan is shuffled, with a row for each measure.
+    """Return a table for the terminal that shows how evenly a dataset is shuffled.
+
+    Each row has a measure, its value, and the value that an even shuffle would give by chance:
+
+        measure                                                        found    by chance
+        mix of sources in a tar: mean deviation, in standard errors    0.82     0.8
 
     Args:
-        quality: Result of `shuffle_quality`: name of a measure → value.
+        quality: Name of each measure → value, such as {"mix_mean": 0.8197, ...}.
 
     Returns:
-        Rows with the columns `measure`, `found` and `by chance`: the value that was measured, and
-        the one that an even shuffle would give.
+        The rows: heading of a column → text.
     """
     rows: list[Row] = []
     for measure in QUALITY_MEASURES:

@@ -109,14 +109,15 @@ class PlanSettings:
         return self.sequence_length - 1
 
     def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
-        """Return these settings with the tail and the special tokens of tokshuf-rust.
+        """Return a copy of these settings that shuffles as the program tokshuf-rust does.
+
+        Its tar files are then the same. The copy differs in how the text is padded (the last
+        training sample of every file is), in the token for padding, and in the token that ends
+        documents. The token for padding may be outside the vocabulary, so the size of the
+        vocabulary is removed, by which it would be checked.
 
         Args:
-            tokenizer_file: The tokenizer that made the tokens. Its vocabulary decides the pad
-                token.
-
-        Returns:
-            A copy, in which special tokens are not compared with the size of the vocabulary.
+            tokenizer_file: The tokenizer that made the tokens. It decides the token for padding.
 
         Raises:
             ConfigError: tokshuf-rust does not know the tokenizer.
@@ -126,12 +127,14 @@ class PlanSettings:
 
 
 def shared_settings(settings: object) -> dict[str, Any]:
-    """Return the settings that nanoset.yaml, `nanoset shuffle` and a plan have in common.
+    """Return the settings of a shuffle that have the same name in all places where it can be set.
+
+    A shuffle is set up in nanoset.yaml, or by the options of a command. Both are converted to the
+    settings of a plan, and these are copied without change:
+
+        {"samples_per_shard": 8192, "seed": 42, "member": "npy", ...}
 
     Args:
         settings: A `WebdatasetSpec`, `ShuffleOptions` or `PlanSettings`.
-
-    Returns:
-        Name → value, such as `{"seed": 42, "member": "npy", …}`.
     """
     return {name: getattr(settings, name) for name in _SHARED}

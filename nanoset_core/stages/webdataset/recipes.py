@@ -21,21 +21,23 @@ STAGE = "webdatasets"
 
 
 def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]) -> Recipe:
-    """Return everything that decides which row of tokens goes into which tar of a webdataset.
+    """Return everything that decides which training sample goes into which tar of a dataset.
+
+    From this, a digest is computed, which names the version of the plan. If a setting changes, such
+    as the seed, there is a new version. Settings that do not change the tars are left out: how
+    much memory is used, and in how many groups the tars are written.
 
     Args:
         project: Its settings are read, and the ids of its special tokens.
-        name: Name of the webdataset.
-        digest_by_corpus: Digest of each dataset that it reads.
+        name: Name of the dataset.
+        digest_by_corpus: Name of each text collection (corpus) → digest of its tokens.
 
     Returns:
-        The recipe of the plan. Its digest names the version of the plan.
+        A record with the digests, and the settings such as {"seed": 42, "sequence_length": 2049}.
     """
     spec = project.webdataset(name)
-    # The engine, its memory and the number of groups are left out: they do not change the tars. The
-    # order of the corpora does, since it numbers the contexts.
     options = shared_settings(spec) | {
-        "corpora": list(spec.names),
+        "corpora": list(spec.names),  # a list, since their order numbers the samples
         "numbers": spec.number_by_corpus,
         "contexts": spec.contexts,
         "sequence_length": spec.sequence_length,

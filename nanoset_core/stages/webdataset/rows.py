@@ -47,14 +47,17 @@ class RowSupplier(ABC):
 
     @abstractmethod
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the rows of a run of shards.
+        """Return the training samples of some neighbouring tar files (shards).
+
+        If the shuffled order of all samples is [4, 1, 5, 0, 3, 2], and a tar has 2 of them, the
+        tars 0 and 1 have the samples 4, 1, 5 and 0.
 
         Args:
-            plan: Says which context (sample) goes into which shard (tar).
-            shards: Numbers of neighbouring shards, at least one.
+            plan: Says which sample goes into which tar.
+            shards: Numbers of the tars, at least one, such as range(0, 2).
 
         Returns:
-            The contexts of the rows, in the order of the shards, and a function that writes the
+            The numbers of the samples, in the order of the tars, and a function that writes the
             tokens of some of them into an array.
         """
 
@@ -70,11 +73,16 @@ class MappedRows(RowSupplier):
     sources: tuple[TokenSource, ...]
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        """Return the training samples of some tar files (shards), without reading them yet.
+
+        While the tars are written, `fill` is called for a few samples at a time. It reads their
+        tokens from wherever they are in the sources of text.
+        """
         contexts = _contexts_of(plan, shards)
         sources = opened_once(self.sources)
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-            """Write the tokens of the rows [start, stop) into an array."""
+            """Write the tokens of the samples [start, stop) of these tars into an array."""
             gather(sources, plan.table, contexts[start:stop], out=out)
 
         return RunRows(contexts, fill)
@@ -87,6 +95,11 @@ class SweptRows(RowSupplier):
     sources: tuple[TokenSource, ...]
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        """Return the training samples of some tar files (shards), after all are read into memory.
+
+        `sweep` goes through the sources of text once, from start to end, and keeps the tokens of
+        these samples.
+        """
         contexts = _contexts_of(plan, shards)
         rows = _empty_rows(plan, len(contexts))
         sweep(plan, opened_once(self.sources), contexts, rows)
@@ -102,6 +115,11 @@ class RowsFromStore(RowSupplier):
     """Read instead if another build has finished the webdataset, and removed the stored rows."""
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
+        """Return the training samples of some tar files (shards), read from a bucket.
+
+        There they are stored in shuffled order. If another build has written all tars in the
+        meantime, it has deleted the stored samples. Then the sources of text are read instead.
+        """
         contexts = _contexts_of(plan, shards)
         rows = _empty_rows(plan, len(contexts))
         try:
@@ -118,12 +136,20 @@ class RowsFromBucket(RowSupplier):
     path: Path
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        # Rows are in the order of the sources; their keys give the order of the shards.
+        """Return the training samples of some tar files (shards), read from a temporary file.
+
+        The file has these samples in the order of the sources of text. The order of the tars is
+        that of the samples' keys, which are pseudo-random numbers:
+
+            sample in the file     0     1     3
+            its key                71    12    38     →  order of the tars: 1, 3, 0
+        """
         bucket = read_bucket(plan, shards, self.path)
-        order = np.argsort(keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed))
+        keys = keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed)
+        order = np.argsort(keys)  # (n_rows,) indices in the file: [1, 2, 0]
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-            """Copy the tokens of the rows [start, stop) into an array."""
+            """Write the tokens of the samples [start, stop) of these tars into an array."""
             np.copyto(out, bucket.tokens[order[start:stop]])
 
         return RunRows(bucket.contexts[order], fill)
@@ -148,5 +174,12 @@ def _copy_rows(
     stop: int,
     out: NDArray[np.integer[Any]],
 ) -> None:
-    """Copy the rows [start, stop) to `out`."""
+    """Write the tokens of some training samples, which are in memory already, into an array.
+
+    Args:
+        rows: The tokens of all samples, one a row.
+        start: First of the samples.
+        stop: Sample after the last one.
+        out: The array, shape (stop - start, sequence_length).
+    """
     np.copyto(out, rows[start:stop])

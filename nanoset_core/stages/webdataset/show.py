@@ -7,15 +7,14 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def webdataset_summary(manifest: Manifest) -> Summary:
-    """Return what `nanoset status` shows of a complete webdataset.
+    """Return what `nanoset status` shows of a complete dataset of tar files.
+
+    These are the counts of tars (shards), training samples (sequences) and tokens, such as "2
+    shards, 15 sequences, 15,000 tokens", and how many tokens of the texts are in no sample.
 
     Args:
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
-
-    Returns:
-        Counts of shards, sequences and tokens, and how many tokens of the sources are in no
-        context.
+        manifest: Record of the dataset, with these counts.
     """
-    dropped = manifest.facts["tokens_dropped"]
+    dropped = manifest.facts["tokens_dropped"]  # None if it was not recorded
     details = {"tokens dropped": "" if dropped is None else f"{dropped:,}"}
     return Summary(counted(manifest, "shards", "sequences", "tokens"), details)

@@ -111,7 +111,12 @@ def choose_engine(
 
 
 def _reason(source_bytes: int, cache_bytes: int) -> str:
-    """Return in words why an engine was chosen: whether the sources fit into the system's cache.
+    """Return in words whether all tokens fit into the memory in which the system keeps files.
+
+    This is why one of two ways of shuffling was chosen, and is shown to the user:
+
+        the sources (5.0 GiB) fit the system's cache (8.0 GiB free)
+        the sources (50 GiB) exceed the cache
 
     Args:
         source_bytes: Size of the tokens of all sources.
@@ -206,7 +211,14 @@ def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:
 
 
 def _fixed_bytes(plan: ShufflePlan) -> int:
-    """Return the memory that a worker needs with either engine, without the rows of shards."""
+    """Return how much memory a worker needs for shuffling, apart from the samples.
+
+    That is memory for samples that are being written to tar files, for tokens that are being read,
+    and for sorting a part of the shuffled order.
+
+    Args:
+        plan: Says how large a sample is, and how many there are.
+    """
     tiles = _TILES * max(TILE_BYTES, plan.row_bytes)
     order = _ORDER_BYTES * min(plan.table.contexts, WINDOW)
     return tiles + CHUNK_BYTES + order

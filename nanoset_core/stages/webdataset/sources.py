@@ -150,27 +150,29 @@ class TokenSource:
 
     @classmethod
     def of_output(cls, dataset: Dataset, *, is_copied: bool) -> TokenSource:
-        """Return the tokens of a dataset of the project, to write tars from.
+        """Return the tokens of a dataset, to shuffle them into tar files.
 
-        A project keeps its datasets on this machine or in a bucket.
+        A dataset is a pair of files, the tokens in web.bin and their index web.idx. They may be
+
+        - on this machine: they are read there;
+        - in a bucket, and `is_copied`: they are downloaded, and read from the copy;
+        - in a bucket otherwise: blocks of them are fetched when they are read.
 
         Args:
             dataset: The dataset.
-            is_copied: Whether its tokens are read from a copy if they are in a store; otherwise
-                blocks of them are fetched when they are read.
+            is_copied: Whether to download the tokens.
         """
         manifest = dataset.manifest
-        prefix = manifest.facts["prefix"]  # name of the .bin and the .idx without their endings
+        prefix = manifest.facts["prefix"]  # name of the pair without its endings, such as "web"
         if manifest.access.takes_requests and not is_copied:
-            # Blocks are fetched when they are read. This is only the path that a copy would have.
             access = manifest.access
-            local_prefix = manifest.folder / prefix
+            local_prefix = manifest.folder / prefix  # the path that a copy would have
         else:
-            # If the files are in a store, `Manifest.path` downloads them.
             access = None
-            local_prefix = manifest.path(prefix)
+            local_prefix = manifest.path(prefix)  # downloads the files, if they are in a bucket
 
-        # The index of a view says which sequences of the .bin it has, and in which order.
+        # The dataset may be a view, a selection of sequences of a larger .bin. Then its index says
+        # which ones, and in which order.
         idx = None
         if not dataset.has_bin_order:
             idx = manifest.path(f"{prefix}.idx")

@@ -229,16 +229,19 @@ class TarsStage(InParts, Estimated):
 
 
 def _is_current_plan(project: Project, name: str, digest: str) -> bool:
-    """Return whether a plan of a webdataset is the current one, and not out of date.
+    """Return whether a plan is the current one of a shuffled dataset, and up to date.
+
+    A plan says which training sample goes into which tar file. After a change of a source or of a
+    setting there is another plan, with another digest.
 
     Args:
         project: Its outputs are searched.
-        name: Name of the webdataset.
-        digest: Digest of the plan.
+        name: Name of the dataset.
+        digest: Digest of the plan, such as "3f2a…".
     """
     plan = current_version(project, SHUFFLE_PLAN, Key(name))
     if plan.manifest is None or plan.problem is not None:
-        return False
+        return False  # there is none, or it is out of date
     return plan.manifest.digest == digest
 
 

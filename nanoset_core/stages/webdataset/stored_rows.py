@@ -105,25 +105,25 @@ class StoredRows:
         return stored_rows, missing_parts
 
     def part(self, context: int) -> range:
-        """Return which rows (contexts) are stored together with the row of a context.
+        """Return which training samples (contexts) are stored in one object together with this one.
+
+        With 100 samples in an object, sample 250 is stored with 200 to 299.
 
         Args:
-            context: Number of the context.
-
-        Returns:
-            Numbers of contexts: with parts of 100, context 250 is in that of 200 to 300.
+            context: Number of the sample.
         """
         start = context - context % self.size
         return range(start, min(start + self.size, self.contexts))
 
     def name(self, part: range) -> str:
-        """Return the name of a part's object in the store.
+        """Return the name of the object in which the tokens of some training samples are stored.
+
+        It has the number of samples in a full object, and the first sample of this one, such as
+        "100-from-200". Before that is the prefix that all unfinished files have, so that the object
+        is deleted with them.
 
         Args:
-            part: The contexts of the part.
-
-        Returns:
-            The prefix of unfinished files, the size of a full part, and the first context.
+            part: Numbers of the samples, such as range(200, 300).
         """
         return f"{UNFINISHED}{self.size}-from-{part.start}"
 

@@ -74,32 +74,34 @@ def write_tar(
     folder: Path,
     fill: Fill,
 ) -> TarFacts:
-    """Write the tar of a shard, and return what it contains.
+    """Write a tar file (shard) of shuffled training samples, and return what is in it.
 
-    The tar may not be on the disk yet: call `fsync_folder` after some tars, which is faster than to
-    wait for each.
+    For example, tar 7 has 8,192 samples of 2,049 tokens, and is written as shard-00000007.tar. The
+    operating system may not have written all of it to the disk when this returns. Call
+    `fsync_folder` after some tars, which is faster than to wait for each.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        shard: Number of the shard.
-        contexts: Number of each context of the shard, shape (n_samples,).
+        plan: Says which sample goes into which tar.
+        shard: Number of the tar.
+        contexts: Numbers of its samples, shape (n_samples,).
         folder: Where the tar goes.
-        fill: Supplies the tokens of these contexts.
+        fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
 
     Returns:
-        Counts of the tokens, and size and sha256 of the tar.
+        Counts of samples and tokens, and size and sha256 of the tar.
     """
     path = folder / f"{shard_stem(shard)}.tar"
     archive = _write_archive(path, _blocks(plan, shard, len(contexts), fill))
 
-    # Most plans have no padding, and then the contexts need not be looked up.
+    # Most plans have no padding, and then the samples need not be looked up.
     pad_tokens = 0
-    if plan.pad_tokens:
+    if plan.pad_tokens > 0:
         pad_tokens = plan.table.pad_tokens(contexts)
+    all_tokens = len(contexts) * plan.settings.row_tokens
     return TarFacts(
         shard=shard,
         sequences=len(contexts),
-        tokens=len(contexts) * plan.settings.row_tokens - pad_tokens,
+        tokens=all_tokens - pad_tokens,
         pad_tokens=pad_tokens,
         size_bytes=archive.size_bytes,
         sha256=archive.sha256,
@@ -115,14 +117,18 @@ class _WrittenArchive(NamedTuple):
 
 
 def _write_archive(path: Path, blocks: Iterable[bytes | memoryview]) -> _WrittenArchive:
-    """Write a tar, and compute its digest on the way, so that it need not be read again.
+    """Write a tar file, and compute its size and sha256 on the way, without reading it again.
+
+    The file has a temporary name until it is complete, so that nobody takes half a tar for a whole
+    one.
 
     Args:
         path: Path of the tar.
-        blocks: The bytes of its members. The end of the tar is added.
+        blocks: Its bytes, block by block, without the bytes that end a tar, which are added here.
     """
     size_bytes = 0
     sha256 = hashlib.sha256()
+    # `sync=False`: do not wait until the file is on the disk.
     with atomic_file(path, sync=False) as file:
         for block in blocks:
             sha256.update(block)
@@ -139,17 +145,19 @@ def _blocks(
     samples: int,
     fill: Fill,
 ) -> Iterator[bytes | memoryview]:
-    """Return the bytes of a tar, a batch of members at a time.
+    """Return the bytes of a tar file of training samples, a block of some samples at a time.
 
-    A member of the tar is a file with the tokens of one sample. The bytes are valid only until the
-    next ones are requested, which may overwrite them.
+    Each sample is a file in the tar, called a member, in one of two formats: compressed JSON such
+    as [5, 9, 2], or the format of numpy. Use each block before the next one is requested, which may
+    overwrite it.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Has the format, and the number of tokens of a sample.
         shard: Number of the tar, which is part of the names of its members.
         samples: Number of samples in the tar.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
+    # As many samples at a time as TILE_BYTES can hold.
     batch_size = min(samples, max(1, TILE_BYTES // plan.row_bytes))
     if plan.settings.member == "npy":
         return _npy_blocks(plan, shard, samples, batch_size, fill)
@@ -163,13 +171,16 @@ def _json_gz_blocks(
     batch_size: int,
     fill: Fill,
 ) -> Iterator[bytes]:
-    """Yield the bytes of a tar of `.json.gz` members, a batch of members at a time.
+    """Yield the bytes of a tar file whose training samples are compressed JSON, such as [5, 9, 2].
+
+    Each sample is a file in the tar, called a member. Some members are made at a time: their tokens
+    are written into an array, and converted to the bytes of the members, with a header for each.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Has the number and the type of tokens of a sample.
         shard: Number of the tar, which is part of the names of its members.
-        samples: Number of samples in the tar. Each becomes a member.
-        batch_size: Number of members in a batch; the last may have fewer.
+        samples: Number of samples in the tar.
+        batch_size: Number of samples to convert at a time.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
     # The tokens of every batch are written into the same array.
@@ -177,7 +188,7 @@ def _json_gz_blocks(
     compressor = MemberCompressor()
     for start in range(0, samples, batch_size):
         stop = min(start + batch_size, samples)
-        tokens = buffer[: stop - start]
+        tokens = buffer[: stop - start]  # the last batch may be smaller
         fill(start, stop, tokens)
         names = member_names(shard, start, stop, "json.gz")
         yield json_gz_records(names, tokens, compressor)
@@ -190,57 +201,69 @@ def _npy_blocks(
     batch_size: int,
     fill: Fill,
 ) -> Iterator[memoryview]:
-    """Yield the bytes of a tar of `.npy` members, a batch of members at a time.
+    """Yield the bytes of a tar file whose training samples are .npy files, the format of numpy.
 
-    All members have the same size. So the bytes of a batch are prepared once, and for each batch
-    only the tokens and the names are replaced.
+    All these files, called members, have the same size. So the bytes of a batch of members are
+    prepared once, and for each batch only the tokens and the names are replaced:
+
+        header with name | numpy's header | tokens | header with name | numpy's header | tokens ...
+                   ****                     ******              ****                     ******
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Has the number and the type of tokens of a sample.
         shard: Number of the tar, which is part of the names of its members.
-        samples: Number of samples in the tar. Each becomes a member.
-        batch_size: Number of members in a batch; the last may have fewer.
+        samples: Number of samples in the tar.
+        batch_size: Number of samples in a batch.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
-    name_bytes = member_names(shard, 0, 0, "npy").shape[1]
+    name_bytes = member_names(shard, 0, 0, "npy").shape[1]  # length of each name
     batch = NpyRecords(batch_size, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
     for start in range(0, samples, batch_size):
         stop = min(start + batch_size, samples)
-        fill(start, stop, batch.tokens[: stop - start])
+        fill(start, stop, batch.tokens[: stop - start])  # the last batch may be smaller
         # `named` returns the bytes of as many members as it gets names.
         yield batch.named(member_names(shard, start, stop, "npy"))
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:
-    """Return the size of all tars of a plan, and whether this size is exact.
+    """Compute how large all tar files of a shuffled dataset will be, before any is written.
 
-    It is exact if the contexts are stored as `.npy`. If they are stored as compressed JSON, it is
-    an estimate.
+    That depends on the format of the training samples in the tars:
+
+        npy         all samples have the same size, so the result is exact
+        json.gz     how well the tokens can be compressed is not known, so it is an estimate
 
     Args:
-        plan: Says which context (sample) goes into which tar.
+        plan: Has the format, and says how many samples each tar has.
 
     Returns:
         (size in bytes, whether it is exact).
     """
     if plan.settings.member == "npy":
-        # All tars except the last one have the same number of contexts, and so the same size.
-        first_size = _npy_tar_bytes(plan, 0)
-        last_size = _npy_tar_bytes(plan, plan.shards - 1)
-        return first_size * (plan.shards - 1) + last_size, True
+        # All tars have the same number of samples, except the last one, which may have fewer.
+        size_of_first = _npy_tar_bytes(plan, 0)
+        size_of_last = _npy_tar_bytes(plan, plan.shards - 1)
+        return size_of_first * (plan.shards - 1) + size_of_last, True
     return _estimated_json_gz_bytes(plan), False
 
 
 def _estimated_json_gz_bytes(plan: ShufflePlan) -> int:
-    """Estimate the size of all tars of a plan whose members are compressed JSON."""
-    # A member has a header of one block, and a body that is filled up to whole blocks. So half a
-    # block is added to a body on average.
+    """Estimate the size of all tar files of a dataset whose samples are stored as compressed JSON.
+
+    In a tar, each sample is a file with a header, and is filled up to whole blocks of 512 bytes:
+
+        header | [5, 9, 2, ...] compressed, about _JSON_GZ_BYTES_PER_TOKEN for each token | filling
+
+    Args:
+        plan: Has the numbers of tars, samples (contexts) and tokens.
+    """
+    # The filling of a sample is half a block on average.
     tokens_per_context = plan.tokens / max(plan.contexts, 1)
     header_bytes = BLOCK_BYTES
     body_bytes = tokens_per_context * _JSON_GZ_BYTES_PER_TOKEN + BLOCK_BYTES / 2
     member_bytes = int(plan.contexts * (header_bytes + body_bytes))
 
-    # A tar is filled up to a multiple of 10 KiB. So half of that is added to a tar on average.
+    # A tar is filled up to a multiple of ARCHIVE_BYTES (10 KiB): half of that on average.
     closing_bytes = plan.shards * ARCHIVE_BYTES // 2
     return member_bytes + closing_bytes
 

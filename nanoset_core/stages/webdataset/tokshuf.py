@@ -53,9 +53,14 @@ class TokshufTokens:
 
 
 def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
-    """Return the special tokens that tokshuf-rust uses with a tokenizer.
+    """Return the special tokens that the program tokshuf-rust would use with a tokenizer.
 
-    tokshuf-rust knows two tokenizers. They are recognised by a few tokens and their ids.
+    Our tar files can be made the same as those of tokshuf-rust. It knows only two tokenizers, those
+    of GPT-NeoX and Llama-3. They are recognised by a few of their tokens and ids. It uses
+
+    - the token with id 0 to end documents, whatever this token is;
+    - the size that it assumes for the vocabulary, plus 2, as the id of padding. There may be no
+      token with this id.
 
     Args:
         tokenizer_file: Path of the tokenizer.
@@ -66,14 +71,11 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
     from nanoset_core.tokenizers.engines.tokenizers_library import load_tokenizer
 
     tokenizer = load_tokenizer(tokenizer_file)
-    # tokshuf-rust ends documents with the token 0, whatever it is.
     end_text = tokenizer.id_to_token(TOKSHUF_EOT)
     if end_text is not None:
         for known in _KNOWN_TOKENIZERS:
             ids = {token: tokenizer.token_to_id(token) for token in known.id_by_token}
             if ids == known.id_by_token:
-                # It pads with the assumed size of the vocabulary plus two, even if the vocabulary
-                # has no such id.
                 return TokshufTokens(end_text, pad_id=known.vocab_size + 2)
     raise ConfigError(
         "tokshuf-rust does not know this tokenizer",
@@ -84,16 +86,14 @@ def tokshuf_tokens(tokenizer_file: TokenizerPath) -> TokshufTokens:
 
 
 def greatest_in_tars(tokenizer_file: TokenizerPath) -> int:
-    """Return the greatest id that tokens in tars may have.
+    """Return the greatest token id that is permitted in tar files of training samples.
 
-    That is the greatest id of the vocabulary, or the id with which tokshuf-rust pads. The tars may
-    be from tokshuf-rust, and with Llama-3's tokenizer, its pad id is not in the vocabulary.
+    A greater id means that the tar is damaged. Usually this is the greatest id of the vocabulary.
+    But the tars may be from the program tokshuf-rust, which may pad with a greater id: Llama-3's
+    vocabulary ends with 128255, and it pads with 128258.
 
     Args:
         tokenizer_file: Path of the tokenizer that made the tokens.
-
-    Returns:
-        128258 for Llama-3's tokenizer, whose vocabulary ends with 128255.
     """
     greatest_id = tokenizer_facts(tokenizer_file).max_id
     try:

@@ -61,23 +61,30 @@ _MAX_PARTS = 64
 def verify_webdataset(
     project: Project, name: str, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current version of a webdataset: tars of contexts, which are shuffled by a plan.
+    """Check the files of a shuffled dataset: tars of training samples, and lists that name them.
 
-    All tars must exist with their recorded size, and the lists with their recorded sha256. Eight
-    tars, spread evenly, are opened: their members are counted, and the first and the last one are
-    compared with the contexts of the plan.
+                    a quick check                         a deep check
+        lists       have the recorded sha256              the same
+        tars        have the recorded size; 8 of them     have the recorded sha256
+                    are opened
+        samples     the first and the last one of these   all are what the plan says
+                    are what the plan says
 
-    With `deep`, all tars are read and all members are compared. If the datasets are in a bucket and
-    may not be copied to this machine, only the first and the last member of each tar are compared.
+    The plan says which tokens each sample has. If the tokens are in a bucket, and may not be copied
+    to this machine, a deep check compares only the first and the last sample of each tar.
 
     Args:
-        project: Its outputs have the webdataset, the plan and the datasets.
-        name: Name of the webdataset.
+        project: Its outputs have the dataset, the plan, and the tokens that it was made from.
+        name: Name of the dataset.
         deep: Whether to read every byte.
         run: Runs the parts of a deep check, here or on other machines.
+
+    Returns:
+        Errors and warnings, and counts such as the number of samples that were read.
     """
     key = Key(name)
     report = Report(WEBDATASET.report_name(key))
+    # Errors that are raised here become errors of the report.
     with report.catching(remedy=BUILD):
         manifest = current_manifest(project, WEBDATASET, key)
         report.copy_facts(
@@ -86,21 +93,24 @@ def verify_webdataset(
         check_freshness(report, project, WEBDATASET, key, manifest)
 
         plan, _ = current_plan(project, name)
-        # If the plan has changed, the webdataset has been reported as stale.
+        # If the plan has changed, the dataset has been reported as out of date.
         if plan.digest == manifest.recipe["parents"]["plan"]:
             _check_evenness(report, plan)
 
         # One listing of the folder answers for all files.
         manifest = replace(manifest, stored=manifest.sizes())
         intact_files = _intact_files(report, manifest)
-        parts_of = _deep_parts if deep else _quick_parts
+        if deep:
+            parts = _deep_parts(manifest, intact_files)
+            run_check = run
+        else:
+            parts = _quick_parts(manifest, intact_files)
+            run_check = run_here  # a quick check is not worth the start of workers
         divided_check = DividedCheck(
-            parts=parts_of(manifest, intact_files),
+            parts=parts,
             check_part=partial(_check_tars, name=name, digest=manifest.digest, deep=deep),
             project=project,
         )
-        # A quick check is not worth the start of workers.
-        run_check = run if deep else run_here
         run_check(report, divided_check)
     return report
 
@@ -356,11 +366,14 @@ def _check_stored_tar(
 
 
 def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
-    """Check the sha256 of a tar. One that must be downloaded counts as intact: it is checked then.
+    """Check the sha256 of a tar file against the recorded one.
+
+    If the tar is in a bucket, it has to be downloaded first, which compares the sha256 anyway. So
+    it counts as intact here.
 
     Args:
-        report: Gets an error if it differs.
-        manifest: Manifest of the webdataset: its files, and facts about each tar.
+        report: Gets an error if the sha256 is wrong.
+        manifest: Record of the dataset, with the sha256 of each file.
         tar_name: Name of the tar.
     """
     if not manifest.access.is_here(manifest.folder / tar_name):

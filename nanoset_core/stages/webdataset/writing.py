@@ -81,25 +81,29 @@ def write_shards(
     made_from: str,
     force: bool = False,
 ) -> list[TarFacts]:
-    """Write some shards of a plan into a folder, each whole or not at all.
+    """Write some tar files (shards) of shuffled training samples into a folder.
+
+    Each tar is written whole or not at all. A finished tar gets a marker, a small file in the
+    folder `.shards` that records its size and what it was made from. If this call is killed, the
+    next one skips the tars that have one.
 
     Args:
-        plan: Says which context (sample) goes into which tar.
-        sources: The tokens of each source of the plan, such as a corpus.
-        shards: Numbers of the shards to write. Those that an earlier call has written are left
-            alone.
-        folder: Where the tars go. Markers in its folder `.shards` record which are written.
-        options: How they are written.
-        made_from: Digest of plan and tokens. Tars whose markers have another one are rewritten.
-        force: Rewrite all tars.
+        plan: Says which sample goes into which tar.
+        sources: The tokens of each source of text, such as web and code.
+        shards: Numbers of the tars to write, such as range(0, 4).
+        folder: Where the tars go.
+        options: How they are written: memory, number of processes, and so on.
+        made_from: Digest of the plan and the tokens. Tars whose markers have another one are
+            written again.
+        force: Write all tars again.
 
     Returns:
-        The facts of all these shards, in ascending order.
+        Counts, size and sha256 of each of these tars, in ascending order.
 
     Raises:
         StaleError: The sources are not those of the plan, or this machine's compressor writes other
             bytes than the planned one.
-        ConfigError: The memory budget does not hold one shard.
+        ConfigError: The memory does not hold the samples of one tar.
         StorageError: The disk is full. Tars that were whole by then stay, and the next call
             resumes after them.
     """
@@ -107,11 +111,11 @@ def write_shards(
     plan.check_compressor()
     numbers = sorted(set(shards))
     if numbers:
-        plan.shard_ranks(numbers[-1])  # raises if there is no such shard
+        plan.shard_ranks(numbers[-1])  # raises if there is no such tar
     folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(folder)
+    sweep_abandoned(folder)  # deletes temporary files of calls that were killed
 
-    # Skip the shards that earlier calls have finished.
+    # Skip the tars that earlier calls have finished.
     access = options.access or FileAccess(folder)
     facts: dict[int, TarFacts] = {}
     if not force:
@@ -121,7 +125,7 @@ def write_shards(
         scratch = options.scratch or folder
         target = _Target(plan, folder, made_from, access)
         room = f"room for the shards in {folder}, and for buckets in {scratch}"
-        with explained(folder, expected=room):
+        with explained(folder, expected=room):  # if the disk is full, the error says what needs it
             for tar in _write_missing(target, tuple(sources), missing, scratch, options):
                 facts[tar.shard] = tar
     return [facts[shard] for shard in numbers]
@@ -134,25 +138,31 @@ def _write_missing(
     scratch: Path,
     options: WriteOptions,
 ) -> list[TarFacts]:
-    """Write shards, by the engine that suits the sources, the memory and the disk.
+    """Write tar files of shuffled samples, in the way that suits the tokens, memory and disk.
 
-    All engines write the same bytes. They differ in how they bring the rows of the sources into the
-    order of the shards.
+    The samples of a tar are scattered over the sources of text. There are several ways to collect
+    them, which write the same tars:
+
+        the tokens are                            the samples of a tar are collected by
+        in a bucket                               `_rows_of_stored_tokens` chooses
+        on this machine, and fit into its memory  reading at random places (engine `mmap`)
+        larger, but one reading is enough         reading all tokens once (engine `buckets`)
+        larger                                    sorting them into temporary files, also `buckets`
 
     Args:
-        target: The plan, and where the tars go.
-        sources: The tokens of each source of the plan, such as a corpus.
-        shards: Numbers of the shards, ascending.
-        scratch: Folder for bucket files.
-        options: How the tars are written, such as the number of processes.
+        target: The plan, which says which sample goes into which tar, and where the tars go.
+        sources: The tokens of each source of text, such as web and code.
+        shards: Numbers of the tars, ascending.
+        scratch: Folder for temporary files.
+        options: The user's choice of the engine, the memory, and the number of processes.
 
     Returns:
-        The facts of the tars, in the order in which they were finished.
+        What is recorded of the tars, in the order in which they were finished.
     """
     choice = _engine_choice(target.plan, sources, shards, options)
     worker_memory = choice.memory_bytes // options.workers
 
-    # Divide the shards into runs of neighbours, which memory and disk can hold.
+    # Divide the tars into runs of neighbours, which memory and disk can hold.
     max_shards = choice.shards_in_memory or _MAPPED_SHARDS
     access = options.access
     if access is not None and access.is_space_limited:
@@ -162,13 +172,13 @@ def _write_missing(
         sources = tuple(source.sharing(division.workers) for source in sources)
     runs = list(runs_of(shards, max_shards))
 
-    # Choose what supplies the rows of each run.
+    # Choose what supplies the samples (rows of tokens) of each run.
     supplier: RowSupplier
     if _are_in_store(sources):
         supplier = _rows_of_stored_tokens(target, sources, max_shards, worker_memory, options)
     elif choice.engine == "mmap":
         supplier = MappedRows(sources)
-    elif len(runs) == 1:  # memory holds all rows
+    elif len(runs) == 1:  # memory holds the samples of all tars
         supplier = SweptRows(sources)
     else:
         return _write_by_buckets(target, sources, runs, choice, scratch, options)

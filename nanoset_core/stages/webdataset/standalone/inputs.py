@@ -226,12 +226,14 @@ def _pairs(prefixes: Sequence[Location], sampling: Sampling | None) -> ShuffleIn
 
 
 def _names_of_pairs(prefixes: Sequence[Location]) -> list[str]:
-    """Return a different name for each pair: the last part of its path, or else all of it.
+    """Return a different name for each token dataset that the user names by its path.
 
-    `a/web` and `a/code` are named `web` and `code`; `a/web` and `b/web` keep their paths.
+        paths              names
+        a/web, a/code      web, code
+        a/web, b/web       a/web, b/web     (the last parts are the same)
 
     Args:
-        prefixes: Paths of the pairs, without .bin and .idx.
+        prefixes: Paths of the .bin/.idx pairs, without their endings.
     """
     names = [prefix.name for prefix in prefixes]
     if len(set(names)) == len(names):
@@ -418,10 +420,13 @@ def _files_in(
 
 
 def _notices(folder: Location, contents: Contents) -> list[str]:
-    """Return messages about files in a folder of text that are not read, and might be meant to be.
+    """Return messages about files of an input folder that are not read, but may have been meant.
+
+    In a folder of text, notes.pdf is such a file. Files that are usually next to text, and are not
+    text, give no message.
 
     Args:
-        folder: The folder.
+        folder: The folder, which each message begins with.
         contents: Its files.
     """
     notices = [notice.text for notice in contents.notices() if not notice.is_expected]

@@ -121,11 +121,21 @@ def _tokenize(
 
 
 def _open_pairs(inputs: ShuffleInputs, options: ShuffleOptions) -> PreparedTokens:
-    """Open each pair as a source. With a tokenizer, its tokens are checked when they are read."""
-    greatest_id = None if options.tokenizer is None else tokenizer_facts(options.tokenizer).max_id
+    """Open the token datasets that are to be shuffled.
+
+    Each is a pair of files, such as web.bin (the tokens) and web.idx (where documents begin). If
+    the user has named the tokenizer, each token is checked to be in its vocabulary when it is read.
+
+    Args:
+        inputs: The pairs.
+        options: The settings of `nanoset shuffle`.
+    """
+    greatest_id = None
+    if options.tokenizer is not None:
+        greatest_id = tokenizer_facts(options.tokenizer).max_id
     sources: list[TokenSource] = []
     for source in inputs.sources:
-        prefix = on_this_machine(source.files[0]).with_suffix("")
+        prefix = on_this_machine(source.files[0]).with_suffix("")  # web.bin → web
         sources.append(TokenSource.of_dataset(source.name, prefix, greatest_id=greatest_id))
     return PreparedTokens(tuple(sources))
 
