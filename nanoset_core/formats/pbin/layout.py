@@ -209,11 +209,15 @@ def required(path: object, expected: str, remedy: str) -> Iterator[None]:
 
 
 def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> PbinFile:
-    """Open a `.pbin`, and determine its layout.
+    """Open a `.pbin`, Modalities' format of tokenized text, and determine its layout.
+
+        layout D (current)    header of 12 bytes, tokens, pickled index
+        layout C              the same, but offsets in the index include the header
+        layout A              an older header, and numbers with the highest byte first
 
     Args:
         path: Path of the file, also for messages.
-        file: The file, if it is in a store: only its header and its index are downloaded. By
+        file: The file, if it is in a bucket: only its header and its index are downloaded. By
             default, the local file at the path is mapped into memory.
 
     Raises:
@@ -473,6 +477,12 @@ class _IndexScan:
     def add(self, entries: Entries) -> None:
         """Check the next entries of the index, and count what `facts` reports.
 
+        An entry says at which byte a document starts, and how many bytes it has. Usually, each
+        document starts where the one before it ends:
+
+            offset    0    100    250      (correct)
+            length    100  150    80
+
         Args:
             entries: The entries, at least one, with offsets from the first token.
 
@@ -502,11 +512,14 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Count the jumps of the offsets, and check whether forgotten headers explain them.
+        """Find out whether wrong offsets come from a known fault of Modalities' merging of files.
 
-        Modalities' merge forgets the headers of the files, so that the offsets in each next file
-        are too small by one header of 12 bytes more. For example, the errors 0 0 0 12 12 24 have
-        two jumps.
+        It forgets the headers of the files, which have 12 bytes. So the offsets of the second file
+        are 12 bytes too small, those of the third one 24, and so on:
+
+            document               0    1    2    3     4     5
+            is from file           0    0    0    1     1     2
+            bytes too small        0    0    0    12    12    24     two jumps
 
         Args:
             offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
@@ -554,10 +567,13 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check that no document is outside of the file's tokens, or out of sequence in old files.
+        """Check that no document is outside of the file's tokens.
+
+        In files of older layouts, documents must also follow one another. A file of the current
+        layout may list them in any order, and leave some out.
 
         Raises:
-            FormatError: One is.
+            FormatError: A document is where it must not be.
         """
         # Programs that wrote the layouts before D stored one document after another. An index of
         # layout D may list them in any order, and leave some out.
@@ -584,12 +600,14 @@ class _IndexScan:
     def _check_values(self, entries: Entries) -> None:
         """Check that documents have possible lengths, and consist of whole tokens.
 
+        For example, with tokens of 2 bytes, a document cannot have 301 bytes, or start at byte 7.
+
         Args:
             entries: The entries, with offsets from the first token.
 
         Raises:
-            FormatError: A document is longer than all tokens of the file, a length or an offset is
-                no multiple of the bytes of a token, or an offset is beyond any real file.
+            FormatError: A document is longer than all tokens of the file, is no number of whole
+                tokens, or starts beyond any real file.
         """
         offsets, lengths = entries
         token_bytes = self._file.token_bytes

@@ -231,13 +231,14 @@ def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
 
 
 def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
-    """Return where the complete frames end, if the first one starts at 0.
+    """Return where the complete frames of a pickle end, if the first one starts at 0.
 
-    Python's pickler looks at the length of the frame whenever it is about to write an int. If the
-    frame has 64 KiB or more, it ends there, in front of the int.
+    Pickle divides its output into frames of some 64 KiB. Python's pickler looks at the length of
+    the frame whenever it is about to write an int. If it has 64 KiB or more, the frame ends in
+    front of this int.
 
     Args:
-        int_starts: Position of each int, ascending, shape (n_ints,).
+        int_starts: Position of each int in the output, ascending, shape (n_ints,).
     """
     stops: list[int] = []
     frame_start = 0
@@ -262,7 +263,13 @@ def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
 
 
 def _without_single_entries(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Join each chunk of a single entry with the next chunk; only the last may have a single one.
+    """Join each chunk that has only one entry with the next chunk.
+
+    Pickle writes a list of a single item in another way than longer lists. So a chunk may have one
+    entry only if there is no other one at all:
+
+        chunks of    3    1    0    2    entries
+        become       3    3              entries
 
     Args:
         chunks: Chunks of any number of entries; the empty ones are left out.
@@ -289,10 +296,12 @@ def _joined(first: Entries, second: Entries) -> Entries:
 
 
 def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
-    """Return the bytes that pickle writes for some entries of an index, (offset, length) tuples.
+    """Return the bytes that Python's pickle writes for some entries of an index.
 
-    A table has a row for each of the two ints, and a column for every byte that pickle may write
-    for an int. Those that it does write are selected: for (6, 300), the bytes outside of brackets.
+    Pickle writes ints of various sizes, so entries differ in their length. To write many at once, a
+    table gets a row for each of the two ints, with a column for every byte that pickle may write.
+    Then those that it does write are selected. For the entry (6, 300), these are the bytes outside
+    of brackets:
 
         APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
         [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]
@@ -329,9 +338,13 @@ def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
 
 
 def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a row for each int, with all bytes that pickle may write for it.
+    """Return a row for each int, with all bytes that Python's pickle may write for it.
 
-    The columns are APPENDS, MARK, opcode of the int, size, payload (8 columns), TUPLE2, MEMOIZE.
+    The int itself is written as an opcode, which says how many bytes it has, and these bytes.
+    Around it may be opcodes for the list and the tuple that it belongs to:
+
+        APPENDS  MARK  opcode  size  payload (8 columns)    TUPLE2  MEMOIZE
+        65       28    4d      02    2c 01 00 00 00 …       86      94          for the int 300
 
     Args:
         values: The ints, little-endian int64, shape (n_ints,).
@@ -397,15 +410,19 @@ def _with_frame_header(opcodes: bytes) -> bytes:
 
 
 def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
-    """Yield the entries of a pickled index in chunks that are not empty.
+    """Yield the entries of a pickled index: where each document starts, and how long it is.
 
-    The values of the entries are not checked. Decoding takes some 30 MB of memory; or some 150
-    bytes for each entry, if the pickle must be read with `unpickle_index`.
+    A fast decoder reads what Python's own pickle has written. Anything else, such as a pickle of
+    another program or a damaged one, is read again by a slow one.
 
     Args:
         view: The file that ends with the pickle.
         begin: First byte of the pickle.
         where: Name of the file, for messages.
+
+    Yields:
+        Chunks of entries, which are not empty. Their values are not checked. The fast decoder takes
+        some 30 MB of memory, and the slow one some 150 bytes for each entry.
 
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
@@ -547,8 +564,11 @@ class _FastDecoder:
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """Decode the entries of a pickled list from its bytes, up to the first incomplete entry.
 
-    For example, `4b 00 4b 06 86 94   4b 06 4d 2c` is the entry (0, 6) of 6 bytes, and the start of
-    another entry.
+    For example, the first 6 of these bytes are the entry (0, 6). The others are the start of
+    another one:
+
+        4b 00  4b 06  86 94    4b 06  4d 2c
+        0      6      tuple    6      300 (its last byte is missing)
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
@@ -590,8 +610,12 @@ class _DecodedCandidates(NamedTuple):
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
     """Decode an entry at each position at which one may start.
 
-    Pickle writes an entry as two ints and the opcodes TUPLE2 MEMOIZE, of one byte each. In front of
-    every 1000th entry are the opcodes APPENDS MARK.
+    Pickle writes an entry as two ints and the opcodes TUPLE2 MEMOIZE, of one byte each:
+
+        4b 00  4b 06  86 94      the ints 0 and 6, and the two opcodes
+
+    In front of every 1000th entry are two more opcodes, APPENDS MARK. What does not look like this
+    is no entry, and gets the stop -1.
 
     Args:
         padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
@@ -661,11 +685,15 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
     """Return where the value of the int at each position is stored, and in how many bytes.
 
-    Pickle has an opcode each for ints of 1, 2 and 4 bytes, and LONG1 for all others, in which the
-    next byte is the number of bytes:
+    Pickle writes an int as an opcode and its value. There is an opcode each for values of 1, 2 and
+    4 bytes. For all others there is LONG1, after which a byte says how many bytes the value has:
 
-        BININT2     4d 2c 01              300, in the 2 bytes from the second on
-        LONG1       8a 05 00 f2 05 2a 01  5,000,000,000, in the 5 bytes from the third on
+        BININT2     4d 2c 01              300: 2 bytes, after the opcode
+        LONG1       8a 05 00 f2 05 2a 01  5,000,000,000: 5 bytes, after the opcode and the 05
+
+    Args:
+        padded: Bytes of the pickle, with zeros after them.
+        positions: Where ints may start, shape (n_positions,). If there is none, `is_int` is False.
     """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
@@ -698,9 +726,11 @@ def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArra
 def _first_bytes(
     words: NDArray[np.uint64], n_bytes: NDArray[np.int64], is_signed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the number in the first bytes of each little-endian word.
+    """Return the number in the first bytes of each word of eight bytes, lowest byte first.
 
-    For example, the first 2 bytes of the word `2c 01 86 94 …` are the number 300.
+        word                        n_bytes    number
+        2c 01 86 94 4b 06 86 94     2          300 (2c 01)
+        fe ff ff ff 4b 06 86 94     4          -2, if it is signed
 
     Args:
         words: Words of eight bytes, shape (n,).
