@@ -19,12 +19,23 @@ def test_other_names_are_not():
         _ = nanoset_core.Nothing
 
 
-def test_a_reader_imports_what_it_needs_only():
-    code = "import sys; from nanoset_core import load_nanoset; print(*sys.modules)"
-    loaded = subprocess.run(
+def loaded_modules(statement: str) -> set[str]:
+    """Return the names of the modules that a new Python has loaded after an import statement."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    for heavy in (
+    )
+    return set(result.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def modules_of_a_reader():
+    return loaded_modules("from nanoset_core import load_nanoset")
+
+
+@pytest.mark.parametrize(
+    "heavy",
+    [
         "pyarrow",
         "tokenizers",
         "torch",
@@ -32,5 +43,17 @@ def test_a_reader_imports_what_it_needs_only():
         "yaml",
         "orjson",
         "nanoset_core.formats.pbin",
-    ):
-        assert heavy not in loaded
+        "nanoset_core.outputs.deliver",
+        "nanoset_core.storage.filesystems",
+        "nanoset_core.storage.s3",
+    ],
+)
+def test_a_reader_imports_what_it_needs_only(heavy, modules_of_a_reader):
+    assert heavy not in modules_of_a_reader
+
+
+@pytest.mark.parametrize("command", ["pbin", "shuffle", "status"])
+def test_a_command_imports_no_engine_before_it_tokenizes(command):
+    loaded = loaded_modules(f"import nanoset_core.cli.commands.{command}")
+
+    assert "nanoset_core.tokenizers.engines.numpy_engine" not in loaded
