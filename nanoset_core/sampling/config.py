@@ -164,17 +164,19 @@ class NanosetConfig:
     """
 
     def __post_init__(self) -> None:
-        """Check all values, and convert them to types that cannot change.
+        """Check all settings, and convert them to types that cannot be changed afterwards.
+
+        For example, a dictionary becomes a frozen one, and np.int64(2048) becomes 2048.
 
         Raises:
-            ConfigError: A value is impossible, or the trainer does not have an option.
+            ConfigError: A setting is impossible, or the trainer does not have it.
         """
-        # `set_while_made` sets fields, although the class is frozen.
+        # The class is frozen; `set_while_made` sets attributes nevertheless.
         set_while_made(self, self._whole_numbers())
         self._check_surplus()
         set_while_made(self, self._plain_data())
 
-        # Check that the trainer has these options, and can divide the data into splits.
+        # Has the trainer these options?
         rules = get_preset(self.preset)
         rules.check_options(
             add_extra_token=self.add_extra_token,
@@ -182,11 +184,9 @@ class NanosetConfig:
             surplus=self.surplus,
         )
         if self.compensated_sums:
-            # Raises an error if the trainer's splits do not depend on its Python.
-            rules.compensates("3.12")
+            rules.compensates("3.12")  # raises an error if it makes no difference for this trainer
         if self.blend_per_split is None:
-            # Raises an error if `split` is not the text of three shares.
-            self.shares()
+            self.shares()  # raises an error if `split` is not the text of three shares
         self._check_end_token()
 
     def _check_end_token(self) -> None:
@@ -270,10 +270,10 @@ class NanosetConfig:
         return sample_count(tokens, self.step, self.overlap, drop_last_partial=drop_last_partial)
 
     def samples(self, split: SplitName) -> int | None:
-        """Return the number of samples requested of a split, or None for one epoch.
+        """Return how many samples are requested of a split; None to read each sample once.
 
         Args:
-            split: `train`, `valid` or `test`.
+            split: The split of the data: `train`, `valid` or `test`.
         """
         if split == "train":
             return self.train_split_samples
@@ -343,10 +343,10 @@ class NanosetConfig:
         return set(masks) <= set(self.rules.masks)
 
     def drops_last_partial(self, split: SplitName) -> bool:
-        """Return whether a split leaves out its last, short sample.
+        """Return whether a last sample with too few tokens is left out. Only `valid` may keep it.
 
         Args:
-            split: Only `valid` may keep it; `train` and `test` never do.
+            split: The split of the data: `train`, `valid` or `test`.
         """
         return split != "valid" or self.drop_last_partial_validation_sequence
 

@@ -119,9 +119,10 @@ def greedy_segments(
 
 
 def _segment_ranges(size: int) -> Iterator[tuple[int, int]]:
-    """Yield the half-open range of samples of each segment of a blend.
+    """Yield the first sample of each segment of a blend, and the one after its last.
 
-    The segments are as few as the limit on their length allows, and equally long.
+    A segment has at most 16,777,216 samples, so that its arrays fit into memory. All segments are
+    equally long: 20,000,000 samples are 0 to 10,000,000 and 10,000,000 to 20,000,000.
     """
     n_segments = max(_divide_up(size, _SEGMENT_SAMPLES), 1)
     segment_samples = max(_divide_up(size, n_segments), 1)
@@ -970,7 +971,10 @@ class ColumnLanes(Lanes):
     """
 
     def __init__(self, weights: FloatArray, counts: FloatArray, first_samples: IntArray) -> None:
-        """Arrange the counts by datasets, and allocate the arrays that each step overwrites."""
+        """Arrange the counts by datasets, and allocate the arrays that each step overwrites.
+
+        Allocating them in every step would take longer than the arithmetic.
+        """
         n_lanes, n_datasets = counts.shape
         super().__init__(first_samples, numbers_of_step=n_lanes)
         self._weights = np.ascontiguousarray(weights[:, None])  # (n_datasets, 1)
@@ -978,11 +982,11 @@ class ColumnLanes(Lanes):
         # (n_datasets * n_lanes,) a view of _counts: numpy is faster with one index than with two
         self._flat_counts = self._counts.reshape(-1)
         self._lane_numbers = np.arange(n_lanes)  # (n_lanes,) the column of each lane
-        # (n_datasets, 1) n_datasets, ..., 2, 1: of equal errors, that of the first dataset wins. As
-        # uint8, so that a step moves little memory.
+
+        # (n_datasets, 1) n_datasets, ..., 2, 1: of several datasets with the largest error, the
+        # first one has the highest rank. One byte each, so that a step moves little memory.
         self._ranks = np.arange(n_datasets, 0, -1).astype(np.uint8)[:, None]
 
-        # Allocating these in every step would take longer than the arithmetic.
         self._errors = np.empty_like(self._counts)  # (n_datasets, n_lanes)
         self._largest_error = np.empty(n_lanes)  # (n_lanes,)
         self._has_largest_error = np.empty(self._errors.shape, bool)  # (n_datasets, n_lanes)

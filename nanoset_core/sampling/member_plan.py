@@ -271,9 +271,12 @@ class MemberPlanner:
         )
 
     def _separates_last_epoch(self, epochs: int, tokens: int, requested: int | None) -> bool:
-        """Return whether the last of some epochs is shuffled on its own.
+        """Return whether the last epoch is shuffled on its own, since less than 80 % is needed.
 
-        See the function `separate_last_epoch`.
+        Args:
+            epochs: Epochs of the dataset that are needed.
+            tokens: Tokens of one epoch.
+            requested: Samples that are needed; None for those of one epoch.
         """
         config = self.config
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
@@ -322,7 +325,17 @@ class MemberPlanner:
         )
 
     def _other_sequences_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
-        """Return the error for an order of other sequences, which cannot be continued."""
+        """Return the error for a training run that has read other documents of a dataset before.
+
+        The run was stopped, and continues with other settings. If `split` was changed, train has
+        other documents of the dataset now, such as 0 to 950 in place of 0 to 900. Then the run
+        cannot continue where it stopped.
+
+        Args:
+            prefix: Path of the dataset.
+            part: The documents that train has of it now.
+            order: The documents that train had before.
+        """
         start, stop = part.rows
         earlier_start, earlier_stop = order.rows
         return ConfigError(

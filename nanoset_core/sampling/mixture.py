@@ -172,7 +172,7 @@ def _samples_of_phase(config: NanosetConfig, split: SplitName) -> int | None:
 
 
 def _first_split(config: NanosetConfig) -> SplitName:
-    """Return the first split that has a share of the data."""
+    """Return the first split that has a share of the data: nearly always train."""
     for split, share in zip(SPLITS, config.shares(), strict=True):
         if share > 0:
             return split
@@ -180,9 +180,17 @@ def _first_split(config: NanosetConfig) -> SplitName:
 
 
 def _corpus_paths(part: MixPart, path: MixPath) -> list[MixPath]:
-    """Return the paths of the corpora within a part, in the order written."""
+    """Return where the corpora of a mixture are in its tree of groups.
+
+    For example, {english: {mix: {web: 3, books: 1}}, code: 1} has the paths ("english", "web"),
+    ("english", "books") and ("code",).
+
+    Args:
+        part: A group of the mixture, or a corpus, which is a collection of texts.
+        path: Its own path; () for the whole mixture.
+    """
     if not part.parts:
-        return [path]
+        return [path]  # a corpus
     paths = []
     for name, child in part.parts.items():
         paths += _corpus_paths(child, (*path, name))

@@ -78,7 +78,11 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
 
 
 def _impossible_position_error(read: Read) -> ConfigError:
-    """Return the error for a run that cannot have stopped in this phase at its position."""
+    """Return the error for a number of samples that a training run cannot have read.
+
+    For example, the user says that it stopped after 5,000 samples, but only 1,000 to 4,000 are
+    possible with these settings: 1,000 were read with earlier ones, and 4,000 are all.
+    """
     first = read.before + read.config.consumed_samples
     last = read.before + read.plan.samples
     return ConfigError(

@@ -197,20 +197,19 @@ class _BlockSums(NamedTuple):
     """
 
     def documents_with(self, targets: NDArray[np.signedinteger]) -> NDArray[np.int64]:
-        """Return in which document each of many tokens is, or with which document it ends.
+        """Return in which document each of many tokens is, if documents are put one after another.
 
-        The documents of a block are put one after another. For example, they have 3, 5 and 4
-        tokens, and so end at 3, 8 and 12. The first 5 tokens end in document 1, the first 3 in
-        document 0.
+        For example, documents of 3, 5 and 4 tokens end at 3, 8 and 12. So the fifth token is in
+        document 1, and the third one in document 0.
 
         Args:
-            targets: Numbers of tokens from the start of the block, such as [5, 3]; shape
-                (n_targets,).
+            targets: Which tokens, counted from 1: [5, 3]; shape (n_targets,).
 
         Returns:
-            Numbers of documents within the block, such as [1, 0]; shape (n_targets,).
+            Numbers of documents: [1, 0]; shape (n_targets,).
         """
         document_ends = self.stops[1:]
+        # The first document that ends at the token or later.
         return np.searchsorted(document_ends, targets, side="left")
 
 

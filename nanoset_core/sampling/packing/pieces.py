@@ -81,14 +81,14 @@ class PieceArrays(NamedTuple):
         return int(self.lengths.sum())
 
     def select(self, selection: NDArray[Any] | slice) -> PieceArrays:
-        """Return some of the pieces.
+        """Return some of these pieces of documents.
+
+        A piece is stored as its document, its first token there, and its length, in three arrays.
+        For example, of the pieces a, b and c, all of these select a and c: [True, False, True], [0,
+        2], and `slice(0, 3, 2)`.
 
         Args:
-            selection: What numpy takes as an index: a boolean for each piece, the numbers of the
-                selected pieces, or a slice.
-
-        Returns:
-            The selected pieces, in the order of the selection.
+            selection: What numpy takes as an index of an array, as in the example.
         """
         return PieceArrays(
             documents=self.documents[selection],
@@ -171,13 +171,17 @@ class FilledPacks(NamedTuple):
     def slice(self, start: int, stop: int) -> FilledPacks:
         """Return successive packs (training samples), with the pieces of documents in them.
 
-        Args:
-            start: Number of the first pack.
-            stop: Number after the last pack.
+        For example, four packs hold 1, 2, 1 and 3 pieces, and packs 1 and 2 are taken:
 
-        Returns:
-            The packs from `start` to `stop` - 1. In the result, they are numbered from 0.
+            pack                        0    1    2    3
+            its first piece (bounds)    0    1    3    4    (7: the end)
+            pieces that are taken            1, 2 3
+            new bounds                       0    2    3
+
+        Args:
+            start: Number of the first pack: 1.
+            stop: Number after the last pack: 3.
         """
-        bounds = self.bounds[start : stop + 1]
+        bounds = self.bounds[start : stop + 1]  # [1, 3, 4]
         pieces = self.pieces.select(slice(int(bounds[0]), int(bounds[-1])))
-        return FilledPacks(bounds - bounds[0], pieces)
+        return FilledPacks(bounds - bounds[0], pieces)  # [0, 2, 3]

@@ -201,18 +201,22 @@ class FullPieceQueue:
     """
 
     def __init__(self, lengths: NDArray[Any], rule: PieceRule) -> None:
-        """Start before the first document; `_read_chunk` reads the first ones."""
+        """Start before the first document. Lengths are read when pieces of documents are needed."""
         self._lengths = lengths
         self._rule = rule
         self._next_chunk = 0
-        """Number of the first document that was not read."""
+        """The first document whose length was not read."""
+
+        # The last documents whose lengths were read:
         self._documents = np.empty(0, np.int64)
-        """Documents of the current chunk that have full pieces, shape (n_documents,)."""
+        """Those with pieces as long as a training sample, such as [4, 7]; shape (n_documents,)."""
         self._piece_stops = np.empty(0, np.int64)
-        """Number of full pieces up to and including each of these documents, shape (n_documents,).
+        """Number of such pieces up to and including each of these documents, shape (n_documents,).
+
+        It is [2, 5] if document 4 has two of them and document 7 has three.
         """
         self._n_taken = 0
-        """How many full pieces of the current chunk were taken."""
+        """How many of these pieces were taken."""
 
     def take(self, count: int) -> PieceArrays:
         """Take the next pieces of documents that are as long as a training sample.
