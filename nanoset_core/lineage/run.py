@@ -186,13 +186,17 @@ class Run:
         self._check_begins()
 
     def _check_begins(self) -> None:
-        """Check that each handoff of the run begins at a step, and after the handoff before it.
+        """Check that each handoff of a run begins at a step, and after the handoff before it.
 
-        A handoff is the files with which the trainer was started, or continued at some sample.
+        A handoff is a folder of files with which a trainer is started. A run that continued with
+        other data has several, each from some sample on:
+
+            handoff of the first data     from sample 0
+            handoff of the second data    from sample 4,800, which must be the first one of a step
 
         Raises:
-            ConfigError: A handoff does not begin after the one before it; or it begins in the
-                middle of a step.
+            ConfigError: One does not begin after the one before it, or begins in the middle of a
+                step.
         """
         previous_start = -1
         for number, handoff in enumerate(self.handoffs):
@@ -251,18 +255,19 @@ class Run:
 
     @staticmethod
     def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
-        """Return a run as one would be that reads a handoff from its start, on one rank.
+        """Return how a training run would read the data of a handoff, before any run exists.
 
-        A *handoff* is the folder of files with which a trainer is started. Use this to show which
-        samples a step would read before any run exists.
+        A *handoff* is the folder of files with which a trainer is started. Dagster's UI shows the
+        samples of the first step of this example.
 
         Args:
             outputs: The outputs that contain the handoff.
-            manifest: Manifest of the handoff: its recipe and its files.
+            manifest: Manifest of the handoff, which describes it.
             default_batch_size: How many samples a step reads, if the handoff does not say so.
 
         Returns:
-            The run. It begins with sample 0, even if the handoff continues an earlier one.
+            A run on one rank. It begins with sample 0, even if the handoff continues an earlier
+            one.
 
         Raises:
             MissingError: The handoff's train split was deleted.
@@ -371,17 +376,18 @@ class Run:
             )
 
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
-        """Return the steps that may read some samples of a handoff, ascending.
+        """Return the training steps that may read some samples, ascending.
 
-        A trainer that was resumed may read samples later than one that was never stopped, by a
-        delay that is only known once a step is known. So the steps for all possible delays are
-        returned. The caller looks up what each of them reads.
+        In a run that was stopped and resumed, a sample may be read a little later than in one that
+        was never stopped. By how much is known only for a given step. So the steps for all possible
+        delays are returned, and the caller looks up what each of them reads:
 
-        For example, with 8 samples a step and the delays 0 and 2, the sample at position 47 of the
-        run is read in step 6, or in step 7 if it is late.
+            8 samples a step; the sample at position 47 is read
+            without a delay             in step 6
+            2 samples later             in step 7
 
         Args:
-            handoff: Files with which the trainer was started or continued.
+            handoff: The files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
 
         Returns:
@@ -432,14 +438,14 @@ def explain_step(
     rank: int | None = None,
     most: int | None = None,
 ) -> StepOrigin:
-    """Return the samples that a step of a run read, and the documents in them.
+    """Return the samples that a step of a training run read, and the documents in them.
 
     Raw text is not read again, because a step has many samples.
 
     Args:
         project_or_root: A project; or its output root alone, without whose settings no tokens are
             decoded.
-        run: The run, or its run.yaml.
+        run: The run, or its run.yaml, the file that describes it.
         step: Number of the step, from 1, as trainers log it.
         rank: Return only the samples of this data-parallel rank; None for all ranks.
         most: How many samples to look up; None for all.
@@ -671,13 +677,17 @@ def _naming_in_errors(file: object) -> Iterator[None]:
 
 
 def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
-    """Return the handoffs of a run, each of which stops at the latest where the next one starts.
+    """Return the parts of a training run, each of which stops where the next one starts.
 
-    For example, if handoffs start at the samples 0 and 100, the first one stops at sample 100. A
-    handoff for certain steps of the run has a stop already, and the last one is read to its end.
+        handoff    starts at    stops at
+        0          0            100         where the next one starts
+        1          100          (its end)
+
+    A handoff is the folder of files with which the trainer was started or continued.
 
     Args:
-        handoffs: The sets of files from which the run read samples, in order.
+        handoffs: The handoffs of the run, in order. One that is for certain steps of the run has a
+            stop already.
     """
     with_stops: list[RunHandoff] = []
     for number, handoff in enumerate(handoffs):

@@ -127,16 +127,17 @@ def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
 
 
 def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
-    """Yield the current datasets, splits and webdatasets that contain documents with some ids.
+    """Yield the outputs of a project that contain documents which must be deleted.
 
-    Outputs that have not been built are skipped.
+        corpus web                   3 documents
+        nanoset pretrain train       3 documents, in the samples 17 to 30
 
     Args:
-        project: Its current outputs are searched.
+        project: Its current outputs are searched. Those that have not been built are skipped.
         ids: Ids of the documents.
 
     Yields:
-        Datasets first, then the splits of nanosets, then webdatasets.
+        Datasets first, then the splits of nanosets (train, valid and test), then webdatasets.
 
     Raises:
         NanosetError: An output is damaged.
@@ -175,10 +176,10 @@ def _split_holdings(
 def _dataset_holdings(
     project: Project, context: InspectionContext, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield the datasets that contain the documents: corpora, views and packs.
+    """Yield the datasets that contain the documents.
 
-    A view is a selection of a corpus's documents, and packs join documents to samples of one
-    length.
+    A dataset may be that of a corpus, or a view (a selection of its documents), or packs (sequences
+    of one length that are filled with its documents).
 
     Args:
         project: Its current outputs are searched.
@@ -257,10 +258,13 @@ class _DocumentSearch:
         return np.concatenate(parts)
 
     def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a view or packs that are taken down.
+        """Return the documents of a view or packs that are searched for.
 
-        Views and packs are made from a corpus, and store no ids. So this finds the documents in the
-        corpus first, and then their copies in the view or packs, which may be none or several.
+        A view is a selection of a corpus's documents, and packs are filled with them. Neither
+        stores the ids of the documents. So they are found in the corpus first:
+
+            id          in the corpus    in the view
+            "doc-17"    document 40      documents 3 and 9, if the view repeats it
 
         Args:
             dataset: The view or packs.
@@ -278,9 +282,9 @@ class _DocumentSearch:
 def _sample_holdings(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield how many documents that are taken down a split or webdataset reads, in which samples.
+    """Yield how many of the documents a split or a webdataset reads, and in which training samples.
 
-    Nothing is yielded if no sample has tokens of the documents.
+    Nothing is yielded if no sample has tokens of them.
 
     Args:
         context: The opened outputs, and the settings of the project.
@@ -327,10 +331,14 @@ def _samples_with(
 def _steps(
     context: InspectionContext, output: str, samples: tuple[int, int]
 ) -> tuple[int, int] | None:
-    """Return the first and last step of training that read a range of samples.
+    """Return the first and last training step that read a range of samples.
 
-    Steps are counted from 1, as in the logs of trainers. For example, with 8 samples a step, the
-    samples 17 to 30 are read in the steps 3 and 4.
+    Steps are counted from 1, as in the logs of trainers. With 8 samples a step:
+
+        step       1         2          3           4
+        samples    0 to 7    8 to 15    16 to 23    24 to 31
+
+    So the samples 17 to 30 are read in the steps 3 and 4.
 
     Args:
         context: The project, whose settings have the number of samples a step.

@@ -214,21 +214,23 @@ class Tars:
         return table.sources[source].name
 
     def position(self, place: str, sample: int | None = None) -> int:
-        """Return a context's number over all tars, given the way in which a user names it.
+        """Return the number of a training sample over all tars, as a user names it.
 
-        A context is a sample of a tar: a fixed number of tokens.
+        The tars of a webdataset have a number of samples each, which are also called contexts. If
+        it is 100, sample 17 of tar 3 has the number 317:
+
+            place                     sample    number
+            `shard-00000003.tar`      17        317
+            `00000003_00000017.npy`   None      317
+            `317`                     None      317
 
         Args:
-            place: Without `sample`, the key or member of the context (`00000003_00000017.npy`), or
-                its number over all tars. With `sample`, the tar or its number.
-            sample: Number of the context within the tar, from 0.
-
-        Returns:
-            The number, such as 317 for context 17 of tar 3, if each tar has 100 contexts.
+            place: The first part of the name that the user gave.
+            sample: The second part, if any.
 
         Raises:
-            ConfigError: This names no context.
-            SampleIndexError: There is no such context.
+            ConfigError: This names no sample.
+            SampleIndexError: There is no such sample.
         """
         plan = self.plan
         tar, number_in_tar = self._tar_and_number(place, sample)
@@ -304,13 +306,15 @@ class Tars:
         return f"{shard:08d}_{sample:08d}"
 
     def spans(self, context: int) -> Iterator[SourceSpan]:
-        """Yield the ranges of tokens that form a context, which is one training sequence, in order.
+        """Yield the ranges of tokens of which a training sample (a context) consists, in order.
+
+        Usually, that is one range of one source of text. At the end of a source, it may continue in
+        the next one:
+
+            sample of 100 tokens    tokens 950 to 1,000 of web, and tokens 0 to 50 of books
 
         Args:
-            context: Number of the context before the shuffle.
-
-        Yields:
-            Usually one range. A context at the end of a source may have tokens of the next one.
+            context: Number of the sample before the shuffle.
         """
         # The source in which the context begins, its first token there, and how many tokens it has.
         # `locate` takes and returns arrays for many contexts; these have one.
@@ -330,16 +334,17 @@ class Tars:
             start = 0
 
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return which contexts of the tars contain a document, and why a part of it is in none.
+        """Return in which samples of the tars a document is, and why a part of it is in none.
 
-        A context is a sample of a tar: a fixed number of tokens.
+        For example, the document in line 12 of `a.jsonl` is in sample 17 of tar 3, and its last 7
+        tokens are in no tar, because they did not fill a sample.
 
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document: its number, file and line.
 
         Returns:
-            The contexts; none if no tar has tokens of the document. `reason` then says why.
+            The samples; none if no tar has tokens of the document. `reason` then says why.
         """
         # Follow the document's tokens from the dataset to the contexts of the plan.
         pieces = self._stored_pieces(source, origin.dataset_document)
@@ -384,9 +389,13 @@ class Tars:
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
         """Return why some tokens of a document are in no tar, or None if all are.
 
-        Tokens may be lost in three steps: when the dataset is packed, when its tokens are planned
-        as contexts, and when contexts are written to tars. The reason is the last step that lost
-        some.
+        On the way to the tars, tokens may get lost at three steps. The last step that lost some is
+        returned:
+
+            step                                     what may be lost
+            documents are packed into a dataset      what does not fit
+            the dataset is cut into samples          the end, which does not fill a sample
+            samples are written to tars              some, if all tars must be equal
 
         Args:
             source: Number of the document's dataset.
@@ -410,16 +419,16 @@ class Tars:
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
-        For example, the tokens 0 to 49 of the document are the tokens 1,200 to 1,249 of the
-        dataset.
+        For example, the tokens 0 to 50 of the document are the tokens 1,200 to 1,250 of the
+        dataset. A document that was packed (filled into sequences of one length) may be in several
+        places.
 
         Args:
             source: Index of the dataset among those that the webdataset is made from.
             document: Number of the document in that dataset.
 
         Returns:
-            One range of tokens for each piece of the document. A packed document may be cut into
-            several pieces; a document without tokens has none.
+            One range of tokens for each piece of the document; none for a document without tokens.
         """
         pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
@@ -451,13 +460,15 @@ class Tars:
         return stream.starts(sequences)
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
-        """Return which contexts of the plan contain tokens of a piece of a document.
-
-        A context is one training sequence. Some contexts of the plan may be in no tar.
+        """Return which planned training samples have tokens of a piece of a document.
 
         Args:
             piece: Consecutive tokens of the document, and their positions among those of its
                 dataset.
+
+        Returns:
+            The samples, with their tars. A few of them may be written to no tar, so that all tars
+            are equal.
         """
         # The contexts with tokens of the piece, and where the shuffle has put them.
         table = self.plan.table
@@ -479,14 +490,16 @@ class Tars:
         return appearances
 
     def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
-        """Yield the tokens that a context (a training sequence) and a piece of a document share.
+        """Yield which tokens a training sample and a piece of a document have in common.
 
-        For example, if the piece has the tokens [10, 20) of a source and the context [15, 25), they
-        share [15, 20): the tokens [0, 5) of the context, and [5, 10) of a document that begins with
-        the piece.
+        For example, in tokens of the source of text:
+
+            piece of the document    10 to 20    (the document begins with it)
+            sample                   15 to 25
+            in common                15 to 20: tokens 0 to 5 of the sample, 5 to 10 of the document
 
         Args:
-            context: Number of the context before the shuffle.
+            context: Number of the sample before the shuffle.
             piece: Consecutive tokens of the document, and where they are among those of the source.
         """
         # Token i of the source is token i + document_shift of the document: -10 in the example.

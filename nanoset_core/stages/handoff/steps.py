@@ -343,16 +343,21 @@ def _constant_size(batch_size: int) -> _BatchSizes:
 
 
 def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int) -> _BatchSizes:
-    """Return batch sizes that grow from the first one to `batch_size`.
+    """Return batch sizes that grow as with Megatron-LM's option `--rampup-batch-size`.
+
+    For example, from 32 in steps of 32 to 96, during the first 1,000 samples:
+
+        samples read before    0     500    1,000
+        batch size             32    64     96
 
     Args:
-        first: The first batch size.
-        increment: By how much it grows each time.
-        ramp_samples: Consumed samples until it has grown to `batch_size`.
-        batch_size: The last batch size, which is a whole number of increments above the first.
+        first: The first batch size, 32.
+        increment: By how much it grows each time, 32.
+        ramp_samples: How many samples are read until it has its final size, 1,000.
+        batch_size: The final size, 96.
 
     Returns:
-        The batch size by the number of consumed samples.
+        The batch size by the number of samples that were read before.
     """
     n_increments = (batch_size - first) // increment
     samples_per_increment = ramp_samples / n_increments  # a float, rounded as Megatron-LM rounds it
@@ -368,9 +373,11 @@ def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int
 
 
 def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
-    """Return how many samples a step reads, which is one or more micro-batches of every rank.
+    """Return how many samples a training step reads: some micro-batches of every rank.
 
-    If a micro-batch has 4 samples and there are 8 ranks, a step reads a multiple of 32 samples.
+    A rank is a process that trains on a part of each batch, one micro-batch at a time. With
+    micro-batches of 4 samples and 8 ranks, a step reads a multiple of 32 samples. For 100 samples,
+    some trainers read 96.
 
     Args:
         run: The settings of the run.
@@ -378,10 +385,10 @@ def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
         step: Number of the step, for the message.
 
     Returns:
-        The requested size, or if allowed the next smaller number of whole rounds.
+        The requested size, or if allowed the next smaller possible one.
 
     Raises:
-        ConfigError: The batch size is no such number, and may not be decreased to one.
+        ConfigError: The batch size is not possible, and may not be decreased.
     """
     round_size = run.micro_batch_size * run.data_parallel_size  # a micro-batch of every rank
     is_multiple = size % round_size == 0
@@ -561,14 +568,21 @@ class Dealer:
         return Dealer(total, kind="interleaved", seed=nanotron_seeds[preset])
 
     def deal(self, step: TrainingStep, base: int) -> DealtSamples:
-        """Return the samples of a step, with the rank and the micro-batch that each goes to.
+        """Return the samples of a training step, and which rank reads each of them.
+
+        A rank is a process that trains on a part of each batch, one micro-batch at a time. For a
+        step of 8 samples, 2 ranks and micro-batches of 2:
+
+            sample         40  41  42  43  44  45  46  47
+            rank           0   0   1   1   0   0   1   1
+            micro-batch    0   0   0   0   1   1   1   1
 
         Args:
             step: The step, with its number of ranks and the sizes of its batches.
-            base: Number of samples of the run before the first one of this dataset.
+            base: How many samples of the run come before the first one of this dataset.
 
         Returns:
-            Three arrays with an entry for each sample of the step.
+            These three rows, as arrays.
 
         Raises:
             SampleIndexError: The dataset has too few samples.
@@ -614,10 +628,13 @@ class Dealer:
         return micro_batches % step.n_ranks
 
     def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples at some positions in the order in which the trainer reads them.
+        """Return the samples of a step, given their positions in the order of reading.
+
+        If the trainer shuffles the dataset to 2, 0, 1, the positions 0 and 1 are the samples 2 and
+        0.
 
         Args:
-            step: The step that reads them.
+            step: The step.
             positions: Positions of its samples, int64, shape (batch_size,), ascending.
 
         Returns:
