@@ -10,16 +10,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Request = http.server.BaseHTTPRequestHandler
+"""A request of a client, with the connection on which it is answered."""
+
 
 @contextmanager
-def answering(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """Yield the address of a server that answers every request in this way."""
+def answering(answer: Callable[[Request], None]) -> Iterator[str]:
+    """Start a server, and yield its address.
+
+    Args:
+        answer: Answers a request, of whichever kind.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
-            pass
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -27,11 +34,19 @@ def answering(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> I
         server.shutdown()
 
 
-def say(to: http.server.BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
-    """Send an answer; its length is that of the body, unless a header says otherwise."""
-    to.send_response(status)
-    for name, value in ({"Content_Length": str(len(body))} | headers).items():
-        to.send_header(name.replace("_", "-"), value)
-    to.end_headers()
-    if to.command != "HEAD":
-        to.wfile.write(body)
+def send_answer(request: Request, status: int, body: bytes, **headers: str) -> None:
+    """Answer a request.
+
+    Args:
+        request: The request.
+        status: The status code.
+        body: The body, which is not sent if the method is HEAD.
+        headers: Headers, with `_` for `-`. By default, Content-Length is the length of the body.
+    """
+    headers = {"Content_Length": str(len(body))} | headers
+    request.send_response(status)
+    for name, value in headers.items():
+        request.send_header(name.replace("_", "-"), value)
+    request.end_headers()
+    if request.command != "HEAD":
+        request.wfile.write(body)

@@ -47,7 +47,7 @@ def json_of(*arguments: object) -> Any:
     return json.loads(run_nanoset(*arguments).stdout)
 
 
-def told_by(outcome: Result) -> str:
+def messages_of(outcome: Result) -> str:
     """Return all that a person is told: what the command printed, and the message of its error."""
     if isinstance(outcome.exception, Exception):
         return outcome.output + message(outcome.exception)

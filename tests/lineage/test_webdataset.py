@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from helpers.building import finish_webdataset, make_corpora, make_shuffle_plan, make_tars
-from helpers.command import invoke_nanoset, json_of, output_of, told_by
+from helpers.command import invoke_nanoset, json_of, messages_of, output_of
 from helpers.inspecting import plan_of, read_dataset
 from nanoset_core.errors import ConfigError, MissingError, SampleIndexError
 from nanoset_core.formats.tars.members import read_member
@@ -474,4 +474,4 @@ def test_the_command_refuses_what_names_no_sample(project, arguments, exit_code,
     outcome = invoke_nanoset(explain_words(project, *arguments))
 
     assert outcome.exit_code == exit_code
-    assert message in told_by(outcome)
+    assert message in messages_of(outcome)

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.buckets import objects, remove_copies
 from helpers.building import build_all
-from helpers.command import invoke_nanoset, report_of, run_nanoset, told_by
+from helpers.command import invoke_nanoset, messages_of, report_of, run_nanoset
 from helpers.sample_project import WITH_PBIN, outputs_of
 from nanoset_core import load_nanoset
 from nanoset_core.project.gc import collect
@@ -116,7 +116,7 @@ def test_a_missing_bucket_is_reported_without_credentials(
     outcome = invoke_nanoset(["build", "--config", config])
 
     assert outcome.exit_code != 0
-    message = told_by(outcome)
+    message = messages_of(outcome)
     assert "there is no such bucket" in message
     assert "create the bucket, or correct its name" in message
     assert "AccountKey" not in message

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from helpers import s3_server
-from helpers.answering import answering, say
+from helpers.answering import answering, send_answer
 from helpers.command import invoke_nanoset
 from helpers.s3_server import total_bytes
 from helpers.sample_project import EOD, jsonl, sentences
@@ -479,9 +479,13 @@ def forbidden_server(
 ) -> Iterator[None]:
     """A server that refuses all requests."""
 
-    def refuse(to: http.server.BaseHTTPRequestHandler) -> None:
-        to.rfile.read(int(to.headers.get("Content-Length", 0)))
-        say(to, 403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+    def refuse(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        send_answer(
+            request,
+            403,
+            b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+        )
 
     with answering(refuse) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)

@@ -21,7 +21,7 @@ import pytest
 from helpers import buckets
 from helpers.buckets import remove_copies
 from helpers.building import build_all, make_inventory, make_shards
-from helpers.command import invoke_nanoset, report_of, told_by
+from helpers.command import invoke_nanoset, messages_of, report_of
 from helpers.inspecting import lineage_of, verify_at
 from helpers.sample_project import outputs_of
 from nanoset_core import load_nanoset
@@ -270,7 +270,7 @@ def test_a_missing_object_is_reported_with_its_place_in_the_bucket(
         if command in ("diff web --json", "verify --json"):
             continue
         words = command.removesuffix(" --json").split()
-        messages.append(told_by(invoke_nanoset(words)))
+        messages.append(messages_of(invoke_nanoset(words)))
     with contextlib.suppress(NanosetError):
         outputs = Project.open(config).outputs
         for nanoset, split in (("pretrain", "train"), ("plain", "valid")):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from helpers.answering import answering, say
+from helpers.answering import answering, send_answer
 from helpers.s3_server import total_bytes
 from nanoset_core import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from nanoset_core.errors import InputError, MissingError, SourceChangedError, StorageError
@@ -138,15 +138,15 @@ class FailingServer:
     store: S3Store = field(default_factory=lambda: S3Store("b", "p"))
     """The store of the object."""
 
-    def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         """Answer a request."""
         answer = Answer(200, 4, b"")
-        if to.command == "GET":
+        if request.command == "GET":
             answer = self.failures.pop() if self.failures else Answer(206, 4, b"data")
             self.n_answers += 1
-            to.close_connection = True
-        say(
-            to,
+            request.close_connection = True
+        send_answer(
+            request,
             answer.status,
             answer.body,
             Content_Length=str(answer.content_length),
@@ -163,7 +163,7 @@ def failing_server(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[F
     """
     monkeypatch.setattr(requests.time, "sleep", lambda seconds: None)
     server = FailingServer()
-    with answering(lambda to: server.answer(to)) as address:
+    with answering(lambda request: server.answer(request)) as address:
         server.store = S3Store("b", "p", address, "us-east-1")
         yield server
 

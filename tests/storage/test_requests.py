@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 from botocore.utils import parse_timestamp
 
-from helpers.answering import answering, say
+from helpers.answering import answering, send_answer
 from nanoset_core.errors import ConfigError, MissingError, StorageError
 from nanoset_core.loading.opening import load_nanoset
 from nanoset_core.storage import s3, s3_joining, unanswered
@@ -239,7 +239,7 @@ def test_the_error_names_the_address_that_does_not_answer(monkeypatch):
 @pytest.fixture
 def store_without_s3() -> Iterator[S3Store]:
     """A server that answers 404 to every request, as services other than S3 do."""
-    with answering(lambda to: say(to, 404, b"")) as address:
+    with answering(lambda request: send_answer(request, 404, b"")) as address:
         yield S3Store("b", "p", address, region="us-east-1")
 
 
@@ -511,23 +511,23 @@ def slow_server(place: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slo
     copies: list[str] = []
     host = place.endpoint_url.rpartition("/")[2]
 
-    def pass_on(to: http.server.BaseHTTPRequestHandler) -> None:
-        if "x-amz-copy-source" in to.headers:
-            copies.append(to.path)
+    def pass_on(request: http.server.BaseHTTPRequestHandler) -> None:
+        if "x-amz-copy-source" in request.headers:
+            copies.append(request.path)
             sleep(1.0)
-        body = to.rfile.read(int(to.headers.get("Content-Length", 0)))
+        body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         with contextlib.closing(http.client.HTTPConnection(host)) as connection:
-            connection.request(to.command, to.path, body, dict(to.headers))
+            connection.request(request.command, request.path, body, dict(request.headers))
             answer = connection.getresponse()
             data = answer.read()
         # The client may have given up waiting, and closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            to.send_response(answer.status)
+            request.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in ("transfer-encoding", "connection", "server", "date"):
-                    to.send_header(name, value)
-            to.end_headers()
-            to.wfile.write(data)
+                    request.send_header(name, value)
+            request.end_headers()
+            request.wfile.write(data)
 
     monkeypatch.setattr(requests, "READ_SECONDS", 0.4)
     monkeypatch.setattr(requests, "ATTEMPTS", 2)

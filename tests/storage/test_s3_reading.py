@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.answering import answering, say
+from helpers.answering import answering, send_answer
 from helpers.s3_server import requests_answered
 from helpers.sample_project import EOD
 from nanoset_core.errors import MissingError, SourceChangedError, StorageError
@@ -129,7 +129,7 @@ def test_a_request_is_repeated_until_its_answer_is_complete(reader, monkeypatch)
     answers = iter(["cut off", "connection closed", "overloaded", "too short", "complete"])
     given_answers = []
 
-    def answer_request(to: Any) -> None:
+    def answer_request(request: Any) -> None:
         answer = next(answers)
         given_answers.append(answer)
         headers = {
@@ -138,15 +138,15 @@ def test_a_request_is_repeated_until_its_answer_is_complete(reader, monkeypatch)
             "Content_Range": "bytes 0-9/10",
         }
         if answer == "cut off":
-            say(to, 206, b"01234", Content_Length="10", **headers)
+            send_answer(request, 206, b"01234", Content_Length="10", **headers)
         elif answer == "connection closed":
-            to.connection.shutdown(socket.SHUT_RDWR)
+            request.connection.shutdown(socket.SHUT_RDWR)
         elif answer == "overloaded":
-            say(to, 503, b"", **headers)
+            send_answer(request, 503, b"", **headers)
         elif answer == "too short":
-            say(to, 206, b"01234", **headers)
+            send_answer(request, 206, b"01234", **headers)
         else:
-            say(to, 206, b"0123456789", **headers)
+            send_answer(request, 206, b"0123456789", **headers)
 
     with answering(answer_request) as address:
         store = dataclasses.replace(reader, endpoint_url=address)
@@ -178,7 +178,10 @@ def test_a_bucket_that_cannot_be_listed_is_an_error_with_a_remedy(
 def test_a_bucket_that_refuses_access_is_an_error_with_a_remedy(reader, monkeypatch):
     monkeypatch.setattr(s3_requests, "ATTEMPTS", 1)
 
-    with answering(lambda to: say(to, 403, b"")) as address, pytest.raises(StorageError) as caught:
+    with (
+        answering(lambda request: send_answer(request, 403, b"")) as address,
+        pytest.raises(StorageError) as caught,
+    ):
         dataclasses.replace(reader, endpoint_url=address, anonymous=True).stat("data")
 
     assert "credentials" in caught.value.remedy

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from helpers.answering import answering, say
+from helpers.answering import answering, send_answer
 from nanoset_core.storage import unanswered
 from nanoset_core.storage.filesystems import FilesystemStore
 from nanoset_core.storage.s3 import S3Store
@@ -47,21 +47,21 @@ class SilentServer:
         """Create a server that is silent."""
         self.go_on = threading.Event()
 
-    def not_found(self, to: BaseHTTPRequestHandler) -> None:
+    def not_found(self, request: BaseHTTPRequestHandler) -> None:
         """Be silent, then answer that there is no such file."""
         assert self.go_on.wait(20)
-        say(to, 404, b"")
+        send_answer(request, 404, b"")
 
-    def silent_before_answer(self, to: BaseHTTPRequestHandler) -> None:
+    def silent_before_answer(self, request: BaseHTTPRequestHandler) -> None:
         """Be silent, then answer."""
         assert self.go_on.wait(20)
-        say(to, 206, BODY, **HEADERS)
+        send_answer(request, 206, BODY, **HEADERS)
 
-    def silent_within_body(self, to: BaseHTTPRequestHandler) -> None:
+    def silent_within_body(self, request: BaseHTTPRequestHandler) -> None:
         """Begin to answer, be silent, then send the other bytes of the body."""
-        say(to, 206, BODY[:10], Content_Length=str(len(BODY)), **HEADERS)
+        send_answer(request, 206, BODY[:10], Content_Length=str(len(BODY)), **HEADERS)
         assert self.go_on.wait(20)
-        to.wfile.write(BODY[10:])
+        request.wfile.write(BODY[10:])
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 def test_a_bucket_whose_server_is_silent_is_named_meanwhile(
     warnings, endpoint, server, executor, store_class, answer
 ):
-    with answering(lambda to: answer(server, to)) as address:
+    with answering(lambda request: answer(server, request)) as address:
         store = store_class("b", "p", address)
         request = executor.submit(store.read_range, "k", 0, len(BODY))
         warning = warnings.get(timeout=20)
@@ -100,7 +100,7 @@ def test_a_bucket_whose_server_is_silent_is_named_meanwhile(
 
 
 def test_a_web_server_that_is_silent_is_named_meanwhile(warnings, server, executor):
-    with answering(lambda to: server.not_found(to)) as address:
+    with answering(lambda request: server.not_found(request)) as address:
         store = FilesystemStore(address)
         request = executor.submit(store.stat, "web.jsonl")
         warning = warnings.get(timeout=20)
