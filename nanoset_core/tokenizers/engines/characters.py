@@ -79,9 +79,11 @@ class PairSplitter:
         self._is_joined_by_hash[_hash_pairs(left, right)] = True
 
     def starts(self, data: Bytes) -> Bools:
-        """Return at which bytes of a text words start.
+        """Return at which bytes of a text words start, which can be encoded one by one.
 
-        A word starts between two characters that no merge joins.
+        A tokenizer merges characters into longer and longer tokens. A word starts between two
+        characters that no merge joins, as no token can have both. With merges that join "t" with
+        "h" and "h" with "e", the text "thet" has the words "the" and "t".
 
         Args:
             data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
@@ -124,14 +126,17 @@ class PairSplitter:
         return self._kinds_of_byte_pairs.take(byte_pairs)
 
     def _are_joined(self, data: Bytes, positions: Ints) -> Bools:
-        """Return which characters a merge may join with the character before them.
+        """Return which characters of a text a merge may join with the character before them.
 
-        A character that no merge joins may be among them, since pairs of characters are compared by
-        their hashes. That changes no token: the text is cut into fewer words than it could be.
+        The vocabulary's merges, such as of "t" and "h" to "th", join only some pairs of characters.
+        Elsewhere text can be cut before it is encoded. The pairs are stored in a table by a hash,
+        so that now and then a pair is taken for another one that is joined. That changes no token:
+        the text is only cut into fewer words than it could be.
 
         Args:
-            data: uint8, shape (n_bytes,).
-            positions: int64, shape (n_characters,): first bytes of the characters.
+            data: uint8, shape (n_bytes,): a text in UTF-8.
+            positions: int64, shape (n_characters,): first bytes of the characters. None is the
+                first character of the text.
 
         Returns:
             bool, shape (n_characters,).
@@ -144,15 +149,18 @@ class PairSplitter:
 
 
 def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None:
-    """Cut runs of a repeated character into the added tokens that the library finds in them.
+    """Cut rows of a repeated character, such as newlines, into tokens as the tokenizer does.
 
-    The library looks for added tokens before anything else, the longest first. With tokens of up to
-    3 newlines, a run of 7 newlines becomes tokens of 3, 3 and 1.
+    Some vocabularies have tokens of 1, 2, 3 and more newlines. The tokenizer looks for them before
+    anything else, the longest first. With tokens of up to 3 newlines (n), and `|` where a word
+    starts:
+
+        a|nnn|nnn|n|b
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a word starts at a byte. Changed in place.
         is_repeated: bool, shape (n_bytes,): whether a byte is the character.
-        max_repetitions: Length of the longest added token; there are tokens of all lengths.
+        max_repetitions: Length of the longest token; there are tokens of all lengths.
     """
     runs = find_runs(is_repeated)
 
@@ -166,39 +174,53 @@ def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None
 
 
 def _hash_pairs(left: Words, right: Words) -> Ints:
-    """Return the slot of each pair of code points: int64, shape (n_pairs,)."""
+    """Return a place in a table for each pair of characters, computed from both.
+
+    Different pairs may have the same place.
+
+    Args:
+        left: uint64, shape (n_pairs,): code point of the first character of each pair.
+        right: uint64, shape (n_pairs,): code point of the second one.
+
+    Returns:
+        int64, shape (n_pairs,): a number below 2 ** 22.
+    """
     hashes = (left * _LEFT_FACTOR ^ right * _RIGHT_FACTOR) * _LEFT_FACTOR
     slots: Ints = (hashes >> np.uint64(64 - _HASH_BITS)).view(np.int64)
     return slots
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Return what two adjacent bytes show about whether a word may start between them.
+    """Return what two adjacent bytes tell about whether a text can be cut between them.
 
-    There are three answers. With merges that join "t" with "h", and "é" (bytes C3 A9) with "t":
+    Tokenizers merge characters into longer and longer tokens. Text may be cut between two
+    characters that no merge joins: no token has both. Whether it can is looked up by the two bytes
+    that meet, because there are only 65536 pairs of these. There are three answers. With merges
+    that join "t" with "h", and "é" (bytes C3 A9) with "t":
 
-        bytes "t" "h"   _JOINED     no word starts here
+        bytes "t" "h"   _JOINED     a merge joins them: no cut
         bytes A9 "t"    _DOUBTFUL   it may be an "é" before the "t", or another character that ends
                                     with A9: the caller has to look at the characters themselves
-        bytes "h" "t"   _CUT        no merge joins these, so a word starts here
+        bytes "h" "t"   _CUT        no merge joins them
         bytes C3 A9     _JOINED     the inside of a character
 
     Args:
-        boundary_pairs: int32, shape (n_pairs, 2): code points of two characters, the last one of
-            the left token and the first one of the right token of a merge.
+        boundary_pairs: int32, shape (n_pairs, 2): code points of the two characters that meet in
+            each merge: the last one of the left token, and the first one of the right token.
 
     Returns:
         uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
-    table[:, 0x80:0xC0] = _JOINED  # the bytes 80 to BF are inside of characters
+    # In UTF-8, a byte from 80 to BF is inside of a character, never its first byte.
+    table[:, 0x80:0xC0] = _JOINED
 
     # The two bytes that meet if the characters of each pair are adjacent: A9 "t" for "é" and "t".
     left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
     right_bytes = _first_bytes(boundary_pairs[:, 1])  # (n_pairs,)
 
-    # Bytes other than ASCII are parts of many characters, of which merges join only some. Two bytes
-    # of ASCII are two whole characters.
+    # A byte beyond ASCII, such as A9, is part of many characters, and merges join only some of
+    # these. But two bytes of ASCII are two whole characters.
     table[left_bytes, right_bytes] = _DOUBTFUL
     is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)
     table[left_bytes[is_ascii], right_bytes[is_ascii]] = _JOINED
@@ -241,21 +263,22 @@ class CharacterMerger(Merger):
         self._character_tokens[code_points] = tokens
 
     def _first_tokens(self, letters: Bytes) -> Words:
-        """Return the first tokens of words: one for each character, or for each of its bytes.
+        """Return the tokens of words before anything is merged: one for each character.
 
         A character without a token of its own gets the tokens of its bytes. For the word "tü✓",
         whose last character has no token:
 
             bytes       t   C3  BC  E2     9C     93
-            tokens      t   ü   -   <E2>   <9C>   <93>      -: none
+            tokens      t   ü   -   <E2>   <9C>   <93>      -: none starts here
             result      t   ü   <E2>   <9C>   <93>   NO_TOKEN
 
         Args:
-            letters: uint8, shape (width, n_words): a word in each column, padded with zeros.
+            letters: uint8, shape (width, n_words): the bytes of a word in each column, padded with
+                zeros.
 
         Returns:
             uint64, shape (width, n_words): the tokens of a word at the top of its column, then
-                NO_TOKEN.
+            NO_TOKEN.
         """
         # One buffer of all words. The zeros at its end can be read as a character's further bytes.
         width, n_words = letters.shape
@@ -268,13 +291,19 @@ class CharacterMerger(Merger):
         return _columns_without_gaps(tokens_by_word, is_token_by_word)
 
     def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
-        """Return the token that starts at each byte, and whether one does.
+        """Return the token that starts at each byte of a text, and whether there is one.
 
-        For "ü" (C3 BC), which has a token, that is the token of "ü" at C3, and none at BC.
+        A character that is in the vocabulary is one token. Of other characters, each byte is a
+        token. If "ü" is in the vocabulary, and "✓" is not:
+
+            text           t   ü       ✓
+            bytes          t   C3  BC  E2     9C     93
+            tokens         t   ü   -   <E2>   <9C>   <93>
+            is_token       T   T   F   T      T      T
 
         Args:
-            data: uint8, shape (n_bytes,): zero-padded words in UTF-8; at least three zeros at the
-                end.
+            data: uint8, shape (n_bytes,): words in UTF-8, padded with zeros; at least three zeros
+                at the end.
 
         Returns:
             tokens: int32, shape (n_bytes,).
@@ -298,15 +327,21 @@ class CharacterMerger(Merger):
 
 
 def _further_bytes(data: Bytes, starts: Ints) -> Ints:
-    """Return where the second, third and fourth bytes of characters are.
+    """Return where the second, third and fourth bytes of some characters are, in a UTF-8 text.
+
+    For "aé中", with 1, 2 and 3 bytes:
+
+        bytes                a   C3  A9  E4  B8  AD
+        position             0   1   2   3   4   5
+        characters start     x   x       x
+        result                       2       4   5     (in no particular order)
 
     Args:
-        data: uint8, shape (n_bytes,): UTF-8.
+        data: uint8, shape (n_bytes,): the text.
         starts: int64, shape (n_characters,): the first byte of each character.
 
     Returns:
-        int64, shape (n_further_bytes,), in no particular order: 2 4 5 for "aé中", whose characters
-        start at 0 1 3.
+        int64, shape (n_further_bytes,).
     """
     # The first byte says how many bytes the character has.
     first_bytes = data[starts]
@@ -320,16 +355,17 @@ def _further_bytes(data: Bytes, starts: Ints) -> Ints:
 
 
 def _columns_without_gaps(tokens_by_word: Ids, is_token: Bools) -> Words:
-    """Turn rows of tokens with gaps into columns without gaps.
+    """Turn rows of tokens with gaps into columns without gaps, each with a word's tokens.
 
-    With - for gaps and . for NO_TOKEN, the two words `5 - 7` and `- 8 -` become these columns:
+    With - for a gap, and . for NO_TOKEN, a number that stands for "no more tokens":
 
-        5  8
-        7  .
-        .  .
+        rows          columns
+        5  -  7       5  8
+        -  8  -       7  .
+                      .  .
 
     Args:
-        tokens_by_word: int32, shape (n_words, width).
+        tokens_by_word: int32, shape (n_words, width): the tokens of a word in each row.
         is_token: bool, shape (n_words, width): False in gaps.
 
     Returns:

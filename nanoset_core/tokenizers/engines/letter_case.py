@@ -40,17 +40,25 @@ _SLASH = 0x2F
 
 
 def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Ints:
-    """Find where a pattern cuts words before capital letters, and make all letters one class.
+    """Find where words are cut before capital letters, and then give all letters the same class.
 
-    "iPhone's" is cut before the "P", and ends after the "'s". Then capital and small letters get
-    the same class LETTER, since the rest of splitting does not look at case. Combining marks, such
-    as the dots of an "ü" that is written in two characters, become letters in words, and symbols
-    among symbols.
+    Some tokenizers (GPT-4o's, for example) cut "iPhone's" into "i" and "Phone's". The classes of
+    the characters show where, with l for a small letter, U for a capital, O for a symbol and L for
+    any letter:
+
+        text             i P h o n e ' s _ T V !
+        classes before   l U l l l l O l S U U O
+        cuts               ^             ^          (before the P, and after the contraction 's)
+        classes after    L L L L L L L L S L L O
+
+    The rest of splitting does not look at case, and needs no more than the classes after. Combining
+    marks, such as the dots of an "ü" that is written in two characters, become letters in words,
+    and symbols among symbols.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
-        pattern: A split pattern that looks at capital letters.
+        pattern: How the tokenizer cuts text; a pattern that looks at capital letters.
 
     Returns:
         int64, shape (n_cuts,): where pieces start inside words, and right after contractions.
@@ -150,11 +158,16 @@ def _have_position_between(positions: Ints, starts: Ints, stops: Ints) -> Bools:
 
 
 def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
-    """Give slashes the class of newlines if they follow a symbol and newlines, as in "!\\n//a".
+    r"""Give slashes the class of newlines if they follow a symbol and newlines, as in "!\n//a".
 
-    By the patterns, a piece of symbols ends with `[\\r\\n/]*`, so that "!\\n//" is one piece. Later
-    steps join symbols with the newlines after them. If these slashes count as newlines, they are
-    joined in the same way. In "a\\n//a", no symbol precedes the newline: the slashes stay symbols.
+    Some tokenizers make symbols, and newlines and slashes after them, one piece: their regular
+    expression ends with `[\r\n/]*`. A later step joins symbols with what has the class of newlines
+    right after them. So it also joins these slashes, if they have this class:
+
+        text       ! \n / / a          a \n / / a
+        before     O N  O O L          L N  O O L     (O symbol, N newline, L letter)
+        after      O N  N N L          L N  O O L     (no symbol before the newline: no change)
+        pieces     "!\n//", "a"        "a", "\n", "//", "a"
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
@@ -178,16 +191,21 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     """Make contractions the end of the word before them, and return where they end: it's|.
 
-    Their bytes get the class SUFFIX. A word has one suffix at most. So of several contractions in a
-    row, the first is a suffix, the second starts a new word, the third is the suffix of that word,
-    and so on: "he'd've's" is cut into "he'd", "'ve's".
+    Some tokenizers keep "it's" together, but let a word have only one contraction. So in a row of
+    contractions, the first belongs to the word, the second starts a new word, the third belongs to
+    that word, and so on:
+
+        text                 h e ' d ' v e ' s
+        contraction              0   1     2        (numbers in the row)
+        new classes          . . x x . . . x x      (x SUFFIX: the even numbers)
+        result: stops                ^         ^    ("he'd" and "'ve's" are the pieces)
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
 
     Returns:
-        int64, shape (n_suffixes,): the position after each suffix.
+        int64, shape (n_suffixes,): the position after each suffix, where a piece starts.
     """
     contractions = _contractions_after_letters(data, byte_classes)
     if not len(contractions):
@@ -201,11 +219,17 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
 
 
 def _contractions_after_letters(data: Bytes, byte_classes: Bytes) -> Runs:
-    """Return the contractions right after a letter, such as the 's of "it's".
+    """Find the contractions right after a letter, such as the 's of "it's" or the 've of "we've".
+
+    The contractions are 's 't 'm 'd 'll 've 're, in small letters or capitals. An apostrophe
+    elsewhere, as in "'tis" or "it 's", is not looked at.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+
+    Returns:
+        The range of bytes of each contraction: for "it's", the range [2, 4).
     """
     # Apostrophes after a letter. The byte before the first byte of the text is never read, since
     # that is a separator, and no apostrophe.
@@ -270,23 +294,32 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
 
 
 def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """Return which capitals follow a small letter and then only caseless letters.
+    """For each capital, return whether letters without case precede it, and a small letter these.
 
-    In "a中中B 中C", the B does, and the C does not.
+    Some tokenizers cut words before such capitals. With w for a letter without case, such as 中:
+
+        text                            a w w B _ w C
+        the capitals                          B     C
+        letters without case before       w w     w
+        what is before these            a       _
+        is this a small letter                yes   no
 
     Args:
-        capitals: int64, shape (n_capitals,): the first byte of each, right after a caseless letter.
-        is_lower: bool, shape (n_bytes,): whether a byte belongs to a small letter.
+        capitals: int64, shape (n_capitals,): where the capitals are. Right before each is a letter
+            without case.
+        is_lower: bool, shape (n_bytes,): whether a byte of the text belongs to a small letter.
         is_caseless: bool, shape (n_bytes,): whether a byte belongs to a letter without case.
 
     Returns:
         bool, shape (n_capitals,).
     """
-    # The run of caseless letters before each capital (中中), and the byte before that run (a).
+    # In each row of letters without case (ww), find where it starts.
     caseless_runs = find_runs(is_caseless)
-    run_starts = caseless_runs.starts_at(capitals - 1)  # (n_capitals,)
-    bytes_before_run = run_starts - 1
-    follow: Bools = is_lower[bytes_before_run]
+    bytes_before_capitals = capitals - 1  # each is in such a row
+    row_starts = caseless_runs.starts_at(bytes_before_capitals)  # (n_capitals,)
+
+    # Before that is the last byte of another character: "a" in the example.
+    follow: Bools = is_lower[row_starts - 1]
     return follow
 
 

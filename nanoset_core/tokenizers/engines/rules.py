@@ -71,9 +71,10 @@ class Rules:
     """uint8, shape (0x110000,): class of every code point. Empty without a split pattern."""
 
     def to_arrays(self) -> Arrays:
-        """Return all rules as arrays, to save them for later processes.
+        """Return all rules of a tokenizer as arrays, to save them for later processes.
 
-        `from_arrays` makes the rules from them again.
+        Reading them from a tokenizer.json takes seconds if the vocabulary is large. `from_arrays`
+        makes the rules from the arrays again.
 
         Returns:
             Name → array. Everything that is not an array itself is in `settings`, as JSON.
@@ -85,7 +86,12 @@ class Rules:
         return arrays
 
     def _settings(self) -> dict[str, Any]:
-        """Return all rules that are no arrays, in a form that JSON can represent."""
+        """Return all rules of a tokenizer that are no arrays, in a form that JSON can represent.
+
+        Returns:
+            Such as {"form": "NFC", "runs": {" ": [(2, 50276), (3, 50275)]}, "whole_words": False,
+            …}.
+        """
         # JSON has no numbers as keys, so the ids of repeated characters by length become pairs.
         runs = {
             character: list(id_by_length.items()) for character, id_by_length in self.runs.items()
@@ -105,10 +111,14 @@ class Rules:
 
     @staticmethod
     def from_arrays(arrays: Arrays) -> Rules:
-        """Make rules from the arrays that `to_arrays` returned.
+        """Make the rules of a tokenizer again from the arrays as which they were saved.
+
+        Reading the rules of a large tokenizer takes seconds, so later processes load them instead.
 
         Args:
-            arrays: The arrays by name.
+            arrays: Name → array. The arrays of the vocabulary and of the character classes have
+                names of their own, and `settings` has everything that is no array, as JSON:
+                {"form": "NFC", "runs": {" ": [[2, 50276]]}, "whole_words": false, …}.
         """
         settings = from_array(arrays["settings"])
         vocabulary = Vocabulary(**{name: arrays[name] for name in _VOCABULARY_ARRAYS})
@@ -224,27 +234,35 @@ def _split_of(settings: Mapping[str, Any]) -> SplitPattern | SpaceSigns:
 
 
 def _read_tokenizer(tokenizer: Any) -> Rules:
-    """Read how a tokenizer cuts text, and the tokens and merges by which it encodes the pieces.
+    """Read from a tokenizer.json all that our own tokenizer needs in order to encode text by it.
+
+    A `tokenizer.json` is Hugging Face's format for tokenizers. Its parts are steps that a text goes
+    through. For a tokenizer of the kind of GPT-2:
+
+        added_tokens    find special tokens such as "<|endoftext|>" in the text
+        normalizer      change characters                   (GPT-2 changes none)
+        pre_tokenizer   cut the text into words             "the cats"  →  "the", " cats"
+        model           merge bytes of a word into tokens   " cats"     →  " cat", "s"
 
     Args:
-        tokenizer: A parsed `tokenizer.json`.
+        tokenizer: The content of the file, parsed.
 
     Raises:
-        NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
+        NotRecognisedError: The tokenizer has a setting that our tokenizer does not know.
         AttributeError, KeyError, TypeError, ValueError: A part of it has an unexpected type.
     """
     _check_members(tokenizer, "the file", **_FILE_MEMBERS)
 
-    # Some tokenizers cut text by a split pattern, and merge bytes. The others write spaces as ▁ (a
-    # SpaceSigns says how), and merge characters.
+    # Some tokenizers, as GPT-2, cut text by a split pattern, and merge bytes. The others, as Llama
+    # 2, write spaces as ▁ (a SpaceSigns says how), and merge characters.
     normalizer = tokenizer.get("normalizer")
     split, form = _read_splitting(normalizer, tokenizer.get("pre_tokenizer"))
     model = tokenizer.get("model")
     vocabulary = _read_model(model, over_characters=isinstance(split, SpaceSigns))
     added_tokens = _read_added_tokens(tokenizer.get("added_tokens"), split, form)
 
-    # A split pattern cuts text where the class of characters changes, such as from letters to
-    # symbols. Find the class of every code point.
+    # A split pattern cuts text where the class of characters changes: "ab!" has two letters and a
+    # symbol, and is cut into "ab" and "!". Find the class of every Unicode character.
     classes = np.zeros(0, np.uint8)
     if isinstance(split, SplitPattern):
         classes = probe_classes(split.classes, split.rest)
@@ -264,19 +282,24 @@ def _read_tokenizer(tokenizer: Any) -> Rules:
 def _read_splitting(
     normalizer: Any, pre_tokenizer: Any
 ) -> tuple[SplitPattern | SpaceSigns, Form | None]:
-    """Return how text is cut into pre-tokens, and the Unicode normal form that it is given first.
+    """Return how a tokenizer cuts text into words, and which Unicode normal form it makes first.
+
+    There are two families of tokenizers:
+
+        as GPT-2      may convert text to a normal form (such as an "é" of two characters to one),
+                      and cut it by a regular expression: "the cat" → "the", " cat"
+        as Llama 2    write spaces as the sign ▁ instead: "the cat" → "▁the▁cat"
 
     Args:
-        normalizer: The entry of the `tokenizer.json`, or None.
-        pre_tokenizer: The entry of the `tokenizer.json`, or None.
+        normalizer: The entry of the tokenizer.json that says how characters are changed, or None.
+        pre_tokenizer: The entry that says how text is cut, or None.
 
     Returns:
-        split: How text is cut by a split pattern; or how spaces are written as ▁, if nothing is
-            cut.
-        form: NFC, NFKC, or None.
+        split: How text is cut (first family), or how spaces are written (second family).
+        form: The normal form, NFC or NFKC. None if there is none, as in all of the second family.
 
     Raises:
-        NotRecognisedError: The engine does not know the normalizer or the pre-tokenizer.
+        NotRecognisedError: The tokenizer changes or cuts text in a way that is not known.
     """
     # Tokenizers that write spaces as ▁ use the normalizer for that. The engine knows none that also
     # converts text to a normal form.
@@ -301,19 +324,23 @@ def _read_model(model: Any, *, over_characters: bool) -> Vocabulary:
 
 
 def _check_members(value: Any, name: str, **allowed: Any) -> None:
-    """Check that a JSON object has only known members, with known values.
+    """Check that an object of a JSON file has only known settings, with known values.
 
-    With `type=("BPE", None), vocab=_ANYTHING`, the type must be "BPE" or missing, the value of
-    `vocab` does not matter, and there must be nothing else.
+    An unknown setting may change how text is encoded, so it is better not to read such a file at
+    all. For example, `_check_members(model, "the model", type=("BPE", None), vocab=_ANYTHING)`:
+
+        {"type": "BPE", "vocab": {}}      accepted
+        {"vocab": {}}                     accepted: None means that the setting may be missing
+        {"type": "Unigram", "vocab": {}}  refused: another value
+        {"type": "BPE", "seed": 1}        refused: unknown setting 'seed' in the model
 
     Args:
-        value: The object.
-        name: Name of the object in the file, for messages.
-        allowed: For each known member: its allowed values, None among them if it may be missing; or
-            _ANYTHING.
+        value: The object, as a dictionary.
+        name: Name of the object, for messages.
+        allowed: For each known setting a tuple of its allowed values, or _ANYTHING.
 
     Raises:
-        NotRecognisedError: A member is not known, or has another value.
+        NotRecognisedError: A setting is not known, or has another value.
     """
     for key, options in allowed.items():
         if options is _ANYTHING:
@@ -338,17 +365,21 @@ def _excerpt(value: object) -> str:
 
 
 def _read_normalizer(value: Any) -> Form | None:
-    """Return the Unicode normal form that a normalizer makes: NFC, NFKC or none.
+    """Return the Unicode normal form to which a tokenizer converts text: NFC, NFKC, or None.
+
+    Unicode can write the same text in several ways, such as "é" as one character or as an "e" and
+    an accent. A normal form chooses one of them. These are the settings that are known:
+
+        None                                                       None
+        {"type": "NFC"}                                            NFC
+        {"type": "Sequence", "normalizers": []}                    None
+        {"type": "Sequence", "normalizers": [{"type": "NFC"}]}     NFC
 
     Args:
-        value: The entry of the `tokenizer.json`, an object with a type, or None. An object of the
-            type Sequence has a list of normalizers, which are applied one after another.
-
-    Returns:
-        The normal form; None if the normalizer changes nothing.
+        value: The entry `normalizer` of the tokenizer.json, Hugging Face's format for tokenizers.
 
     Raises:
-        NotRecognisedError: The normalizer does anything else.
+        NotRecognisedError: The normalizer does anything else, such as writing all letters small.
     """
     if value is None:
         return None
@@ -371,16 +402,24 @@ def _read_normalizer(value: Any) -> Form | None:
 
 
 def _read_pre_tokenizer(value: Any) -> SplitPattern:
-    """Return the split pattern of a pre-tokenizer, which cuts text by regular expressions.
+    r"""Return how a pre-tokenizer cuts text into words, if it does so in one of the known ways.
 
-    Its members are any number of splits, each by one expression, and then ByteLevel, which may also
-    split, by the expression of GPT-2. A pattern is recognised by all these expressions together.
+    The pre-tokenizer is the part of a tokenizer.json (Hugging Face's format) that says how text is
+    cut. It consists of any number of splits, each by a regular expression, and of a last part
+    `ByteLevel`, which may also split, by the expression of GPT-2:
+
+        Split by "\p{N}{1,3}"    "in 2024"  →  "in ", "202", "4"
+        Split by " ?\p{L}+"      "in "      →  "in", " "
+        ByteLevel                takes each piece as bytes
+
+    Our own tokenizer does not run these expressions. It has faster code for those of published
+    tokenizers, which it recognises by all the expressions together.
 
     Args:
-        value: The entry of the `tokenizer.json`.
+        value: The entry `pre_tokenizer` of the file.
 
     Raises:
-        NotRecognisedError: The pre-tokenizer has other members or settings, or no known pattern.
+        NotRecognisedError: It has other members or settings, or expressions that are not known.
     """
     *split_members, byte_level = _members_of_pre_tokenizer(value)
     splits = [_read_split(member) for member in split_members]
@@ -393,16 +432,16 @@ def _read_pre_tokenizer(value: Any) -> SplitPattern:
         trim_offsets=_ANYTHING,
     )
 
-    # The expressions of all members, in order, identify the pattern.
+    # The last part has the expression of GPT-2 without writing it down.
     regexes = [split.regex for split in splits]
     if byte_level.get("use_regex") is not False:  # the default is True
         regexes += GPT2.regex
     pattern = _known_pattern(regexes)
 
-    # In most patterns, a character that is in no other class is a symbol (OTHER), and matched as
-    # such. In DeepSeek's, it is matched by nothing. The engine makes it a piece, which is right
-    # only if the tokenizer keeps the text between matches.
-    matches_all_text = pattern.rest == OTHER
+    # Most known patterns match all text: a character that is no letter, number or space counts as a
+    # symbol. DeepSeek's pattern leaves some characters unmatched. Our code makes a piece of these,
+    # which is right only if the tokenizer keeps the text between two matches.
+    matches_all_text = pattern.rest == OTHER  # `rest`: the class of all other characters
     if not matches_all_text and not all(split.keeps_all for split in splits):
         raise NotRecognisedError(
             f"a split that drops what is between the matches of {pattern.name}"
@@ -420,14 +459,17 @@ def _members_of_pre_tokenizer(value: Any) -> list[Any]:
 
 
 def _known_pattern(regexes: list[str]) -> SplitPattern:
-    """Return the split pattern that consists of some regular expressions.
+    r"""Return the split pattern that cuts text by some regular expressions, if it is a known one.
+
+    A split pattern says how a published tokenizer cuts text into words. The one of GPT-2 has one
+    expression: "'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|…". Others have several.
 
     Args:
-        regexes: The expressions by which a tokenizer cuts text, in the order in which it
-            applies them.
+        regexes: The expressions by which a tokenizer cuts text, in the order in which it applies
+            them.
 
     Raises:
-        NotRecognisedError: There is none.
+        NotRecognisedError: No known pattern has just these expressions.
     """
     pattern = SPLIT_PATTERNS.get(tuple(regexes))
     if pattern is None:
@@ -446,14 +488,23 @@ class _SplitPreTokenizer(NamedTuple):
 
 
 def _read_split(value: Any) -> _SplitPreTokenizer:
-    """Return the regular expression by which a member of the pre-tokenizer cuts text into pieces.
+    """Return the regular expression by which a part of a tokenizer cuts text into pieces.
+
+    The tokenizer.json says for each split what happens to the text that the expression matches, and
+    to the text between two matches. Two combinations of settings are known. For the expression
+    "[a-z]+" and the text "ab, cd":
+
+        behavior    invert     pieces
+        Isolated    false      "ab", ", ", "cd"     text between matches is a piece, too
+        Removed     true       "ab", "cd"           text between matches is dropped
+
+    There is also a split of the type Digits, which makes each digit a piece.
 
     Args:
-        value: The member, an object with a type.
+        value: The description of the split, an object of the tokenizer.json.
 
     Raises:
-        NotRecognisedError: The member is not a split by a regular expression, or the pieces are not
-            what the expression matches.
+        NotRecognisedError: It is no split by a regular expression, or has other settings.
     """
     name = "a member of the pre-tokenizer"
     if value.get("type") == "Digits":
@@ -485,14 +536,16 @@ def _read_split(value: Any) -> _SplitPreTokenizer:
 
 
 def _check_model(value: Any, *, over_characters: bool) -> None:
-    """Check that the model is a BPE with settings that the engine knows.
+    """Check that merges make the tokens (BPE), with settings that our own tokenizer knows.
 
     Args:
-        value: The entry `model` of the `tokenizer.json`.
-        over_characters: Whether merges join characters, as in SentencePiece, or bytes.
+        value: The entry `model` of the tokenizer.json, such as
+            {"type": "BPE", "vocab": {…}, "merges": […], "dropout": None}.
+        over_characters: Whether merges join characters, as in SentencePiece, or bytes, as in GPT-2.
 
     Raises:
-        NotRecognisedError: The model has another type, or a setting with another value.
+        NotRecognisedError: The model has another type, or a setting with another value: a dropout
+            of 0.1 would make tokens random.
     """
     members = _BPE_OVER_CHARACTERS if over_characters else _BPE_OVER_BYTES
     _check_members(value, "the model", **members)
@@ -509,18 +562,20 @@ class _AddedTokens(NamedTuple):
 def _read_added_tokens(
     value: Any, split: SplitPattern | SpaceSigns, form: Form | None
 ) -> _AddedTokens:
-    """Divide the added tokens into those that the engine finds by itself, and all others.
+    """Divide the added tokens into those that our own tokenizer can find, and all others.
 
-    The engine finds tokens that repeat one character, such as several spaces. Text with any other
-    added token is left to the reference.
+    Added tokens are found in a text before it is cut into words: "<|endoftext|>", or several
+    spaces. Our tokenizer, called the engine, is faster than Hugging Face's library, but finds only
+    tokens that repeat one character, such as several spaces. Text with any other added token is
+    left to the library.
 
     Args:
-        value: `added_tokens` of the file.
-        split: How text is split.
-        form: The form that text is normalised to.
+        value: `added_tokens` of the tokenizer.json (Hugging Face's format for tokenizers).
+        split: How text is cut into words.
+        form: The Unicode normal form that text is converted to.
 
     Raises:
-        NotRecognisedError: The engine could not find one of the tokens as the library does.
+        NotRecognisedError: The engine could not even tell which text has one of the other tokens.
     """
     has_signs = isinstance(split, SpaceSigns)
     prepends_sign = isinstance(split, SpaceSigns) and split.prepend != "never"
@@ -537,8 +592,8 @@ def _read_added_tokens(
             run_tokens.append(token)
             continue
 
-        # Text with any other token goes to the reference. That is only some lines around the token,
-        # unless a place where the engine would cut the text may be inside the token.
+        # Text with any other token goes to the library. Most often that is only some lines around
+        # the token. It is the whole document if the engine might cut a text inside of the token.
         _check_content(token, form, may_be_space=not repeatable, has_signs=has_signs)
         other_tokens.append(token)
         may_contain_cut = SAFE_CUT.search(content.encode()) is not None
@@ -552,10 +607,17 @@ def _read_added_tokens(
 
 
 def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    """Return the characters whose repetitions the engine finds as added tokens.
+    """Return which characters, such as spaces, our tokenizer finds as tokens if they are repeated.
+
+    Some vocabularies have a token for each number of spaces or newlines. Only these characters have
+    been compared with Hugging Face's tokenizers library.
 
     Args:
-        split: How text is split.
+        split: How the tokenizer cuts text into words; or, as a SpaceSigns, how it writes spaces as
+            ▁.
+
+    Returns:
+        The characters, as one string. It is empty if there are none.
     """
     if isinstance(split, SplitPattern):
         return " "
@@ -568,18 +630,19 @@ def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
 def _read_runs(
     tokens: Sequence[Any], split: SplitPattern | SpaceSigns, form: Form | None
 ) -> dict[str, dict[int, int]]:
-    """Return the added tokens that repeat one character, such as two or four spaces.
+    """Return the ids of the tokens that repeat one character, such as two or four spaces.
 
     Args:
-        tokens: Their entries in `added_tokens` of the file.
-        split: How text is split.
-        form: The form that text is normalised to.
+        tokens: Their entries in `added_tokens` of a tokenizer.json, such as
+            {"content": "  ", "id": 50276, "normalized": true}.
+        split: How text is cut into words.
+        form: The Unicode normal form that text is converted to.
 
     Returns:
-        Character → number of repetitions → id: `{" ": {2: 50276, 4: 50274}}`.
+        Character → number of repetitions → id: {" ": {2: 50276, 3: 50275}}.
 
     Raises:
-        NotRecognisedError: The engine would not find them as the library does.
+        NotRecognisedError: Our tokenizer would not find them as Hugging Face's library does.
     """
     runs: dict[str, dict[int, int]] = {}
     for token in tokens:
@@ -598,17 +661,26 @@ def _check_runs(
     *,
     are_flags_equal: bool,
 ) -> None:
-    """Check that the engine finds added tokens that repeat one character as the library does.
+    """Refuse added tokens of repeated characters if our fast tokenizer would not find them rightly.
+
+    Some vocabularies have tokens of several spaces or newlines, such as one token for two spaces
+    and one for three. They are *added tokens*: a tokenizer looks for them before it cuts text into
+    words. This project has a tokenizer of its own, the engine, which is faster than Hugging Face's
+    `tokenizers` library, and must give the same tokens. It would not in these cases:
+
+        lengths {2, 4}             there is a gap: no token of 3 spaces
+        spaces, not GPT-2's split  nobody has compared the two on such a tokenizer
+        different flags            the library looks for some tokens earlier than for others
 
     Args:
-        runs: The tokens: character → number of repetitions → id.
-        split: How text is split.
+        runs: The tokens: character → number of repetitions → id, such as {" ": {2: 50276, 3:
+            50275}}.
+        split: How text is cut into words.
         form: The Unicode normal form that text is converted to; None if it is not converted.
         are_flags_equal: Whether the flag `normalized` is the same for all these tokens.
 
     Raises:
-        NotRecognisedError: It does not, for one of three reasons: some lengths have no token, such
-            tokens were not compared with the split pattern, or their flags differ.
+        NotRecognisedError: It is one of these cases. The caller then uses the library instead.
     """
     for character, id_by_length in runs.items():
         lengths = sorted(id_by_length)
@@ -632,10 +704,17 @@ def _check_runs(
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
-    """Return whether the text around an added token decides what the library finds.
+    """Return whether it depends on the text around an added token whether the library finds it.
 
-    That is so if the token includes white space around it, if it has to be a whole word, or if the
-    library looks for it after changing the text.
+    The flags of the token in the tokenizer.json say so:
+
+        lstrip, rstrip    spaces before or after the token belong to it
+        single_word       it is found only as a whole word
+        normalized        it is looked for in the text after spaces have been written as ▁
+
+    Args:
+        token: The entry of `added_tokens`, such as {"content": "<s>", "normalized": False}.
+        has_signs: Whether the tokenizer writes spaces as ▁.
     """
     if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
         return True
@@ -643,19 +722,25 @@ def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
 
 
 def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_signs: bool) -> None:
-    """Check that this engine finds an added token wherever the tokenizers library finds it.
+    """Check that our tokenizer can tell which documents contain an added token.
 
-    The engine looks for the text of the token in a document, and leaves what contains it to the
-    library. That fails for a few unusual tokens.
+    Added tokens, such as "<|endoftext|>", are found in a text before it is cut into words. Our own
+    tokenizer looks for the token's text, and gives the documents that contain it to Hugging Face's
+    tokenizers library, which is slower. For a few unusual tokens, that would go wrong:
+
+        ""           every document contains it
+        " "          nearly every document contains it
+        "ﬁ" (NFKC)   text is first converted to a normal form, in which it reads "fi"
+        "a b"        text is first converted to "a▁b", in tokenizers that write spaces as ▁
 
     Args:
-        token: The entry of `added_tokens` in a `tokenizer.json`.
+        token: The entry of `added_tokens` in the tokenizer.json.
         form: The Unicode normal form that text is converted to; None if it is not converted.
         may_be_space: Whether a token of white space alone is allowed.
         has_signs: Whether the tokenizer writes spaces as ▁.
 
     Raises:
-        NotRecognisedError: The engine could not find the token.
+        NotRecognisedError: It is such a token.
     """
     content = token["content"]
     if not content:
@@ -676,10 +761,10 @@ def _check_content(token: Any, form: Form | None, *, may_be_space: bool, has_sig
 
 
 def _is_found_among_signs(token: Any) -> bool:
-    """Return whether a token has a space and the library looks for it in text with ▁ for spaces.
+    """Return whether a token has a space, and is looked for in text whose spaces are written as ▁.
 
-    The library does that for tokens that are `normalized`, while this engine looks for them in the
-    text as it was.
+    Hugging Face's library does that for tokens with the flag `normalized`. Our own tokenizer looks
+    for all of them in the text as it was, so it would not find the same ones.
     """
     content = token["content"]
     has_space = " " in content or SPACE_SIGN in content
@@ -704,17 +789,21 @@ _SCHEMES: dict[str, Prepend] = {
 
 
 def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
-    """Return how a tokenizer treats spaces, or None if it does not write them as ▁.
+    """Return how a tokenizer treats spaces, or None if it does not write them as the sign ▁.
 
-    It may do so by a normalizer that replaces spaces (Gemma), by one that also puts a ▁ before the
-    text (Llama 2), or by the pre-tokenizer Metaspace.
+    Tokenizers that come from SentencePiece write spaces as ▁, so that a word and the space before
+    it can be one token. Their tokenizer.json says it in one of three ways:
+
+        as Gemma      the normalizer replaces spaces                     "a b" → "a▁b"
+        as Llama 2    the normalizer puts a ▁ first, and replaces them   "a b" → "▁a▁b"
+        Metaspace     a pre-tokenizer with settings for both
 
     Args:
-        normalizer: The entry of the `tokenizer.json`, or None.
-        pre_tokenizer: The entry of the `tokenizer.json`, or None.
+        normalizer: The entry of the file that says how characters are changed, or None.
+        pre_tokenizer: The entry that says how text is cut into words, or None.
 
     Raises:
-        NotRecognisedError: Metaspace has a setting that the engine does not know.
+        NotRecognisedError: Metaspace has a setting that is not known.
     """
     # A normalizer that replaces spaces. Gemma also has a split by spaces, which does nothing: there
     # are no spaces any more.
@@ -732,13 +821,20 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
 
 
 def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
-    """Return how the pre-tokenizer Metaspace writes spaces as ▁: "a b" becomes "▁a▁b" or "a▁b".
+    """Read how a tokenizer writes spaces: its pre-tokenizer Metaspace replaces them by the sign ▁.
+
+    So a word and the space before it can be one token, "▁b". Metaspace has two settings:
+
+        prepend_scheme    "never": "a b" → "a▁b"    "always", "first": "a b" → "▁a▁b"
+        split             true: "▁a▁b" is cut into "▁a" and "▁b"
+
+    "first" differs from "always" only after special tokens inside a text.
 
     Args:
-        pre_tokenizer: The entry of the `tokenizer.json`.
+        pre_tokenizer: The entry of the tokenizer.json (Hugging Face's format for tokenizers).
 
     Raises:
-        NotRecognisedError: It has a setting that the engine does not know.
+        NotRecognisedError: It has other settings, or a sign other than ▁.
     """
     _check_members(
         pre_tokenizer,

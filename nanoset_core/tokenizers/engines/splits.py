@@ -83,13 +83,16 @@ class PatternSplitter:
         self._longest_run = longest_run
 
     def starts(self, data: Bytes, *, has_added_tokens: bool = True) -> Bools:
-        """Return a mask of the bytes at which pre-tokens start.
+        """Return at which bytes of a text the words start that a tokenizer encodes on their own.
+
+        For "it's ok", these are "it", "'s" and " ok", so the mask is True at the bytes 0, 2 and 4.
 
         Args:
-            data: uint8, shape (n_bytes,): UTF-8 texts, each between two 0xFF bytes. The array
-                starts and ends with 0xFF.
-            has_added_tokens: Whether to look for added tokens of several spaces first, as encoding
-                does, or only to split.
+            data: uint8, shape (n_bytes,): UTF-8 texts, each between two bytes 0xFF, which are in no
+                UTF-8. The array starts and ends with 0xFF.
+            has_added_tokens: Whether to look for tokens of several spaces first. Some vocabularies
+                have them, and look for them before they split. False if only the splitting is of
+                interest.
 
         Returns:
             bool, shape (n_bytes + 1,); the last value is True.
@@ -106,15 +109,24 @@ def piece_starts(
     pattern: SplitPattern,
     longest_run: int = 0,
 ) -> Bools:
-    """Return at which bytes of a text pieces start: "it's  ok" is cut into "it", "'s", " ", " ok".
+    """Return at which bytes of a text its pieces start: "it's  ok" has "it", "'s", " ", " ok".
+
+    Tokenizers cut text into such pieces by a regular expression, and then encode each piece. This
+    function does the same without the expression, by operations on all bytes at once, which is
+    faster. The basis is the class of each character:
+
+        text                 i t ' s _ _ o k        (_ is a space)
+        class                L L O L S S L L        (L letter, O symbol, S white space)
+        class changes        x . x x x . x .        (x: a piece starts here)
+        spaces joined        x . x x x x . .
+        contractions         x . x . x x . .
 
     Args:
         data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among them.
-        byte_classes: uint8, shape (n_bytes,): class of each byte's character, such as letter or
-            symbol. Changed in place.
+        byte_classes: uint8, shape (n_bytes,): class of each byte's character. Changed in place.
         wide_spaces: int64, shape (n_wide_spaces,): where white space starts that is longer than one
             byte, such as the no-break space (C2 A0).
-        pattern: How to split.
+        pattern: The steps that the tokenizer's expression amounts to.
         longest_run: Some vocabularies have tokens of 2, 3, 4 and more spaces, which are looked up
             before the text is split. This is the number of spaces in the longest (GPT-NeoX: 24), or
             0 if there are none.
@@ -154,10 +166,11 @@ def piece_starts(
 
 
 def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
-    """Give the added tokens of several spaces the class RUN, and return where to cut them apart.
+    """Give the tokens of several spaces the class RUN, and return where two of them meet.
 
-    The library looks for added tokens before it splits, the longest first. With tokens of 2 to 4
-    spaces, a run of 9 spaces becomes two tokens of 4 spaces, and an ordinary space:
+    Some vocabularies have tokens of 2, 3, 4 and more spaces. The tokenizer looks for them before it
+    splits text, the longest first. With tokens of 2 to 4 spaces, a run of 9 spaces becomes two
+    tokens of 4 spaces, and an ordinary space:
 
         spaces   _ _ _ _ _ _ _ _ _
         class    R R R R R R R R S      (R RUN, S SPACE)
@@ -196,13 +209,13 @@ def _have_equal_neighbour(mask: Bools) -> Bools:
 
 
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
-    """Make white space up to its last newline one piece.
+    r"""Make white space up to its last newline one piece.
 
-    The patterns have `\\s*[\\r\\n]+` for that. By `[^\\s\\p{L}\\p{N}]+[\\r\\n]*`, newlines right
-    after symbols belong to these instead. With `_` for a space, `n` for a newline, and `|` where a
-    piece starts:
+    The expressions by which tokenizers cut text have `\s*[\r\n]+` for that. By
+    `[^\s\p{L}\p{N}]+[\r\n]*`, newlines right after symbols belong to these instead. With `_` for a
+    space, `n` for a newline, and `|` where a piece starts:
 
-        before           a|_|n|_|n|b|!|n|_|n|b
+        so far           a|_|n|_|n|b|!|n|_|n|b
         first step       a|_ n|_ n|b|! n|_ n|b     newlines are joined with what is before them
         second step      a|_ n _ n|b|! n|_ n|b     a run of newlines, with spaces after it, too
 
@@ -232,7 +245,17 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
 
 
 def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
-    """Return where the class changes next after each position: int64, shape of `positions`."""
+    r"""For each of some bytes, return where the next character of another class starts.
+
+    In "a_\nb" with the classes L S N L, the change after byte 1 is at byte 2.
+
+    Args:
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
+        positions: int64, shape (n,): the bytes. The class changes at least once after each.
+
+    Returns:
+        int64, shape (n,).
+    """
     changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1
     return changes[np.searchsorted(changes, positions, side="right")]
 
@@ -245,34 +268,37 @@ def _join_last_spaces(
     *,
     any_space: bool,
 ) -> None:
-    """Cut off the last white space before a word, and join it with the word if the pattern does.
+    r"""Cut off the last white space before a word, and join it with the word if the tokenizer does.
 
-    By `\\s+(?!\\S)`, the patterns leave the last of several characters of white space for the word.
-    With `_` for a space and `t` for a tab:
+    Tokenizers cut text into pieces: words, numbers, symbols, white space. By the expression
+    `\s+(?!\S)`, the last space before a word is not part of the other white space. With `_` for a
+    space, `t` for a tab, and `|` where a piece starts:
 
-        before                a|___|b     a|_t|b
+        so far                a|___|b     a|_t|b
         cut off               a|__|_|b    a|_|t|b
-        joined                a|__|_b     a|_|t|b     a tab is joined only if `any_space` is set
+        joined                a|__|_b     a|_|t|b     some tokenizers (`any_space`): a|_|tb
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
-        any_space: Whether letters are joined with white space of any kind, and not with a plain
-            space only.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character, such as SPACE.
+        wide_spaces: int64, shape (n_wide_spaces,): where white space starts that is longer than one
+            byte, such as the no-break space (bytes C2 A0).
+        any_space: Whether letters are joined with white space of any kind, and not only with a
+            plain space.
     """
-    # (n_bytes - 1,) whether byte i is white space and byte i + 1 is not: it is in a word, a number
-    # or a symbol, which are the classes below SPACE.
+    # (n_bytes - 1,) whether byte i is white space and byte i + 1 belongs to a word, a number or a
+    # symbol: the classes of these are numbers below SPACE.
     is_white_space = byte_classes[:-1] == SPACE
-    is_last_space = is_white_space & (byte_classes[1:] < SPACE)
+    is_word_next = byte_classes[1:] < SPACE
+    is_last_space = is_white_space & is_word_next
 
     # Cut it off: a piece starts at byte i.
     is_start[:-2] |= is_last_space
     if len(wide_spaces):
         _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
-    # Join it: no piece starts at byte i + 1.
+    # Join it: no piece starts at byte i + 1. This item of `is_start` is the item i of the slice.
     is_joined = is_last_space & _can_be_joined(data, byte_classes, any_space=any_space)
     is_start[1:-1] &= ~is_joined
 
@@ -282,9 +308,16 @@ def _move_starts_to_first_bytes(
 ) -> None:
     """Move the start of a piece from the last to the first byte of white space of several bytes.
 
+    The step before has started a piece at the last byte of white space before a word. That is wrong
+    for white space such as the no-break space, which has the bytes C2 A0:
+
+        bytes        a   20  C2  A0  b      (20: a plain space)
+        so far       x   x       x   x      (x: a piece starts here)
+        afterwards   x   x   x       x
+
     Args:
         is_start: bool, shape (n_bytes + 1,). Changed in place.
-        data: uint8, shape (n_bytes,).
+        data: uint8, shape (n_bytes,): UTF-8 texts.
         is_last_space: bool, shape (n_bytes - 1,): the bytes of white space right before a word,
             each of which starts a piece.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
@@ -301,14 +334,19 @@ def _move_starts_to_first_bytes(
 
 
 def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
-    """Return where white space, if there is any, belongs to the character after it.
+    """Return between which two bytes white space would be joined with the character after it.
+
+    Tokenizers differ in it. With `_` for a space, `t` for a tab, and `|` where a piece starts:
+
+        any_space False      _b    _1     _!    t|b    t|!    a plain space joins any character
+        any_space True       _b    _|1    _!    tb     t|!    numbers are joined with nothing
+
+    The caller applies this only where byte i is white space.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        any_space: Whether white space of any kind is joined with a letter after it, and a plain
-            space with a symbol, but none with a number. Otherwise, a plain space is joined with
-            any character.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER: symbols.
+        any_space: Which of the two rules the tokenizer follows.
 
     Returns:
         bool, shape (n_bytes - 1,): whether white space at byte i would be joined with byte i + 1.
@@ -325,15 +363,21 @@ def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bool
 def _join_symbols_with_letters(
     is_start: Bools, data: Bytes, byte_classes: Bytes, pattern: SplitPattern
 ) -> None:
-    """Join letters with the character before them, such as "(" in "(word", if the pattern does.
+    """Join letters with the symbol before them, as in "(word", if the tokenizer does.
+
+    So far, a piece starts where the class of characters changes: "a(word" is cut into "a", "(",
+    "word". GPT-2 keeps that, but Llama 3 makes it "a", "(word". What is joined depends on the
+    tokenizer's pattern:
+
+        leader None            nothing
+        leader                 characters of this class, with letters after them
+        joins_ascii_symbols    ASCII symbols, with ASCII letters after them
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        pattern: Its `leader` is the class of the characters that are joined with letters after
-            them, or None. Its `joins_ascii_symbols` says whether ASCII symbols are joined with
-            ASCII letters.
+        pattern: How the tokenizer splits.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
@@ -351,12 +395,18 @@ def _join_symbols_with_letters(
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    """Join each word with one character of another class before it, its leader.
+    r"""Join each word with the one character of another class that is right before it, as in
+    "(word".
 
-    Llama-3's pattern has `[^\\r\\n\\p{L}\\p{N}]?\\p{L}+` for that. If the leaders are symbols,
-    "a(word" is cut into "a", "(word". A symbol after a space or another symbol is not joined:
-    "((word" and " (word" are cut before "word". With any other class of leaders, written as ~, the
-    last one is joined: "~~word" is cut into "~", "~word".
+    Llama 3's tokenizer cuts text by `[^\r\n\p{L}\p{N}]?\p{L}+`, for example. The character before
+    the letters is called the leader here. If leaders are symbols:
+
+        text        so far          afterwards
+        a(word      a | ( | word    a | (word
+        ((word      (( | word       no change: the second symbol belongs to the first one
+        _(word      _( | word       no change: the symbol belongs to the space (_)
+
+    Leaders of any other class, here ~, are always joined: "~~word" is cut into "~", "~word".
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -387,16 +437,19 @@ def _join_leaders(
 
 
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
-    """Join ASCII letters with the ASCII symbol before them, as DeepSeek's pattern does.
+    """Join ASCII letters with the ASCII symbol before them: "(word" becomes one piece.
 
-    The pattern has ``[!"#$%&'()*+,…][A-Za-z]+``. Such a piece ends before the first letter that is
-    not ASCII: "(naïve" is cut into "(na", "ïve". Without the symbol, "naïve" is one piece.
+    DeepSeek's tokenizer cuts text by ``[!"#$%&'()*+,…][A-Za-z]+`` among others. Such a piece ends
+    before the first letter that is not ASCII. With `|` where a piece starts:
+
+        so far          (|word      (|naïve
+        afterwards      (word       (na|ïve
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER is the
-            class of symbols.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: LETTER, or OTHER
+            for symbols, and so on.
     """
     is_ascii = data < 0x80
     is_letter = byte_classes == LETTER
@@ -419,13 +472,15 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
     """Make each contraction, such as 's or 'll, a piece if its apostrophe starts a piece.
 
-    "it's" is cut into "it", "'s". The apostrophe does not start a piece if a space or a symbol
-    before it is joined with it, as in "it 's".
+    Until now, a piece starts where the class of characters changes. With `|` where a piece starts:
+
+        so far          it|'|s        it| '|s      (here the apostrophe belongs to the space)
+        afterwards      it|'s         it| '|s
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        any_case: Whether capital letters make contractions, too.
+        any_case: Whether capital letters make contractions, too, as in "IT'S".
     """
     apostrophes = find_apostrophes(data)
     apostrophes = apostrophes[is_start[apostrophes]]
@@ -445,10 +500,13 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
 def _start_pieces_after(is_start: Bools, apostrophes: Ints, length: int) -> None:
     """Start a piece after each contraction, and none at the letter after its apostrophe.
 
+    For the text "it's ok" and the apostrophe at byte 2, a piece has started at the "s" (byte 3).
+    Now one starts after it (byte 4).
+
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         apostrophes: int64, shape (n_contractions,): where the contractions start.
-        length: Bytes in each contraction, with its apostrophe.
+        length: Bytes in each contraction, with its apostrophe: 2 for 's.
     """
     is_start[apostrophes + 1] = False
     is_start[apostrophes + length] = True
@@ -457,26 +515,31 @@ def _start_pieces_after(is_start: Bools, apostrophes: Ints, length: int) -> None
 def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
     """Cut numbers every `max_digits` digits, from the left: "12345" into "123", "45".
 
+    Most tokenizers do so, since their vocabularies have no token for every long number. Digits are
+    counted, and not bytes, since those of other scripts have several: "١٢٣٤" has 4 digits and 8
+    bytes.
+
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
-        max_digits: Digits, not bytes: "١٢٣٤" has 4 digits and 8 bytes.
+        max_digits: Largest number of digits in a piece, such as 3.
     """
-    # Each digit has at least one byte: leave out numbers that are short enough in bytes.
+    # A number of at most 3 bytes has at most 3 digits: only longer ones may have to be cut.
     numbers = find_runs(is_number)
     numbers = numbers.where(numbers.lengths > max_digits)
     if not len(numbers):
         return
 
-    # All bytes of these numbers. The first byte of a digit is the one that is not 10xxxxxx.
-    positions = numbers.positions()  # (n_number_bytes,)
-    is_first_byte = data[positions] & 0xC0 != 0x80
+    # All bytes of these numbers: for "x12345", the bytes 1 2 3 4 5 of the text. In UTF-8, the first
+    # byte of a digit is the one that is not 10xxxxxx.
+    byte_positions = numbers.positions()  # (n_number_bytes,)
+    is_first_byte = data[byte_positions] & 0xC0 != 0x80
 
-    # A piece starts at the digits 0, 3, 6 and so on of a number, if it has at most 3 digits.
+    # Number the digits of each number from 0. A piece starts at the digits 0, 3, 6 and so on.
     digit_index = _digit_indices(is_first_byte, numbers.lengths)  # (n_number_bytes,)
     is_cut = is_first_byte & (digit_index % max_digits == 0)
-    is_start[positions[is_cut]] = True
+    is_start[byte_positions[is_cut]] = True
 
 
 def _digit_indices(is_first_byte: Bools, lengths: Ints) -> Ints:
