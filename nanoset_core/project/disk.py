@@ -127,18 +127,21 @@ def _sizes_text(need: Mapping[str, int]) -> str:
 
 
 def _too_little_room_error(folder: Path, free: int, need: Mapping[str, int]) -> StorageError:
-    """Return the error that a build would fill the disk.
+    """Return the error with which a build stops at its start if it would fill the disk.
+
+    For example: "500 MB free; about 1.2 GB: shards 600 MB, datasets 600 MB".
 
     Args:
         folder: Folder of the outputs.
         free: Bytes that are free on its disk.
         need: Kind of output → bytes that the build would take, by estimate.
     """
+    total = sum(need.values())
     return StorageError(
         "the disk has too little room for this build",
         where=folder,
         found=f"{format_bytes(free)} free",
-        expected=f"about {format_bytes(sum(need.values()))}: {_sizes_text(need)}",
+        expected=f"about {format_bytes(total)}: {_sizes_text(need)}",
         remedy=(
             "run `nanoset gc --yes`, give `root` a larger disk or a bucket, "
             "or build less at once (--select)"
@@ -198,17 +201,21 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
     """Return the first line that a build prints: how many steps it has, and how much text it reads.
 
-    For example, 12 steps and two corpora give `plan: 12 steps, from 3.2 GB of text in 2 corpora`.
+    For example, with 12 steps, and two collections of texts (corpora) from which outputs are made:
+
+        plan: 12 steps, from 3.2 GB of text in 2 corpora
 
     Args:
         step_count: Number of steps; each makes one output.
-        size_by_corpus: Corpus whose text is read → bytes.
+        size_by_corpus: Corpus → bytes of its text, such as {"web": 3000000000, "code": 200000000}.
     """
-    line = f"plan: {format_count(step_count, 'step')}"
-    if size_by_corpus:
-        corpora = "1 corpus" if len(size_by_corpus) == 1 else f"{len(size_by_corpus):,} corpora"
-        line += f", from {format_bytes(sum(size_by_corpus.values()))} of text in {corpora}"
-    return line
+    steps = format_count(step_count, "step")
+    n_corpora = len(size_by_corpus)
+    if n_corpora == 0:
+        return f"plan: {steps}"
+    corpora = "1 corpus" if n_corpora == 1 else f"{n_corpora:,} corpora"
+    size = format_bytes(sum(size_by_corpus.values()))
+    return f"plan: {steps}, from {size} of text in {corpora}"
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:

@@ -194,7 +194,9 @@ def _existing_config_error(path: Path) -> ConfigError:
 
 
 def _write_schema(folder: Path) -> None:
-    """Write the JSON schema by which editors check nanoset.yaml, unless it is up to date.
+    """Write the JSON schema for nanoset.yaml, unless the file is up to date.
+
+    Editors use it: they complete the keys of the settings, and underline a key that does not exist.
 
     Args:
         folder: The project's folder.

@@ -456,18 +456,22 @@ def _is_linked(listing: FileAccess, folder: Path) -> bool:
 
 
 def files_below(listing: FileAccess, folder: Path, prefix: str = "") -> Iterator[tuple[str, Entry]]:
-    """Yield every file and link below a folder; links are not followed.
+    """Yield every file and every link below a folder, also in the folders within it.
+
+    Links are not followed. For example, in the folder of a build:
+
+        manifest.json      "manifest.json" and its size and time
+        tars/0001.tar      "tars/0001.tar" and its size and time
 
     Args:
-        listing: Access to the output root.
+        listing: Access to the output folder of the project.
         folder: The folder.
-        prefix: Path that precedes the names that are yielded, such as "tars/".
-
-    Yields:
-        Path relative to the folder, such as "tars/0001.tar", and the entry with its size and time.
+        prefix: What to put in front of the names, such as "tars/" for the folder `tars`; at first
+            empty.
     """
     for entry in listing.entries(folder):
-        if entry.is_folder and not entry.is_link:
+        is_real_folder = entry.is_folder and not entry.is_link
+        if is_real_folder:
             yield from files_below(listing, folder / entry.name, f"{prefix}{entry.name}/")
         else:
             yield prefix + entry.name, entry

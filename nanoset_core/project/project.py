@@ -136,7 +136,10 @@ class Project:
 
     @property
     def tokenizer(self) -> TokenizerFacts:
-        """Vocabulary, fingerprint and special tokens of the tokenizer.
+        """What is known of the tokenizer: its vocabulary, special tokens and so on.
+
+        The settings name its file: `tokenizer: {path: tokenizer.json}`. If there is no such file
+        yet, the error says where to put it.
 
         Raises:
             MissingError: There is no tokenizer file; or see `tokenizer_facts`.
@@ -219,19 +222,25 @@ class Project:
         return DaskScheduler(spec.address, scheduler_file, spec.wait_seconds, where)
 
     def _slurm_jobs(self, spec: ExecutorSpec, where: str) -> SlurmJobs:
-        """Return the Slurm jobs that the settings describe, without starting them.
+        """Return the jobs of Slurm that do the tasks of a build, without starting them yet.
+
+        Slurm runs jobs on the machines of a cluster. For example, these settings ask for 20 jobs
+        with 4 processors each, and 8 GB of memory, which is 2 GB for each processor by default:
+
+            executor: {kind: slurm, jobs: 20, cpus: 4}
 
         Args:
-            spec: The settings. By default, a job has one processor and 2 GB of memory for each.
-            where: The setting that chose the executor, for errors.
+            spec: The settings.
+            where: The setting that chose Slurm, for errors.
         """
         from nanoset_core.execution.slurm import SlurmJobs
 
         cpus = spec.cpus or 1
+        memory = spec.memory or f"{2 * cpus}GB"
         return SlurmJobs(
             jobs=spec.jobs or 1,
             cpus=cpus,
-            memory=spec.memory or f"{2 * cpus}GB",
+            memory=memory,
             seconds=spec.time_seconds,
             folder=self.slurm_folder,
             partition=spec.partition,

@@ -231,10 +231,15 @@ class ExecutorSpec(Section):
                 )
 
     def _directive_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each directive that cannot be a line of a Slurm job's script.
+        """Yield an error for each option for Slurm that cannot be written into the script of a job.
+
+        Users can add options of Slurm, each of which becomes a line of the script:
+
+            directives: ["--constraint=ib"]      #SBATCH --constraint=ib
+            directives: ["rm -rf x"]             an error: it does not begin with -
 
         Args:
-            where: Place of the section.
+            where: Place of these settings, such as "nanoset.yaml: executor".
         """
         for number, directive in enumerate(self.directives or ()):
             # `visible` escapes characters that nobody would see in the script.
@@ -530,10 +535,11 @@ def _seconds(text: str | float) -> float | None:
 
 
 def _is_time_zone(name: str) -> bool:
-    """Return whether a name such as Europe/Vienna is that of a time zone.
+    """Return whether a setting names a time zone: True for Europe/Vienna, False for Europe/Wien.
 
     Args:
-        name: The name. UTC is known without a database of time zones.
+        name: The value of the setting. UTC, the default, is always known, even on a machine without
+            a database of time zones.
     """
     if name == "UTC":
         return True

@@ -144,14 +144,19 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
 
 
 def _in_yaml(value: object) -> str:
-    """Return a plain value on one line, in quotes if YAML would read it as another type.
+    """Return a value as it is written into a YAML file, on one line. For example:
+
+        the text raw         raw
+        the text 1           '1'             (in quotes, since 1 would be a number)
+        the list [1, 2]      [1, 2]
+        a mapping            {web: 0.8, books: 0.2}
 
     Args:
-        value: Text, a number, a boolean, a list or a mapping. The text "1" gives '1' in quotes.
+        value: Text, a number, a boolean, a list or a mapping.
     """
     import yaml
 
-    # A text alone would be followed by a line "...". So write a list of one value, "[value]\n", and
-    # take the value out of it. The great width prevents line breaks.
+    # PyYAML writes a text alone with a second line, "...". So write a list of one value instead,
+    # "[raw]\n", and take the value out of it. The great width prevents line breaks.
     list_text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)
     return list_text.removeprefix("[").removesuffix("]\n")

@@ -40,18 +40,23 @@ class DocumentChanges:
     """The first few of them."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the changes as plain values, for JSON.
+        """Return these documents as plain values, for the JSON that `nanoset diff` prints.
 
-        Returns:
-            {"documents": …, "tokens": …, "first": …}, where `first` has the id, file, line and
-            tokens of the first few documents.
+        For example, if 3 documents were gained, of which the first is shown:
+
+            {"documents": 3, "tokens": 92,
+             "first": [{"id": "7", "file": "a.jsonl", "line": 5, "tokens": 31}]}
         """
-        first = []
+        first_documents = []
         for origin in self.first:
-            first.append(
-                {"id": origin.id, "file": origin.file, "line": origin.line, "tokens": origin.tokens}
-            )
-        return {"documents": self.documents, "tokens": self.tokens, "first": first}
+            values = {
+                "id": origin.id,
+                "file": origin.file,
+                "line": origin.line,
+                "tokens": origin.tokens,
+            }
+            first_documents.append(values)
+        return {"documents": self.documents, "tokens": self.tokens, "first": first_documents}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +87,16 @@ class ViewDiff:
 
 
 def _version_to_json(view: Manifest) -> dict[str, Any]:
-    """Return a version of a view as plain values: its digest, its time and its size.
+    """Return a build of a view (a selection of documents) as plain values, for JSON.
+
+    For example: {"digest": "3f9c…", "made_at": 1767225600.0, "documents": 1000, "tokens": 31000}.
 
     Args:
-        view: Manifest of the version.
+        view: Manifest of the build, a file that describes it.
     """
     return {
         "digest": view.digest,
-        "made_at": view.written_ns / 1e9,
+        "made_at": view.written_ns / 1e9,  # in seconds since 1970
         "documents": view.facts["documents"],
         "tokens": view.facts["tokens"],
     }

@@ -146,15 +146,22 @@ class WrittenConfig(Section):
         return name in self.packs
 
     def attributes_of(self, corpus: str) -> AttributesSpec | None:
-        """Return which tables of attributes are joined to a corpus's documents, or None.
+        """Return the settings of tables with further values of a text collection's documents.
 
-        Attributes are values that were computed elsewhere, such as the scores of a classifier.
+        Another team may have computed values, such as a score of each document, and stored them in
+        Parquet files. There are two ways to write the setting, the second of which is short:
+
+            attributes: {web: {path: "scores/*.parquet", …}}
+            attributes: {web: "scores/*.parquet"}
 
         Args:
-            corpus: Name of the corpus.
+            corpus: Name of the text collection (corpus), such as web.
+
+        Returns:
+            The settings; None if there are no such tables.
         """
         spec = self.attributes.get(corpus)
-        if isinstance(spec, str):  # only the files of the tables are named
+        if isinstance(spec, str):
             return AttributesSpec(spec)
         return spec
 
