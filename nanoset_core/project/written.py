@@ -151,7 +151,7 @@ class WrittenConfig(Section):
         Another team may have computed values, such as a score of each document, and stored them in
         Parquet files. There are two ways to write the setting, the second of which is short:
 
-            attributes: {web: {path: "scores/*.parquet", …}}
+            attributes: {web: {files: "scores/*.parquet", …}}
             attributes: {web: "scores/*.parquet"}
 
         Args:
