@@ -27,7 +27,7 @@ OTHER_PROGRAMS = {
     "sbatch",
     "uv",
 }
-"""Programs of others, whose options are not checked."""
+"""Programs of other projects, whose options are not checked."""
 
 
 def documented_commands() -> list[tuple[Block, str]]:
@@ -42,35 +42,46 @@ def documented_commands() -> list[tuple[Block, str]]:
 @pytest.mark.parametrize(
     ("block", "line"), documented_commands(), ids=lambda value: str(value)[:60]
 )
-def test_commands_exist(block: Block, line: str):
+def test_commands_and_options_in_blocks_of_code_exist(block: Block, line: str):
+    check_command(line)
+
+
+def check_command(line: str) -> None:
+    """Fail if a line of shell code runs something of this project that does not exist.
+
+    Raises:
+        click.UsageError: An option of `nanoset` does not exist, or an argument is missing.
+    """
     words = shlex.split(line, comments=True)
     if not words or words[0] in OTHER_PROGRAMS:
         return
-    if words[0] == "make":
+
+    program = words[0]
+    if program == "make":
         makefile = (TOP / "Makefile").read_text()
         target = re.search(rf"^{words[1]}:", makefile, re.MULTILINE)
         assert target, f"no target {words[1]}"
     elif words[:2] == ["python", "-m"]:
         module = TOP / words[2].replace(".", "/")
-        assert module.with_suffix(".py").is_file()
+        assert module.with_suffix(".py").is_file(), f"no module {words[2]}"
     else:
-        assert words[0] == "nanoset", f"{words[0]} is not known here"
+        assert program == "nanoset", f"{program} is not known here"
         _parse(nanoset, words[1:], click.Context(nanoset, info_name="nanoset"))
 
 
-def _parse(command: click.Command, words: list[str], context: click.Context) -> None:
+def _parse(command: click.Command, arguments: list[str], context: click.Context) -> None:
     """Check that every option exists and has a value, whatever the value is.
 
     Args:
         command: The command, or a group of commands.
-        words: What follows its name.
+        arguments: What follows its name.
         context: The context of the command.
 
     Raises:
         click.UsageError: An option does not exist, or an argument is missing.
     """
-    if isinstance(command, click.Group) and words:
-        _parse_in_group(command, words, context)
+    if isinstance(command, click.Group) and arguments:
+        _parse_in_group(command, arguments, context)
         return
 
     # A copy of the command that accepts any text as a value: the files of examples do not exist.
@@ -78,16 +89,15 @@ def _parse(command: click.Command, words: list[str], context: click.Context) -> 
     lenient_command.params = [copy.copy(parameter) for parameter in command.params]
     for parameter in lenient_command.params:
         parameter.type = click.STRING
-    lenient_command.parse_args(context, list(words))
+    lenient_command.parse_args(context, list(arguments))
 
 
-def _parse_in_group(group: click.Group, words: list[str], context: click.Context) -> None:
+def _parse_in_group(group: click.Group, arguments: list[str], context: click.Context) -> None:
     """Check the command of a group; without a name, it is `write`, as in `nanoset pbin FILE`."""
     name = "write"
-    arguments = words
-    if group.get_command(context, words[0]):
-        name = words[0]
-        arguments = words[1:]
+    if group.get_command(context, arguments[0]):
+        name = arguments[0]
+        arguments = arguments[1:]
     command = group.get_command(context, name)
     assert command is not None, f"no command {name}"
     _parse(command, arguments, click.Context(command, info_name=name, parent=context))
@@ -95,17 +105,22 @@ def _parse_in_group(group: click.Group, words: list[str], context: click.Context
 
 @pytest.mark.parametrize(
     ("line", "error"),
-    [("nanoset build --no-such-option", click.UsageError), ("nanoset bild", AssertionError)],
+    [
+        ("nanoset build --no-such-option", click.UsageError),
+        ("nanoset bild", AssertionError),
+        ("make no-such-target", AssertionError),
+        ("python -m benchmarks.no_such_module", AssertionError),
+        ("no-such-program", AssertionError),
+    ],
 )
 def test_mistakes_in_commands_are_found(line, error):
-    block = Block("page.md", 1, "bash", "")
-
     with pytest.raises(error):
-        test_commands_exist(block, line)
+        check_command(line)
 
 
 def test_commands_in_paragraphs_exist():
     known_names = nanoset.list_commands(click.Context(nanoset))
+
     documented_names: list[str] = []
     for page in PAGES:
         documented_names += re.findall(r"`nanoset\s([a-z][a-z-]+)[^`]*`", page.read_text())
