@@ -77,9 +77,10 @@ class ActiveRuns:
 
     @cached_property
     def landing(self) -> dict[str, str]:
-        """Corpus whose raw text is being written now → the asset that writes ("lands") it.
+        """Corpus whose raw text is being written at this moment → the asset that writes it.
 
         For example, `{"web": "crawl/pages"}` while a run of this asset of another team is active.
+        The corpus is not built before the run has ended.
         """
         if not self.runs and not self.backfills:
             return {}  # nothing is active, so no asset is being made
@@ -115,7 +116,10 @@ class ActiveRuns:
         return selected
 
     def _is_last_run_active(self, asset: dg.AssetKey) -> bool:
-        """Return whether the last run of an asset is active, or is part of an open backfill.
+        """Return whether an asset is being made at the moment, by a run or by a backfill.
+
+        A backfill is a request for many partitions, for which Dagster starts one run after the
+        other. So it may continue although the last run has ended.
 
         Args:
             asset: Key of one of the assets in `upstream`.

@@ -151,7 +151,11 @@ class _Builder:
     say: Callable[[str], None]
 
     def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
-        """Make what is missing or stale, and return what was done.
+        """Make all outputs that are missing or out of date, and return what was done.
+
+        Usually, the outputs are made once. If tokenizing finds out that a fast implementation of
+        the tokenizer gives wrong tokens, whatever it has made before is out of date. Then the build
+        continues with a second round.
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -178,11 +182,14 @@ class _Builder:
         return second_report
 
     def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
-        """Compare the outputs with Dagster's history, and divide what has to be made into runs.
+        """Decide which outputs are made, and in which runs of Dagster.
 
         Args:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
+
+        Returns:
+            The runs, each with the outputs that it makes, and what is needed to execute them.
         """
         counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
         project_defs = ProjectDefs.of(
@@ -206,7 +213,11 @@ class _Builder:
         return plan
 
     def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
-        """Add what Dagster's history lacks, and return the state of the outputs.
+        """Add outputs to Dagster's history that it lacks, and return which outputs have to be made.
+
+        The history is a database of what was built when. Outputs that another machine has made are
+        missing in it. If it has everything now, that is remembered, so that the next build need not
+        read it.
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -275,12 +286,16 @@ class _Builder:
 
 
 def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
-    """Execute the runs of a build in sequence, and record them in Dagster's history.
+    """Execute the runs of a build one after the other, so that Dagster's UI shows them.
+
+    The UI lists runs by code location, a set of definitions that Dagster's server has loaded.
+    Dagster stores it with each sensor of the project, so that of one of the sensors is used for
+    these runs.
 
     Args:
         build_runs: Executes runs, and adds their results to the report of the build.
-        runs: The steps of each run. A run makes outputs of one corpus, nanoset or webdataset, its
-            *subject*; runs with the same subject follow one another.
+        runs: The runs, each a list of steps. Those of one corpus, nanoset or webdataset follow one
+            another.
     """
     instance = build_runs.instance
     # Dagster's UI lists runs by code location (a set of definitions that Dagster's server has
@@ -341,20 +356,23 @@ def dry_run(
 def _runs_to_execute(
     steps: Iterable[Step], state: GraphState, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
-    """Return the runs that make the selected outputs and the stale outputs that these need.
+    """Return the runs that make what the user has selected, together with what that is made from.
 
-    For example, if the user selects a dataset that is stale, as are the shards that it is made
-    from, one run makes first the shards and then the dataset.
+    For example, the user selects the dataset of `web`. It is out of date, and so are the tokens
+    that it is made from, but not the list of files:
+
+        list of files    up to date
+        tokens           out of date    first step of the run
+        dataset          selected       second step of the run
 
     Args:
-        steps: The steps that the build considers.
-        state: The state of the project: which outputs are missing, stale or up to date.
-        selected_nodes: The outputs that the user selected.
+        steps: The work of making each output that the build considers.
+        state: Which outputs are missing, out of date or up to date.
+        selected_nodes: The outputs that the user has selected.
         rebuild: Whether selected outputs that are up to date are made, too.
 
     Returns:
-        The steps of each run, in the order in which the runs have to be executed. A step makes one
-        output.
+        The steps of each run, in the order in which the runs have to be executed.
     """
     nodes = [step.node for step in steps if step.node in selected_nodes]
     if rebuild:
@@ -373,13 +391,17 @@ def _runs_to_execute(
 def _report_before_runs(
     survey: OutputSurvey, steps: Sequence[Step], *, has_all_corpora: bool
 ) -> BuildReport:
-    """Return a report that lists what is known before the first run.
+    """Return the report of a build as it is before anything is made.
 
-    It lists corpora that cannot be read, outputs that need them, and changes of settings.
+    It lists what is known by then:
+
+        corpora that cannot be read          failed
+        outputs that need such a corpus      skipped
+        outputs whose settings have changed  replaced, such as "seed: 7 → 8"
 
     Args:
-        survey: The state of the project.
-        steps: The steps that will run.
+        survey: The outputs of the project, and the corpora.
+        steps: The work that the build is going to do.
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
     """
     report = BuildReport(
@@ -411,17 +433,17 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return the labels of outputs that cannot be made, because a corpus cannot be read.
+    """Return which outputs cannot be made because a corpus cannot be read.
 
-    The outputs of its own pipeline, from the list of its files to its dataset, are left out: the
-    corpus is reported as failed anyway.
+    For example, the text of the corpus `web` is damaged. Its dataset cannot be made, but that is
+    not listed, since the corpus is reported as failed anyway. What is listed is everything else
+    that needs it:
+
+        `pbin [web]`    an export of the corpus
+        `pretrain`      a data mixture with this corpus: one entry for all of its outputs
 
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
-
-    Returns:
-        Labels such as `pbin [web]` for an export of a corpus, and the name of a nanoset (a data
-        mixture for training) or webdataset for all of its outputs together.
     """
     labels: dict[str, None] = {}  # a set that keeps the order
     for node in graph.blocked():
@@ -458,6 +480,9 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
 
 def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
     """Return the tags that Dagster stores with each run of a build.
+
+    They say which process executes the run, so that the next build notices if it was killed; that
+    Dagster must not repeat the run by itself; and whether outputs were rebuilt on request.
 
     Args:
         names: The names of the project, for the name of a tag.

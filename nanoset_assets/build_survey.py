@@ -81,11 +81,11 @@ def survey_outputs(project: Project, corpora: Sequence[str] = ()) -> OutputSurve
 def corpora_to_examine(
     project: Project, existing: Iterable[str], requested: Sequence[str]
 ) -> list[str]:
-    """Return the corpora that a build examines, in the order of the raw folder.
+    """Return the corpora that a build looks at: all of them, or those that the user has named.
 
     Args:
         project: Its settings may name corpora, which must exist.
-        existing: The corpora of the raw folder.
+        existing: The folders of raw text.
         requested: The corpora that `--corpus` names; empty: all.
 
     Raises:
@@ -133,14 +133,16 @@ class _Inventories:
 
 
 def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
-    """List the files of corpora; one that cannot be read does not stop the others.
+    """List the files of each corpus, by which a build knows what has changed.
+
+    A corpus that cannot be read does not stop the others.
 
     Args:
-        project: Its raw folder contains the corpora.
+        project: Its folder of raw text contains the corpora.
         corpora: Names of the corpora.
 
     Returns:
-        For each corpus, the recipe of its inventory, which identifies the files; or the error.
+        For each corpus a recipe, which changes with any of its files; or the error.
     """
     inventories = _Inventories()
     for corpus in corpora:

@@ -35,16 +35,18 @@ class DueRuns:
 
 
 def run_key(step: Step) -> Hashable:
-    """Return a key that the steps of one run share, and steps of different runs do not.
+    """Return a key that is equal for steps which belong to the same run of Dagster.
 
-    A run of Dagster is of one job and makes one partition, so the steps of one corpus share a run,
-    and so do those of one split. The step of an asset without partitions has a run of its own.
+    A run makes one partition of some assets. So everything that is made of the corpus `web` is one
+    run:
+
+        list of files of web, tokens of web, dataset of web    ("corpus", "web")
+        dataset of books                                       ("corpus", "books")
+
+    An asset without partitions has a run of its own.
 
     Args:
         step: The work of making one output.
-
-    Returns:
-        Such as ("corpus", "web") for all steps of the corpus `web`.
     """
     partition = partition_of(step.node)
     if partition is None:
@@ -60,18 +62,19 @@ def due_runs(
     retries_failed: bool,
     includes_inventories: bool,
 ) -> DueRuns:
-    """Return the runs that are due and can start now, and why other outputs have to wait.
+    """Return the runs that have to be made and can start now, and why other outputs have to wait.
 
-    A step makes one output. Steps that share a run, such as all of one corpus, are executed in
-    sequence.
+        tokens of web       out of date                                  in a run
+        dataset of web      out of date                                  in the same run, after them
+        tokens of books     out of date, but a run makes them already    waits: "a run is under way"
 
     Args:
-        state: The state of the project's outputs: missing, stale or up to date.
+        state: Which outputs are missing, out of date or up to date.
         active_runs: The runs that were active before the outputs were read.
-        loaded_assets: The assets of the loaded definitions. Dagster refuses requests for others.
+        loaded_assets: The assets that Dagster has loaded. It refuses requests for others.
         retries_failed: Whether outputs whose last run failed are requested again.
-        includes_inventories: Whether the file lists of corpora with changed files are requested,
-            too. Otherwise, the sensor that watches the files does that.
+        includes_inventories: Whether corpora with changed files are requested, too. Otherwise, the
+            sensor that watches the files does that.
 
     Returns:
         The runs, in the order of the pipeline, and the reasons of the outputs that wait.
@@ -124,7 +127,7 @@ def _reason_to_wait(
 
 
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
-    """Return the request for a run that makes some outputs.
+    """Return the request with which a sensor or schedule asks Dagster for a run.
 
     Args:
         names: The names of the project in Dagster.
@@ -134,7 +137,8 @@ def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: An
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
 
     Returns:
-        The request, with tags by which later ticks recognise what the run was to make.
+        The request. Its tags have the digests of the outputs, by which the sensor recognises later
+        that they were requested already.
     """
     # By these digests, later ticks recognise that the run was to make the same outputs.
     digests = [step.digest for step in run]
