@@ -326,7 +326,7 @@ class ContextTable:
     def containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the training samples that contain at least one of the tokens [start, stop).
 
-        For example, a document has to be erased, and its owner asks which samples were made of it.
+        For example, a document has to be erased, so one must know which samples were made from it.
 
         A source of text is cut into rows of consecutive tokens, and a sample (context) is one
         occurrence of a row. Suppose that source 0 has 12 tokens, and is read twice in rows of 4:
@@ -387,11 +387,23 @@ class ContextTable:
             )
 
     def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the contexts that begin in a source and contain one of the tokens [start, stop).
+        """Return the samples that begin in a source and contain one of the tokens [start, stop).
 
-        The tokens are counted from the start of this source, and may be in a later one.
+        With samples (contexts) of 4 tokens, and a source of 10 tokens, a sample may begin at token
+        8, and continue in the next source. It contains the tokens 8 to 11, as counted from the
+        start of this source.
+
+        Args:
+            source: Number of the source.
+            start: First token, counted from the start of this source. It may be in a later one.
+            stop: Token after the last one, counted in the same way.
+
+        Returns:
+            Numbers of the samples, counted over all sources, shape (n_contexts,).
         """
-        return self._contexts_of(source, self._rows_containing(source, start, stop))
+        # A row is a piece of the text, which may occur in several samples.
+        rows = self._rows_containing(source, start, stop)
+        return self._contexts_of(source, rows)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all training samples that hold one of some rows of a source of text.
@@ -774,11 +786,14 @@ def _counts_of(
 
 
 def _choice_of(counts: SourceContexts, seed: int) -> Choice:
-    """Return which rows of a source occur once more than the others.
+    """Return which rows of a source of text occur in one more training sample than the others.
+
+    If a source of 10 rows is read 2.3 times, all rows occur twice, and 3 rows, which are chosen at
+    random, a third time. Every source makes its own choice.
 
     Args:
-        counts: Counts of the source: 3 of 10 rows are chosen if the frequency is 2.3.
-        seed: Seed of the plan.
+        counts: Counts of the source: 10 rows, of which 3 are chosen.
+        seed: Seed of the whole shuffle.
     """
     return Choice(counts.rows, counts.chosen, choice_seed(seed, counts.name))
 
@@ -835,15 +850,29 @@ def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
 
 
 def _configured_streams(name: str, settings: PlanSettings) -> tuple[int, ...] | None:
-    """Return the tokens of each stream of a source, or None if the settings name no streams."""
+    """Return how many tokens each stream of a source of text has, if the settings say so.
+
+    A stream is a text that is cut into samples for itself, such as a file. For example, (6, 4) are
+    two files of 6 and 4 tokens.
+
+    Args:
+        name: Name of the source.
+        settings: The settings.
+
+    Returns:
+        None if the settings do not divide the source. It is a single stream then.
+    """
     stream_lengths = (settings.streams or {}).get(name)
     if stream_lengths is None:
         return None
-    return tuple(map(int, stream_lengths))
+    return tuple(int(length) for length in stream_lengths)
 
 
 def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
-    """Return the sum of the counts before each one, and at the end of all: (n_counts + 1,)."""
+    """Return the sum of the counts before each one, and at the end of all: [3, 2] gives [0, 3, 5].
+
+    The result has the shape (n_counts + 1,).
+    """
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
@@ -897,23 +926,26 @@ def _check_streams(
     streams: Mapping[str, Sequence[int]],
     tokens_by_source: Mapping[str, int],
 ) -> None:
-    """Check that the streams of each source have as many tokens as the source.
+    """Check that the streams of each source of text have as many tokens as the source.
 
-    For example, files of 6 and 4 tokens are the streams of a source of 10 tokens.
+    A stream is a text that is cut into samples for itself, such as a file. If web has 10 tokens:
+
+        {"web": [6, 4]}      correct
+        {"web": [6, 3]}      an error: one token is missing
 
     Args:
-        streams: Source → tokens of each of its streams, such as its files.
+        streams: Source → tokens of each of its streams.
         tokens_by_source: Source → its tokens.
 
     Raises:
         ConfigError: The streams of a source have more or fewer tokens.
     """
     for name, lengths in streams.items():
-        expected = tokens_by_source.get(name)
-        if expected != sum(lengths):
+        n_tokens = tokens_by_source.get(name)
+        if n_tokens != sum(lengths):
             raise ConfigError(
                 "the streams are not all of their source",
                 where=f"source {name!r}",
                 found=f"{len(lengths)} streams, {sum(lengths)} tokens",
-                expected=f"{expected} tokens",
+                expected=f"{n_tokens} tokens",
             )

@@ -478,7 +478,19 @@ def _in_chunks(
     work: Callable[[NDArray[np.int64]], NDArray[_Rows]],
     values: NDArray[np.int64],
 ) -> NDArray[_Rows]:
-    """Apply a function to chunks of its values, to bound memory, and concatenate the results."""
+    """Apply a function to an array, some values at a time, so that it needs less memory.
+
+    For example, `work` needs 512 bytes for each value. For 10 million values at once, that would be
+    5 GB; for _CHUNK_ROWS (16,384) at a time it is 8 MiB.
+
+    Args:
+        work: Returns a result for each value of the array that it gets.
+        values: All values, shape (n,).
+
+    Returns:
+        The results for all values, shape (n,).
+    """
+    # At least one chunk, so that there is something to concatenate if there are no values.
     starts = range(0, max(len(values), 1), _CHUNK_ROWS)
     return np.concatenate([work(values[start : start + _CHUNK_ROWS]) for start in starts])
 
@@ -497,11 +509,15 @@ class Choice:
     seed: int
 
     def __post_init__(self) -> None:
-        """Check that the choice is possible, and that its arithmetic does not overflow.
+        """Check that so many rows can be chosen.
+
+            3 of 10 rows                          correct
+            12 of 10 rows                         an error
+            some of more than MAX_ROWS rows       an error: the computations would overflow 64 bits
+            all or none of more than MAX_ROWS     correct: nothing has to be computed
 
         Raises:
-            ConfigError: More rows are chosen than there are; or some, but not all, of more than
-                MAX_ROWS.
+            ConfigError: They cannot.
         """
         is_possible = 0 <= self.n_chosen <= self.n_rows
         is_partial = 0 < self.n_chosen < self.n_rows
