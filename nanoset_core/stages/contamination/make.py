@@ -81,12 +81,17 @@ def _search_corpus(project: Project, section: str, corpus: str) -> Manifest:
     Returns:
         Manifest of the result, which becomes the current version of the output.
     """
-    # The recipe consists of everything that decides the result: dataset, texts and threshold.
+    # The recipe consists of everything that decides the result: documents, texts and settings.
     outputs = project.outputs
     dataset = _current_dataset(project, corpus)
     recipe = contamination_recipe(project, Key(section, corpus), {"dataset": dataset.digest})
 
-    result = None if project.rebuild else outputs.find(recipe)
+    # A result with the same recipe may exist.
+    result = None
+    if not project.rebuild:
+        result = outputs.find(recipe)
+
+    # Otherwise index the texts, and search the documents for them.
     if result is None:
         evaluation = make_evaluation(project, section)
         result = _search_dataset(project, recipe, evaluation, Sharded.of(project, dataset))

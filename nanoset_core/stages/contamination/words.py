@@ -129,8 +129,12 @@ def _as_letter(character: str) -> str:
     """
     if not _is_letter(character):
         return _SEPARATOR
-    letter = character if _is_byte_of_letter(character) else character.casefold()
-    return _SEPARATOR + letter if _is_word_by_itself(character) else letter
+    letter = character
+    if not _is_byte_of_letter(character):  # two tokens may share a letter: a byte has no lower case
+        letter = character.casefold()
+    if _is_word_by_itself(character):
+        return _SEPARATOR + letter
+    return letter
 
 
 def _piece(letters: str, *, begins_word: bool) -> WordPiece:

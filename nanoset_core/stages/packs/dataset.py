@@ -20,6 +20,7 @@ from nanoset_core.stages.dataset.dataset import Dataset, DocumentPiece, Document
 from nanoset_core.stages.dataset.stage import DATASET
 from nanoset_core.stages.packs.make import PackingRules, lay_out, plan_counts
 from nanoset_core.stages.packs.pieces import PIECES_FILE, PieceRows, open_pieces
+from nanoset_core.stages.stage import Stage
 from nanoset_core.stages.views.stage import VIEW
 
 
@@ -44,7 +45,9 @@ class PacksDataset(Dataset):
 
     @cached_property
     def source(self) -> Dataset:
-        stage = DATASET if self._source_name == self.corpus_name else VIEW
+        stage: Stage = VIEW  # what makes views, which are selections of a corpus's documents
+        if self._source_name == self.corpus_name:
+            stage = DATASET
         digest = self.manifest.recipe["parents"]["dataset"]
         message = "the dataset that was packed was deleted"
         manifest = self.outputs.version(stage.layout.folder, self._source_name, digest, message)

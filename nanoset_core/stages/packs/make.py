@@ -107,8 +107,8 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     So there are 3 packs and 4 pieces, and 15 tokens were cut off from the first piece of their
     document. (The packs are shuffled later.)
 
-    With `tail: carry`, there is no padding: documents are also cut at the ends of packs. How many
-    tokens that cuts off depends on the order of the packs, so it is not counted here.
+    With `tail: carry`, only the last pack has padding: documents are also cut at the ends of packs.
+    How many tokens that cuts off depends on the order of the packs, so it is not counted here.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -117,17 +117,22 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     Returns:
         What the packs will contain, and which lengths are combined in packs, such as 5 + 4.
     """
-    length = rules.pieces.length
+    # Count the documents of each length, and decide which lengths share a pack.
+    length = rules.pieces.length  # 10
     histogram = LengthHistogram.of(lengths)
     plan = plan_packs(histogram.pieces(rules.pieces), length)
 
-    # Tokens that a document has in excess of a pack go to further pieces, or are dropped.
-    n_longer, excess_tokens = histogram.beyond(length)
-    is_cut = rules.pieces.long == "fragment"
-    dropped_tokens = 0 if is_cut else excess_tokens
-    n_tokens = histogram.tokens - dropped_tokens
+    # A document may have more tokens than a pack. These go to further pieces, or are dropped.
+    n_longer, excess_tokens = histogram.beyond(length)  # 1 document, 15 tokens
+    if rules.pieces.long == "fragment":
+        cut_tokens = excess_tokens
+        dropped_tokens = 0
+    else:  # the document is truncated
+        cut_tokens = 0
+        dropped_tokens = excess_tokens
+    n_tokens = histogram.tokens - dropped_tokens  # 29
 
-    n_packs = plan.packs
+    n_packs = plan.packs  # 3
     if rules.tail == "carry":
         # Packs are filled up with the start of the next document: only the last one can have room.
         n_packs = (n_tokens + length - 1) // length  # rounded up
@@ -135,12 +140,12 @@ def plan_counts(lengths: NDArray[Any], rules: PackingRules) -> PlannedPacks:
     counts = PackCounts(
         documents=histogram.documents,
         cut_documents=n_longer,
-        cut_tokens=excess_tokens if is_cut else 0,
+        cut_tokens=cut_tokens,
         dropped_tokens=dropped_tokens,
         concatenated=_cut_if_concatenated(histogram, length),
         packs=n_packs,
         pieces=plan.pieces,
-        padding=n_packs * length - n_tokens,
+        padding=n_packs * length - n_tokens,  # 3 * 10 - 29 is 1
     )
     return PlannedPacks(counts, plan)
 

@@ -274,10 +274,11 @@ class _PackReader:
     """Key of the nanoset, for messages."""
 
     def packs_of(self, corpora: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the packs that replace the corpora of one blend, in their order.
+        """Return the names of the packs that replace several corpora, in their order.
 
         Args:
-            corpora: Names of the corpora, all different.
+            corpora: Names of the corpora, all different, such as ["web", "code"] for
+                "web-packs-2048" and "code-packs-2048".
 
         Raises:
             ConfigError: A corpus is named as well as its packs.

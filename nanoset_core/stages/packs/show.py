@@ -31,7 +31,9 @@ def packs_summary(manifest: Manifest) -> Summary:
         "tokens dropped": _count(facts["dropped_tokens"]),
         "cut if concatenated": _count(facts["concatenated"]["cut_documents"]),
     }
-    warnings = [] if facts["documents"] else ["they hold no document"]
+    warnings = []
+    if facts["documents"] == 0:
+        warnings.append("they hold no document")
     return Summary(counted(manifest, "packs", "documents", "tokens"), details, warnings)
 
 

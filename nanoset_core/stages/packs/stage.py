@@ -121,16 +121,21 @@ PACKS = PacksStage()
 
 
 def pad_id(project: Project) -> int | None:
-    """Return the token that fills packs up: the tokenizer's padding, or its end-of-document token.
+    """Return the token that fills packs up: the padding token of the tokenizer, if it has one.
+
+    Packs are samples of one length that are filled with documents. Without a padding token, what is
+    left of a pack is filled with the token that marks the end of a document.
 
     Args:
         project: The project. The section `tokenizer` of its nanoset.yaml names these tokens.
 
     Returns:
-        The id, or None if the tokenizer has neither.
+        The id of the token, or None if the tokenizer has neither.
     """
     padding = project.special("pad")
-    return project.special("eod") if padding is None else padding
+    if padding is not None:
+        return padding
+    return project.special("eod")
 
 
 @holding

@@ -50,12 +50,16 @@ def make_view(project: Project, name: str) -> Manifest:
         ConfigError: A condition does not fit the columns.
         InputError: A file of ids is not text.
     """
-    corpus = base_of(project.config.views, name)
+    corpus = base_of(project.config.views, name)  # web
     dataset = require(project, DATASET, Key(corpus))
+
+    # The recipe is everything that the view depends on: the documents and the rules. If a view with
+    # the same recipe exists, it need not be made again.
     recipe = _recipe_of(project, name, dataset)
-    existing = None if project.rebuild else project.outputs.find(recipe)
-    if existing is not None:
-        return project.outputs.make_current(existing)
+    if not project.rebuild:
+        existing = project.outputs.find(recipe)
+        if existing is not None:
+            return project.outputs.make_current(existing)
 
     # Prepare a folder for scratch files, and remove those that killed processes left behind.
     recipes = {name: recipe, **_recipes_of_stale_views(project, dataset, except_for=name)}
@@ -63,7 +67,8 @@ def make_view(project: Project, name: str) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned(folder)
 
-    # The lease keeps `nanoset gc` from deleting what the views are made from meanwhile.
+    # Choose the documents of all these views, and write each view. The lease keeps `nanoset gc`
+    # from deleting what they are made from meanwhile.
     manifests: dict[str, Manifest] = {}
     with (
         leased(project.outputs.access, set(recipes), corpus),

@@ -229,7 +229,9 @@ class Listed:
             bool, shape (n_documents,).
         """
         is_listed = _is_among(documents.numbers, documents.listed[self.ids])
-        return is_listed if self.keep else ~is_listed
+        if self.keep:  # `include`
+            return is_listed
+        return ~is_listed  # `exclude`
 
 
 @dataclass(frozen=True, slots=True, eq=False)

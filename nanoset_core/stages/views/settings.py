@@ -182,7 +182,9 @@ class ViewSpec(Section):
             Paths of the files; None if the view does not have the key.
         """
         files = self.include if key == "include" else self.exclude
-        return (files,) if isinstance(files, str) else files
+        if isinstance(files, str):
+            return (files,)
+        return files
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each mistake in the settings of a view that only several values show.

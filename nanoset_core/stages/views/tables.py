@@ -160,10 +160,13 @@ def tokenized_shards(
         relation = DocumentRelation(schema, tuple(tables))
         return ShardTables(n_documents, shard.facts["tokens"], relation)
 
-    # Files from a bucket are fetched in parallel, unless the space for copies is limited: then the
-    # files of a shard may be deleted as soon as those of the next one are fetched.
+    # The tables may be in a bucket. Fetch those of several shards in parallel, unless the space for
+    # local copies is limited: then the files of a shard may be deleted as soon as those of the next
+    # one are fetched.
     access = project.outputs.access
-    shards_per_fetch = 1 if access.is_space_limited else _SHARDS_PER_FETCH
+    shards_per_fetch = _SHARDS_PER_FETCH
+    if access.is_space_limited:
+        shards_per_fetch = 1
     all_numbers = range(len(shards))
     first_document = 0
     for start in range(0, len(all_numbers), shards_per_fetch):
