@@ -475,7 +475,7 @@ class NgramIndex:
         # Hash the n-gram that starts at each word. A fast filter rules most of them out: look up
         # only the others, the candidates.
         ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
-        first_words = self._filter.candidates(ngram_hashes)  # [1, 2, 5] in the example
+        first_words = self._filter.candidates(ngram_hashes)  # [1, 2, 4] in the example
         numbers = self._numbers_of(ngram_hashes[first_words])  # in the index: [0, 1, -1]
 
         # Keep those that are in the index.

@@ -606,7 +606,7 @@ def _train_documents(
         remainder: The remainder that is selected.
     """
     parts = []
-    for shard in _hashed_shards(corpora, hashes_of):
+    for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
         is_in_group = shard.hashes % np.uint64(n_groups) == remainder
         parts.append(shard.select(shard.is_in_train & is_in_group))
     return _HashedDocuments.concatenate(parts)
@@ -622,8 +622,9 @@ def _held_out_documents(
         hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
     """
     parts = []
-    for shard in _hashed_shards(corpora, hashes_of):
-        parts.append(shard.select(shard.is_held_out & ~shard.is_in_train))
+    for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
+        is_only_held_out = shard.is_held_out & ~shard.is_in_train
+        parts.append(shard.select(is_only_held_out))
     return _HashedDocuments.concatenate(parts)
 
 
@@ -661,7 +662,7 @@ def _first_train_documents(
         corpora=np.full(len(held_out_hashes), -1),
         documents=np.full(len(held_out_hashes), -1),
     )
-    for shard in _hashed_shards(corpora, hashes_of):
+    for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
         documents = shard.select(shard.is_in_train)
 
         # Leave out documents whose hash is that of no held-out document.
