@@ -90,8 +90,14 @@ def _report_blocking_match(
 ) -> None:
     """Report the error that a training run would read documents with evaluation texts.
 
-    The error quotes one of them. It also says what to do: let the run read a view (a selection of
-    the corpus's documents) that leaves these documents out.
+    It quotes one of them, and says how to leave them out: the run should read a view, a selection
+    of the corpus's documents. For example:
+
+        2 documents that training reads hold texts of evals
+        where       web/a.jsonl:12
+        found       87% of quiz.jsonl:3: 'how tired are their'
+        expected    less than 55% of any text
+        remedy      read a view with clean_of: [evals] instead of web; …
 
     Args:
         report: Gets the error.
@@ -101,8 +107,8 @@ def _report_blocking_match(
         example: The document and the text that the error quotes.
         table_url: Where all such documents are listed.
     """
-    section = key.subject
-    corpus = key.part or ""
+    section = key.subject  # evals
+    corpus = key.part or ""  # web
     passage = describe_match(example)
     threshold = project.config.contamination[section].threshold
     contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)

@@ -154,14 +154,16 @@ def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, i
     """Return how much would be cut without packs, which users see for comparison.
 
     Most trainers concatenate documents, and cut the result into samples of one length. So they cut
-    every document that crosses the end of a sample.
+    every document that crosses the end of a sample. For example, documents of 4 and 8 tokens, and
+    samples of 10 tokens: the second document is cut, and 2 of its tokens are in another sample.
 
     Args:
         histogram: How many documents there are of each length.
         length: Tokens of a sample.
 
     Returns:
-        Documents and tokens that would be cut off: `{"cut_documents": 812, "cut_tokens": 401337}`.
+        Expected numbers of documents that are cut, and of tokens that are cut off from their start,
+        such as `{"cut_documents": 812, "cut_tokens": 401337}`.
     """
     cut_documents, cut_tokens = histogram.cut_if_concatenated(length)
     return {"cut_documents": cut_documents, "cut_tokens": cut_tokens}

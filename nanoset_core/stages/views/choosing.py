@@ -325,6 +325,8 @@ def _schema_with(columns: Collection[str], project: Project, dataset: Manifest) 
 def _check_numbers(schema: Any, column: str, where: str) -> None:
     """Check that a column has numbers, so that `top` can take the documents with the best values.
 
+    For example, `top: {by: lang, documents: 10}` is a mistake, since `lang` has texts such as "en".
+
     Args:
         schema: pyarrow.Schema of the documents, with the column.
         column: Name of the column. It may have no values at all.
@@ -336,13 +338,15 @@ def _check_numbers(schema: Any, column: str, where: str) -> None:
     from pyarrow import types
 
     arrow_type = schema.field(column).type
-    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_null(arrow_type):
+    has_no_values = types.is_null(arrow_type)
+    if has_no_values or types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return
-    number_columns = [
-        field.name
-        for field in schema
-        if types.is_integer(field.type) or types.is_floating(field.type)
-    ]
+
+    # Name the columns of numbers in the message.
+    number_columns = []
+    for field in schema:
+        if types.is_integer(field.type) or types.is_floating(field.type):
+            number_columns.append(field.name)
     raise ConfigError(
         "`top` ranks documents by numbers, and this column has none",
         where=where,
