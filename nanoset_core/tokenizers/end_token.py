@@ -83,9 +83,10 @@ class EndToken:
 
 
 def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
-    """Return the token that ends documents.
+    """Return the token that ends documents, such as "<|endoftext|>".
 
-    If the user names no token, it is the one that trainers use with the tokenizer.
+    Documents are put one after another for training, with this token after each. If the user names
+    no token, it is the one that training programs use with the tokenizer.
 
     Args:
         tokenizer: The tokenizer's file.
@@ -117,11 +118,16 @@ def end_token(tokenizer: TokenizerPath, requested_token: str | None) -> str:
 
 
 def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
-    """Return the end-of-document token with a given text, with its id and with what names it.
+    """Return the token that ends documents, with its id, and with the file or option that names it.
+
+    A model is trained on documents that are put one after another, with a token such as
+    "<|endoftext|>" after each. For a message, it is of interest why just this token is used:
+    because tokenizer_config.json names it, for example, or because the user chose it by the option
+    --eod.
 
     Args:
         tokenizer: The tokenizer's file.
-        text: Text of the token, which the option --eod or a file of the tokenizer names.
+        text: Text of the token.
 
     Raises:
         ConfigError: The tokenizer has no such token.
@@ -139,8 +145,8 @@ def named_end(tokenizer: TokenizerPath, text: str) -> EndToken:
 def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
     """Choose the token of the vocabulary that ends documents in pre-training.
 
-    A token that the tokenizer's files name is preferred to one with a common name. But a token that
-    ends the turns of a chat is chosen only if there is no token for documents.
+    For example, the files of a chat model often name <|im_end|>, which ends the turns of a chat, as
+    its end token. Then <|endoftext|> is chosen, if the vocabulary has it.
 
     Args:
         tokenizer: The tokenizer's file, with settings or without.
@@ -156,12 +162,13 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
 
 
 def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
-    """Return the tokens that may end documents, the best first.
+    """Return the tokens of a tokenizer that may end documents, the best first.
 
-    These are tokens that the files next to tokenizer.json name as end tokens, and then special
-    tokens with a common name, such as <|endoftext|>. Last come tokens that are *new*: they are
-    not in tokenizer.json, but a file next to it adds them. A model that was trained with the
-    tokenizer.json has no embeddings for these.
+    1. Tokens that files next to the tokenizer name as end tokens, such as the eos_token of
+       tokenizer_config.json.
+    2. Special tokens with a common name, such as <|endoftext|>. 3. Tokens that only those files
+    have, and not the tokenizer.json. A model that was trained with the
+       tokenizer.json has no embeddings for these.
 
     Args:
         tokenizer: The tokenizer's file, with settings or without.
@@ -198,11 +205,15 @@ def _common_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
 
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
-    """Return why `chosen_end` chose a token to end documents, in sentences for the user.
+    """Return why a token was chosen to end documents, in sentences for the user.
+
+        Id 0, by its common name. Id 0, by its common name. tokenizer_config.json names <|im_end|>,
+        which ends turns of a chat. Id 2, by tokenizer_config.json. It ends turns of a chat: check
+        that this is intended.
 
     Args:
         tokenizer: The tokenizer's file.
-        end: The token that was chosen.
+        end: The token that `chosen_end` chose.
     """
     reason = f"Id {end.ident}, by {end.source}."
     if end.is_of_chats:
@@ -220,11 +231,14 @@ def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
 
 
 def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
-    """Return a notice if the end token in use is one that ends the turns of a chat.
+    """Return a notice if documents end with a token that is meant to end the turns of a chat.
+
+    For example, "documents end with <|im_end|> (id 2, by tokenizer_config.json), which ends turns
+    of a chat: pre-training uses <|endoftext|> (id 0); to use it, set eod '<|endoftext|>'".
 
     Args:
         tokenizer: The tokenizer's file.
-        end: The end token in use.
+        end: The token in use.
         setting: The setting or option by which the user can choose another token.
 
     Returns:
@@ -246,10 +260,12 @@ def chat_notice(tokenizer: TokenizerPath, end: EndToken, setting: str) -> str:
 
 
 def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
-    """Return the end tokens that trainers use with a tokenizer, the first choice first.
+    """Return the tokens that training programs put after documents, the first choice first.
 
-    These are the token that the trainer's class for this kind of tokenizer file uses, and the
-    eos_token of tokenizer_config.json, which transformers reads.
+    Which token that is depends on the program:
+
+        Megatron-LM and others    have a class for each format of tokenizer, with a fixed token
+        transformers              reads the eos_token of tokenizer_config.json
 
     Args:
         tokenizer: The tokenizer's file. The tokenizer_config.json is looked for next to it.
@@ -272,7 +288,9 @@ def _trainer_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 
 
 def _generation_ends(tokenizer: TokenizerPath) -> list[EndToken]:
-    """Return the tokens at which the model stops generating, by its generation_config.json.
+    """Return the tokens at which the model stops generating text, by its generation_config.json.
+
+    The file has ids: {"eos_token_id": [2, 0]}. One of these tokens may also end documents.
 
     Args:
         tokenizer: The tokenizer's file. The generation_config.json is in the same folder, if the

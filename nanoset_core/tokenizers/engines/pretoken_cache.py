@@ -95,11 +95,19 @@ class Batch:
     """Index in the batch of each of these."""
 
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
-        """Keep those words for later that were looked up and are unknown.
+        """Keep the words that the cache does not know, so that they can be encoded together later.
+
+        The cache knows the tokens of words that occurred before. Words come in blocks, each from
+        one piece of text. For example, the second block, after a first one of 100 words:
+
+            word of the block      0      1      2
+            codes                  262    ABSENT 17       (a code is the number of a list of tokens)
+            kept                          1
+            position in the batch         101
 
         Args:
             width: Number of 64-bit integers into which the bytes of each word are packed.
-            keys: The words that were looked up: uint64, shape (width, n_words).
+            keys: The packed words that were looked up: uint64, shape (width, n_words).
             positions: Index of each word in the current block, int64, shape (n_words,); None if
                 these are all words of the block.
             codes: What the lookup returned: the code of each word, or ABSENT if it is unknown;
@@ -116,7 +124,9 @@ class Batch:
         self.unknown.setdefault(width, []).append(unknown_words)
 
     def add_long(self, data: Bytes, starts: Ints, lengths: Ints) -> None:
-        """Add the words of the current block that have more than LONGEST bytes.
+        """Add the words of a block of text that are too long for the cache's tables.
+
+        These are words of more than 248 bytes. Their bytes are kept, since they have to be encoded.
 
         Args:
             data: uint8, shape (n_bytes,): the text.
@@ -130,11 +140,12 @@ class Batch:
             self.long_positions.append(position + self.size)  # in the batch
 
     def unknown_by_width(self) -> dict[int, UnknownWords]:
-        """Return the unknown words of all blocks, which have to be encoded.
+        """Return the words of all blocks of text whose tokens the cache does not know.
 
         Returns:
-            Number of 64-bit integers into which the bytes of a word are packed → all unknown words
-            of this width, in the order of the blocks.
+            Width → words of this width, in the order of the blocks. The width is the number of
+            64-bit integers into which the bytes of a word are packed: 1 for "cat", 2 for
+            "tokenizers".
         """
         merged = {}
         for width, blocks in self.unknown.items():
@@ -196,10 +207,19 @@ class PretokenCache:
         return sum(self._n_learnt(width) for width in self._tables)
 
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints, batch: Batch) -> None:
-        """Look up words in the cache, and add the results to a batch.
+        """Look up the words of a text in the cache, and add the results to a batch.
 
-        A known word is added as a code, which stands for its tokens. An unknown word is added with
-        its bytes, which `tokens` encodes later.
+        The cache maps words to their tokens, since most words of a text have occurred before. The
+        bytes of a word are packed into 64-bit integers, eight in each, and there is a table for
+        each number of integers (the width). In the table, a word has a code, the number of its list
+        of tokens:
+
+            word              " the"     " tokenizers"    " xyzzy"     300 times "a"
+            width             1          2                1            too long for a table
+            code              262        918              ABSENT       ABSENT
+
+        The batch gets all codes, and also the bytes of the words without a code, which `tokens`
+        encodes.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -228,7 +248,18 @@ class PretokenCache:
         batch.size += len(codes)
 
     def tokens(self, batch: Batch) -> FlatLists:
-        """Return the tokens of all words of a batch, after encoding those that are not cached.
+        """Return the tokens of all words of a batch, after encoding the words that the cache lacks.
+
+        The cache keeps a list of tokens for each word that it knows. Each word of the batch has a
+        code, the number of its list. For the words " the", " xyzzy" and " the":
+
+            codes from the lookup       262   ABSENT   262
+            after encoding " xyzzy"     262   5000     262      (list 5000 is new)
+            lists of these codes        [279]   [865, 88, 4341]   [279]
+            result                      [279, 865, 88, 4341, 279] and the lengths [1, 3, 1]
+
+        New lists stay in the cache if its tables have room for the words. Otherwise, they are
+        removed again.
 
         Args:
             batch: Words that `look_up` has added.
@@ -263,9 +294,11 @@ class PretokenCache:
     def _divide_by_room(
         self, unknown_by_width: Mapping[int, UnknownWords]
     ) -> tuple[dict[int, UnknownWords], dict[int, UnknownWords]]:
-        """Divide unknown words into those that the tables have room for, and the others.
+        """Divide new words into those that the cache still has room for, and the others.
 
-        Each width has a table of its own, which takes all words of the batch or none.
+        Words are grouped by their width, the number of 64-bit integers that their bytes fill. Each
+        width has a table of bounded size, which takes all words of the group or none. If the table
+        of width 1 has room for 10 more words, a group of 12 words is not remembered.
 
         Args:
             unknown_by_width: Width → the unknown words of this width.
@@ -286,17 +319,22 @@ class PretokenCache:
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
         """Encode those words of a text that the cache does not know, and remember their tokens.
 
+        This fills a new cache with words that are likely to occur.
+
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
-            encode: Encodes words of up to LONGEST bytes.
+            encode: Encodes words of up to LONGEST (248) bytes.
         """
         for width, unknown in self._find_unknown(data, starts, lengths).items():
             self._learn(width, unknown, encode)
 
     def learn_tokens(self, data: Bytes, starts: Ints, lengths: Ints, tokens: Ids) -> None:
         """Remember words of a text that are one token each, unless the cache knows them already.
+
+        This fills a new cache with the vocabulary, such as " the" with the token 279. Nothing has
+        to be encoded.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -327,13 +365,20 @@ class PretokenCache:
     def _learn(self, width: int, unknown: UnknownWords, encode: EncodeWords) -> Codes:
         """Encode words that the cache does not know, and remember their tokens.
 
+        Each distinct word is encoded once. For the words "ab", "xy", "ab":
+
+            distinct words         "ab"  "xy"
+            their codes            500   501       (a code is the number of a list of tokens)
+            number of each word    0     1     0
+            result                 500   501   500
+
         Args:
-            width: The width of the words; each width has a table of its own.
+            width: How many 64-bit integers the bytes of each word fill; each width has a table.
             unknown: Words of this width; some may occur several times.
-            encode: Encodes words of up to LONGEST bytes.
+            encode: Encodes words of up to LONGEST (248) bytes.
 
         Returns:
-            Code of each word, which stands for its tokens; int32, shape (n_words,).
+            Code of each word; int32, shape (n_words,).
         """
         distinct = _distinct(unknown)
         codes = self._encode_distinct(distinct, encode)
@@ -341,13 +386,15 @@ class PretokenCache:
         return codes[distinct.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
-        """Encode words that the cache does not know, each once, but do not remember them.
+        """Encode words that the cache does not know and has no room for, each distinct word once.
 
         Args:
-            unknown: Words of one width; some may occur several times.
+            unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
+                several times.
 
         Returns:
-            Code of each word, which stands for its tokens; int32, shape (n_words,).
+            Code of each word, the number of its list of tokens; int32, shape (n_words,). The caller
+            removes these lists after use.
         """
         distinct = _distinct(unknown)
         codes = self._encode_distinct(distinct, self._encode)
@@ -363,7 +410,11 @@ class PretokenCache:
         return n_words
 
     def _save_if_grown(self) -> None:
-        """Save the cache for later processes, if it has grown by half since it was last saved."""
+        """Save the cache for later processes, if it has grown by half since it was last saved.
+
+        It is not saved if it is more than half full: later processes start with the saved words,
+        and need room for those of their own text.
+        """
         if self.learnt < self._save_at:
             return
         self._save_at = _GROWTH * self.learnt  # also if it is not saved now
@@ -389,14 +440,18 @@ class PretokenCache:
 
 
 def _capacity(width: int) -> int:
-    """Return how many words the largest table of a width takes, in addition to the first ones."""
+    """Return how many learnt words fit into the table of a width, when it has its largest size.
+
+    A hash table is fast only as long as a part of it is free. The words with which a cache starts
+    are not counted.
+    """
     return int(FILL_LIMIT * (1 << SLOT_BITS_LIMITS[width]))
 
 
 def _positions_by_width(positions: Ints, lengths: Ints) -> Iterator[tuple[int, Ints]]:
-    """Group words of more than 8 bytes by their width.
+    """Group words of more than 8 bytes by how many 64-bit integers their bytes need, the width.
 
-    The width is the number of 64-bit integers for the bytes of a word, rounded up to one of these:
+    There is a table of words for each width, and only for these widths:
 
         bytes    9 – 16   17 – 32   33 – 64   65 – 128   129 – 248   more
         width    2        4         8         16         31          in no group
@@ -429,20 +484,23 @@ def _distinct(words: UnknownWords) -> DistinctWords:
 
 
 def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
-    """Pack the bytes of each word into 64-bit integers, with zeros after the last byte.
+    """Pack the bytes of each word into 64-bit integers, by which it is looked up in a hash table.
 
-    With the width 2, the word "tokenizers" becomes the two integers of "tokenize" and of "rs" with
-    six zeros.
+    Zeros fill the last integer. With the width 2, two words become two columns:
+
+        words          "tokenizers"      "characters"
+        keys, row 0    "tokenize"        "characte"         (8 bytes are one integer)
+        keys, row 1    "rs" 0 0 0 0 0 0  "rs" 0 0 0 0 0 0
 
     Args:
-        data: uint8, shape (n_bytes,), with at least PADDING bytes after the last word.
+        data: uint8, shape (n_bytes,): the text, with at least PADDING bytes after the last word.
         starts: First byte of each word, int64, shape (n_words,).
         lengths: Bytes of each word, int64, shape (n_words,). If a word has more than 8 * width
             bytes, the further ones are left out.
         width: Number of integers for each word.
 
     Returns:
-        uint64, shape (width, n_words): the first row has the first integer of every word.
+        uint64, shape (width, n_words).
     """
     # Nearly all words have this width, so this case is faster than the loop below.
     if width == 1:

@@ -48,7 +48,10 @@ def added_tokens(tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return every canary for a tokenizer: the texts on which engines are compared.
+    """Return the texts on which a faster tokenizer is compared with Hugging Face's library.
+
+    They are texts that are easy to get wrong, such as special tokens inside a word. The faster
+    tokenizer is used only if both give the same tokens for all of them.
 
     Args:
         tokenizer: A parsed `tokenizer.json`, of any kind.
@@ -90,10 +93,11 @@ def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[i
 
 @cache
 def _common_canaries() -> tuple[str, ...]:
-    """Return the canaries that are the same for all tokenizers.
+    """Return texts that a wrong tokenizer is likely to get wrong, the same for all vocabularies.
 
-    A canary is a text that a wrong engine is likely to get wrong. An engine is only used if it
-    encodes all canaries as the reference does: the tokenizers library.
+    This project has tokenizers that are faster than Hugging Face's `tokenizers` library. One of
+    them is only used if it gives the same tokens as the library for all these texts, which are
+    called canaries: they have unusual characters, long words, many spaces, contractions and so on.
     """
     categories = _categories()  # code point → Unicode category
     texts: list[str] = []
@@ -121,19 +125,24 @@ def _common_canaries() -> tuple[str, ...]:
 def _texts_of_unassigned_characters(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts with characters that Python's version of Unicode does not know.
 
-    Another engine may have a newer version, which knows one of them as a combining mark. Normal
-    forms sort the marks after a letter. So each of these characters follows U+0345, the mark that
-    is sorted last: an engine that takes the character for a mark will swap the two.
+    Another tokenizer may have a newer version of Unicode, which knows some of them as combining
+    marks, such as accents. Normal forms sort the marks after a letter. So each character follows
+    "a" and the mark U+0345, which is sorted last: a tokenizer that takes the character for a mark
+    swaps the two, and so gives other tokens.
 
     Args:
-        categories: Code point → Unicode category.
+        categories: Code point → Unicode category; "Cn" if it is not known.
     """
     unassigned_points = [point for point, name in categories.items() if name == "Cn"]
     yield from _after_prefix("a\u0345", unassigned_points)
 
 
 def _categories() -> dict[int, str]:
-    """Return code point → category of all characters in the planes that are assigned."""
+    """Return the Unicode category of every character: {97: "Ll", …} for "a", which is a small
+    letter.
+
+    Parts of Unicode without assigned characters are left out, and surrogates, which are in no text.
+    """
     categories = {}
     for start, stop in _ASSIGNED:
         for point in range(start, stop):
@@ -145,7 +154,11 @@ def _categories() -> dict[int, str]:
 
 
 def _triples_of_kinds() -> Iterator[str]:
-    """Yield texts in which any three kinds of characters follow each other."""
+    """Yield texts in which any three kinds of characters follow each other, such as "a1 ".
+
+    _KINDS has about 30 characters, one of each kind. There is a text for any two of them, with each
+    of them as the third: for "a" and "1", the text "a1aa1A…".
+    """
     for first, second in product(_KINDS, repeat=2):
         yield "".join(first + second + third for third in _KINDS)
 
@@ -153,7 +166,9 @@ def _triples_of_kinds() -> Iterator[str]:
 def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which characters of any two Unicode categories follow each other.
 
-    For each character, one text lists its pairs with all characters.
+    Tokenizers cut text where the kind of character changes. For the characters "a", "!" and "1":
+
+        "aaa!a1"     "!a!!!1"     "1a1!11"
 
     Args:
         categories: Code point → Unicode category, in ascending order.
@@ -164,9 +179,12 @@ def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
 
 
 def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
-    """Return the first and the last character of each category and number of bytes in UTF-8.
+    """Return two characters of each Unicode category: its first and its last one.
 
-    So small letters (Ll) are represented by "a" and "z" for one byte, and so on.
+    Characters with different numbers of bytes in UTF-8 count as different categories. So small
+    letters (Ll) are represented by "a" and "z" for one byte, and so on. Tokenizers treat all
+    characters of a category in the same way, so that these few are enough to compare two
+    tokenizers.
 
     Args:
         categories: Code point → Unicode category, in ascending order.
@@ -186,14 +204,20 @@ def _ends_of_categories(categories: Mapping[int, str]) -> list[str]:
 
 
 def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
-    """Yield texts in which nearly every character follows a letter, or follows a space.
+    """Yield texts in which nearly every Unicode character follows a letter, and a space.
 
-    They show whether an engine takes a character for what the reference takes it: a letter, for
-    example, is in one piece with the letter before it.
+    Tokenizers cut text between characters of different kinds: "a!" into "a" and "!", but not "aé".
+    So the texts show whether a faster tokenizer takes every character for what Hugging Face's
+    library takes it. For "é", "ê" and "ë":
+
+        after a letter     "aéaêaë"
+        after a space      " é ê ë"
+        after a symbol     "!é!ê!ë"     not all characters, to keep the comparison short
+        after 中           "中é中ê中ë"    not all characters
 
     Args:
-        categories: Code point → Unicode category, in ascending order, of all parts of Unicode with
-            assigned characters.
+        categories: Code point → Unicode category, such as 233 ("é") → "Ll", small letter. In
+            ascending order, for all parts of Unicode with assigned characters.
     """
     # In the other parts of Unicode, one code point in 4,096 represents all.
     unused_points = [
@@ -212,14 +236,14 @@ def _texts_of_all_characters(categories: Mapping[int, str]) -> Iterator[str]:
 
 
 def _points_of_runs(categories: Mapping[int, str], min_length: int) -> Iterator[int]:
-    """Yield the code points of each run of one category, but only four of long runs.
+    """Yield code points, but of long rows of similar characters only four.
 
-    The ideographs U+4E00 to U+9FFF all have the category Lo, so that the first two and the last two
-    represent them.
+    The ideographs U+4E00 to U+9FFF are all letters of the category Lo. A tokenizer that treats the
+    first two and the last two rightly most likely does so with all of them.
 
     Args:
         categories: Code point → Unicode category, in ascending order.
-        min_length: Runs of at least this length are long.
+        min_length: Rows of at least this length are long.
     """
     for _, run in groupby(categories, key=categories.__getitem__):
         points = list(run)
@@ -238,10 +262,12 @@ def _after_prefix(prefix: str, points: Sequence[int]) -> Iterator[str]:
 
 
 def _texts_of_marks() -> Iterator[str]:
-    """Yield texts in which a letter has two combining marks, such as "e" with a hook and an accent.
+    """Yield texts in which a letter has two combining marks, such as a dot below it and an accent.
 
-    Normal forms sort the marks of a letter by their combining class, a number. So marks of any two
-    classes occur in both orders. For each mark, one text lists its pairs with all marks.
+    Unicode's normal forms sort the marks of a letter by their combining class, a number, and so
+    must tokenizers. So marks of any two classes occur in both orders. For the marks x and y:
+
+        "exx exy"     "eyx eyy"
     """
     marks = _ends_of_combining_classes()
     for first in marks:
@@ -251,7 +277,10 @@ def _texts_of_marks() -> Iterator[str]:
 def _ends_of_combining_classes() -> list[str]:
     """Return two combining marks of each combining class: its first and its last one in Unicode.
 
-    The class is a number. Accents above a letter have 230, and dots below it 220.
+    Combining marks are characters that are drawn at the letter before them, such as accents. If a
+    letter has several, Unicode's normal forms sort them by their class, a number: dots below the
+    letter have 220, and come before accents above it, which have 230. Tokenizers that normalise
+    text must do the same.
     """
     # All combining marks, sorted by class. They are between these code points, and other characters
     # have the class 0.
@@ -292,13 +321,17 @@ def _texts_of_contractions() -> Iterator[str]:
 
 
 def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield texts of words from all over the vocabulary, whose encoding needs many of the merges.
+    r"""Yield texts of words from all over a vocabulary, on which two tokenizers are compared.
 
-    200 words become two texts: one with a word on each line, and one in which every seventh of them
-    follows the other without a space, so that words are also merged in other surroundings.
+    This project has faster tokenizers than Hugging Face's library, and uses one only if both give
+    the same tokens for many texts. These texts need many of the merges, by which tokens are made.
+    For the words w0, w1, w2 and so on, 200 at a time:
+
+        first text     w0\nw1\nw2 …        each is a word of the text
+        second text    w0w7w14 …           every seventh, joined: merges in other surroundings
 
     Args:
-        tokenizer: A parsed `tokenizer.json`.
+        tokenizer: A parsed `tokenizer.json`, Hugging Face's format for tokenizers.
     """
     model = tokenizer.get("model") or {}
     vocabulary = model.get("vocab") or {}
@@ -316,7 +349,11 @@ def _vocabulary_texts(tokenizer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _readable(entry: str) -> str:
-    """Return the text of an entry of a vocabulary, byte-level or with ▁ for spaces."""
+    """Return the text for which an entry of a vocabulary stands: " cat" for "Ġcat" and for "▁cat".
+
+    In the first notation, each byte is written as one character, and Ġ is a space. In the second,
+    only spaces are written differently.
+    """
     data = token_bytes(entry)
     if data is None:
         return entry.replace(SPACE_SIGN, " ")

@@ -395,8 +395,7 @@ def _join_symbols_with_letters(
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    r"""Join each word with the one character of another class that is right before it, as in
-    "(word".
+    r"""Join each word with one character of another class right before it, as in "(word".
 
     Llama 3's tokenizer cuts text by `[^\r\n\p{L}\p{N}]?\p{L}+`, for example. The character before
     the letters is called the leader here. If leaders are symbols:

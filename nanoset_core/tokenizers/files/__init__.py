@@ -97,9 +97,10 @@ class Definition:
         return self.converted.eod if self.converted else None
 
     def json(self) -> bytes:
-        """Return the tokenizer in the format of a tokenizer.json, as nanoset uses it.
+        """Return the tokenizer as a tokenizer.json, Hugging Face's format.
 
-        `model_changes` and `added_tokens` are entered in it.
+        A file in another format has been converted. A setting such as a random dropout is replaced,
+        and tokens are added that only files next to it name.
         """
         if self.converted is None:
             content = read_regular(self.source.path)
@@ -147,7 +148,13 @@ def _define(source: TokenizerFile, _signature: object) -> Definition:
 
 
 def _define_tokenizer_json(source: TokenizerFile) -> Definition:
-    """Return the definition of a tokenizer.json, with the changes that its use needs.
+    """Return what a tokenizer.json (Hugging Face's format) defines, with the changes that it needs.
+
+    The file stays as it is. But when it is used, some of its settings may be replaced, and tokens
+    added:
+
+        "dropout": 0.1           switched off, since it makes the tokens of a text random
+        "<|im_end|>" elsewhere   added, if only a tokenizer_config.json next to the file names it
 
     Args:
         source: The tokenizer.json.
@@ -170,14 +177,14 @@ def _define_tokenizer_json(source: TokenizerFile) -> Definition:
 
 
 def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
-    """Return the fingerprint of a tokenizer.json, which identifies its tokens.
+    """Return the fingerprint of a tokenizer.json, a digest that changes whenever its tokens may.
 
-    It is the sha256 of the file if the file is used unchanged. Otherwise it depends on the changes,
-    too: on those of the model, and on tokens that only a file next to it names.
+    It is the sha256 of the file if the file is used unchanged. Otherwise it also depends on the
+    changes, such as {"dropout": None} for a file with a random dropout, or tokens that are added.
 
     Args:
         digest: The sha256 of the file.
-        examination: What was found in it.
+        examination: The changes that the file needs.
     """
     changes: dict[str, Any] = {**examination.model_changes}
     if examination.added_tokens:
@@ -188,11 +195,13 @@ def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
 
 
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
-    """Return the definition of another kind of file, after converting it to a tokenizer.json.
+    """Return what a tokenizer of another format defines, such as a SentencePiece model.
+
+    It is converted to a tokenizer.json (Hugging Face's format), and that is examined for faults.
 
     Args:
         source: The file.
-        kind: The kind of the file.
+        kind: The kind of the file: "SentencePiece", "tiktoken", "vocab.json" and so on.
     """
     # The bytes of the files decide the tokens, and so do settings, which are in `meaning`.
     kind_and_digests = _kind_and_digests(source, kind)
@@ -249,12 +258,17 @@ _READERS: Mapping[Kind, Callable[[TokenizerFile], ConvertedTokenizer]] = {
 def _convert(
     source: TokenizerFile, kind: Kind, kind_and_digests: Sequence[str]
 ) -> ConvertedTokenizer:
-    """Convert a file to a tokenizer.json, or return the result of an earlier call from the cache.
+    """Convert a tokenizer of another format to a tokenizer.json, or load the result from the cache.
+
+    Conversion can take seconds. So the result is kept in a cache on disk, under a key that consists
+    of everything that decides it: the kind of file, the digests of its bytes, and the user's
+    settings.
 
     Args:
-        source: The file.
-        kind: The kind of the file.
-        kind_and_digests: The kind, and the sha256 of each file that is read.
+        source: The file, with the settings.
+        kind: The kind of the file, such as "SentencePiece".
+        kind_and_digests: The kind, and the sha256 of each file that is read: ["SentencePiece",
+            "a1b2…"].
     """
     # The key of the cache is everything that decides the result.
     settings = sorted(source.settings.items())
@@ -282,14 +296,19 @@ def _examined(
     converted: ConvertedTokenizer | None,
     min_unmerged_share: float = MIN_UNMERGED_SHARE,
 ) -> Examination:
-    """Examine a tokenizer for faults, or return the result of an earlier call from the cache.
+    """Examine a tokenizer for faults, or load the result of an earlier call from the cache on disk.
+
+    Faults are, for example, tokens that can never occur. The cache has an entry for each
+    combination of the tokenizer with files next to it, such as tokenizer_config.json, which may
+    name more tokens.
 
     Args:
         source: The tokenizer's file.
         identity: A digest that changes with the tokenizer's own files and settings.
-        converted: The result of the conversion of another kind of file; None for a tokenizer.json.
-        min_unmerged_share: Missing merges are reported if a larger share of the vocabulary is made
-            by no merge. It depends on the kind of file alone, and so on `identity`.
+        converted: The tokenizer.json that another format was converted to; None if the file is a
+            tokenizer.json itself.
+        min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
+            of the vocabulary. It depends on the kind of file alone, and so on `identity`.
     """
     # The result also depends on files next to the tokenizer, such as tokenizer_config.json: the key
     # of the cache has their digests, too.
@@ -326,13 +345,17 @@ def _examine_with(
     source: TokenizerFile,
     min_unmerged_share: float,
 ) -> Examination:
-    """Check a tokenizer for faults, together with the special tokens that files next to it add.
+    """Check a tokenizer for faults, together with special tokens that only other files name.
+
+    A tokenizer.json may lack special tokens, such as "<|im_end|>", that the tokenizer_config.json
+    next to it has. Such tokens are added first, since the check also looks at the added tokens.
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: What files such as tokenizer_config.json add to its added tokens.
+        addition: The tokens to add, and what the user should know about them.
         source: The tokenizer's file, for errors.
-        min_unmerged_share: As `examine` takes it.
+        min_unmerged_share: Tokens that no merge makes, and that never occur for this reason, are
+            reported if they are more than this share of the vocabulary.
     """
     if addition.added_tokens:  # these include the added tokens of the tokenizer.json
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
@@ -351,10 +374,13 @@ def _companion_tokens(
     companions: Sequence[Path],
     converted: ConvertedTokenizer | None,
 ) -> Addition:
-    """Find special tokens that files next to a tokenizer name, and that the tokenizer lacks.
+    """Find special tokens that only the files next to a tokenizer name, such as "<|im_end|>".
 
-    If the tokenizer is a tokenizer.json, they are to be added to it, as transformers does. For
-    other formats, there is only a notice about them.
+    Models are often published with a tokenizer_config.json, whose tokens the library `transformers`
+    adds to those of the tokenizer.json. Here,
+
+    - they are added as well, if the tokenizer is a tokenizer.json;
+    - the user is told about them, if it is in another format.
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.

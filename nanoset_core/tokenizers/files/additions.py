@@ -46,11 +46,16 @@ class Addition:
 
 
 def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) -> Addition:
-    """Return the added tokens that a tokenizer has when transformers' `AutoTokenizer` loads it.
+    """Return the special tokens that a tokenizer has when the library transformers loads it.
 
-    `AutoTokenizer` adds tokens that only files next to the tokenizer.json name, such as the
-    eos_token of a tokenizer_config.json. If it is not certain how, no token is added here, and a
-    notice names them instead.
+    A tokenizer.json may lack special tokens, such as the eos_token of the tokenizer_config.json
+    next to it. Transformers adds them, so a model would be trained with them. There are three
+    cases:
+
+        the tokenizer.json has all tokens    it is used as it is
+        some are missing                     they are added, with the same ids as by transformers
+        some are missing, and how they are   none is added, and the user is told
+        added depends on the version
 
     Args:
         named: The tokens that the files next to the tokenizer.json name.
@@ -98,12 +103,19 @@ def _notices_of_files(named: NamedTokens) -> list[str]:
 
 
 def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence[str]) -> str:
-    """Return the notice that a tokenizer lacks tokens, which cannot be added.
+    """Tell the user that a tokenizer lacks special tokens, which cannot be added for certain.
 
     Args:
-        named: The tokens that the files next to the tokenizer.json name.
+        named: The tokens that files next to the tokenizer.json, such as tokenizer_config.json,
+            name.
         missing: Those that the tokenizer lacks.
-        doubts: Why it is not certain how to add them; may be empty.
+        doubts: Why it is not certain how the library transformers adds them, such as "'<x>': a
+            token of the tokenizer's class"; may be empty.
+
+    Returns:
+        The notice, which continues a sentence that begins with the path of the tokenizer.json:
+            "lacks
+        '<x>', which tokenizer_config.json next to it names. …".
     """
     reason = ""
     if doubts:
@@ -118,9 +130,12 @@ def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence
 def notices_of_missing_tokens(
     named: NamedTokens, tokenizer: Mapping[str, Any], special_tokens: Collection[str]
 ) -> list[str]:
-    """Return a notice if a converted tokenizer lacks tokens that the files next to it name.
+    """Tell the user if a tokenizer lacks special tokens that the files next to it name.
 
-    A converted tokenizer is one that was read from another format than a tokenizer.json.
+    This is for tokenizers in formats other than a tokenizer.json, such as a SentencePiece model.
+    Nothing is added to them. For example, tokenizer_config.json names "<|im_end|>", which the model
+    lacks: in a text, it is then split into pieces, whereas the library transformers makes it one
+    token.
 
     Args:
         named: Tokens that the files name.
@@ -165,12 +180,21 @@ class _Differences:
 
 
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
-    """Compare the tokens that files name with those of the tokenizer.json next to them.
+    """Compare a tokenizer.json with the tokens that the files next to it name.
+
+    The library transformers adds the tokens of these files to the tokenizer. They come from three
+    places:
+
+        listed          a list of all added tokens          {"2": {"content": "<x>", …}}
+        special         keys for a purpose                  {"eos_token": "</s>"}
+        class tokens    defaults of the tokenizer's class   LlamaTokenizer: "<s>", "</s>", "<unk>"
 
     Args:
-        named: The tokens that the files name: some in a list of all added tokens (`listed`), and
-            some for a purpose, such as eos_token (`special`).
+        named: The tokens of all three kinds.
         tokenizer: The parsed tokenizer.json.
+
+    Returns:
+        Which of them the tokenizer.json lacks, and which have other flags there.
     """
     # The tokens that transformers would add: those of the files, and those that the tokenizer's
     # class, such as LlamaTokenizer, has by default.
@@ -230,8 +254,12 @@ def _with_other_flags(
 ) -> list[str]:
     """Return the tokens to which two files give different flags.
 
-    `{"content": "<s>", "lstrip": true}` differs from an added token with `"lstrip": false`. Without
-    the entry lstrip, it would not: a file need not repeat all flags.
+    Flags say how a token is found in a text: `lstrip`, for example, that spaces before it belong to
+    it. Only flags that the first file has are compared, since a file need not repeat all of them:
+
+        a file's token                       the tokenizer.json     differ
+        {"content": "<s>", "lstrip": true}   "lstrip": false        yes
+        {"content": "<s>"}                   "lstrip": true         no
 
     Args:
         tokens: The tokens of a file such as tokenizer_config.json.
@@ -253,14 +281,15 @@ def _with_other_flags(
 
 
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
-    """Return the reasons why it is not certain which tokens transformers adds to a tokenizer.
+    """Return why it is not certain which tokens the library transformers adds to a tokenizer.
 
-    Its versions differ in some cases. Each reason is a clause for a message, such as
+    Transformers adds special tokens that files next to the tokenizer.json name. In some cases, its
+    versions do that differently. Each reason is a clause for a message, such as
     "tokenizer_config.json sets split_special_tokens".
 
     Args:
-        named: The tokens that files next to the tokenizer.json name.
-        differences: How these tokens differ from those of the tokenizer.json.
+        named: The tokens that these files name.
+        differences: How they differ from those of the tokenizer.json.
     """
     doubts = []
     for name, reason in named.doubts.items():
@@ -279,7 +308,15 @@ def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
 
 
 def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> list[str]:
-    """Return notices on tokens of the tokenizer.json that transformers treats differently.
+    """Tell the user about tokens that transformers treats differently than the tokenizer.json says.
+
+    Transformers is the library that most users of a published tokenizer load it with.
+
+    There are two cases, which change nothing here, but may matter for training:
+
+    - An ordinary token of the vocabulary, such as "<x>", is a special token for transformers. So it
+      makes "<x>" in a text one token, and here it may be split into pieces.
+    - A token has other flags, such as lstrip, in tokenizer_config.json.
 
     Args:
         named: The tokens that files next to the tokenizer.json name.
@@ -328,18 +365,17 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _add_tokens(named: NamedTokens, content: bytes) -> Sequence[Mapping[str, Any]]:
-    """Add the named tokens to a tokenizer as transformers does, and return all added tokens.
+    """Add special tokens to a tokenizer as the library transformers does, and return all of them.
 
-    The tokenizers library chooses the ids: a token of the vocabulary keeps its id, and the others
-    get the next free ones.
+    A token that is in the vocabulary keeps its id, and the others get the next free ones.
 
     Args:
         named: The tokens to add.
         content: The bytes of the tokenizer.json.
 
     Returns:
-        Entries for `added_tokens` of a tokenizer.json, sorted by id; empty if the library cannot
-        load the tokenizer.
+        Entries for `added_tokens` of a tokenizer.json, such as {"id": 5, "content": "<x>",
+        "lstrip": False, …}, sorted by id; empty if the library cannot load the tokenizer.
     """
     tokenizer = _loaded(content)
     if tokenizer is None:
@@ -372,11 +408,14 @@ def _loaded(content: bytes) -> LibraryTokenizer | None:
 
 
 def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
-    """Return the tokens that transformers adds, in the order of PreTrainedTokenizerFast.__init__.
+    """Return the tokens that transformers adds to a tokenizer when it loads it, in its order.
+
+    The order decides the ids. It is that of `PreTrainedTokenizerFast.__init__`: first the tokens
+    that a file lists with their flags, and then those with a purpose, such as eos_token.
 
     Args:
-        named: The tokens that files name.
-        existing: Text → added token of the tokenizer.
+        named: The tokens that the files next to the tokenizer.json name.
+        existing: The tokens that the tokenizer.json adds itself: text → token.
     """
     # Tokens that are special although their entry in a file may not say so.
     special_names = {*texts_of(named.special), *named.class_tokens}
@@ -399,11 +438,13 @@ def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> li
 
 
 def _as_library_token(token: Token, special_names: Collection[str]) -> AddedToken:
-    """Convert a token to an `AddedToken` of the tokenizers library, as transformers does.
+    """Convert a token to an object of the tokenizers library, as the library transformers does.
+
+    A file has {"content": "<s>", "lstrip": true}, for example. All other flags get a default: a
+    special token is found before the text is normalized, and any other token afterwards.
 
     Args:
-        token: Text and flags of the token. By default, a special token is found before the text is
-            normalized, and any other token afterwards.
+        token: Text and flags of the token.
         special_names: Texts of tokens that are special, whatever their flags.
     """
     from tokenizers import AddedToken

@@ -167,10 +167,12 @@ def _check_not_empty(model: Mapping[str, Any], where: object) -> None:
 def _check_normal_forms(
     tokenizer: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], where: object
 ) -> list[str]:
-    """Check that added tokens, such as <A> and <a>, differ after they are normalized.
+    """Check that special tokens, such as <A> and <a>, stay different when text is normalized.
 
-    If not, the tokenizers library finds one of them at random: the first one in a hash map, whose
-    order changes each time the file is loaded.
+    Some tokenizers normalize a text first, for example to small letters, and then look for some of
+    the special (added) tokens in it. If <A> and <a> are both tokens, the text "<A>" becomes "<a>",
+    and may be either of them. Hugging Face's library then decides by chance, and in another way
+    each time that the file is loaded.
 
     Args:
         tokenizer: The parsed tokenizer.json.
@@ -178,10 +180,10 @@ def _check_normal_forms(
         where: Path of the file, for errors.
 
     Returns:
-        Added tokens whose normal form is empty.
+        Tokens that become an empty text, which is another fault.
 
     Raises:
-        FormatError: Two added tokens have the same normal form.
+        FormatError: Two tokens become the same text.
     """
     names_by_form = _names_by_normal_form(tokenizer, added_tokens)
     empty_tokens = names_by_form.pop("", [])
@@ -202,15 +204,17 @@ def _check_normal_forms(
 def _names_by_normal_form(
     tokenizer: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
 ) -> dict[str, list[str]]:
-    """Group the added tokens that are looked for in normalized text by their normal form.
+    """Group special tokens by the text that they become when a tokenizer normalizes text.
+
+    Only tokens with the flag `normalized` count: these are looked for in normalized text.
 
     Args:
         tokenizer: The parsed tokenizer.json.
         added_tokens: Its added tokens.
 
     Returns:
-        Normal form → texts of its tokens, such as `{"<a>": ["<A>", "<a>"]}` if the normalizer
-        replaces capital letters by small ones; empty if the tokenizer does not normalize texts.
+        Normalized text → the tokens, such as `{"<a>": ["<A>", "<a>"]}` if the normalizer makes
+        letters small; empty if the tokenizer does not normalize text.
     """
     normalized_tokens = [token for token in added_tokens if token.get("normalized") is True]
     names = list(dict.fromkeys(token["content"] for token in normalized_tokens))  # each once
@@ -225,11 +229,11 @@ def _names_by_normal_form(
 
 
 def _normalize(tokenizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """Normalize texts with the normalizer of a tokenizer.
+    """Change texts as a tokenizer does before it splits them, for example to small letters.
 
     Args:
         tokenizer: The parsed tokenizer.json, which has a normalizer.
-        texts: Texts of added tokens.
+        texts: Such as the special tokens ["<A>", "<a>"].
 
     Returns:
         The normalized texts; the same texts if the library cannot load the normalizer.
@@ -268,10 +272,13 @@ def _sampling_notices(model: Mapping[str, Any]) -> list[str]:
 
 
 def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
-    """Return a notice if several tokens share an id, so that decoding the id gives any of them.
+    """Return a notice if several tokens of a vocabulary have the same id.
+
+    With {"cat": 7, "dog": 7}, both words are encoded as 7, and nobody knows which one a 7 stands
+    for.
 
     Args:
-        model: The model of a parsed tokenizer.json.
+        model: The part of a parsed tokenizer.json with the vocabulary.
 
     Returns:
         A list with the notice, which names the first two such tokens; or an empty list.
@@ -319,13 +326,15 @@ def _missing_merge_notices(
 def _tokens_without_merge(
     model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]]
 ) -> Sequence[str]:
-    """Return the tokens of a BPE that should be the result of a merge, and are not.
+    """Return the tokens of a vocabulary that a merge should make, but none does.
 
-    With the tokens "a", "b" and "ab", for example, there should be a merge of "a" and "b".
+    A BPE tokenizer starts with single characters, and merges two tokens to a longer one again and
+    again. If it has the tokens "a", "b" and "ab", but no merge of "a" and "b", the token "ab" is
+    never used: probably the list of merges is incomplete.
 
     Args:
-        model: The model of a parsed tokenizer.json.
-        added_tokens: The added tokens, which need no merges.
+        model: The part of a parsed tokenizer.json with the vocabulary and the merges.
+        added_tokens: The special tokens, which need no merges.
 
     Returns:
         The tokens, sorted by id; empty if the merges or the vocabulary are malformed, since the
@@ -366,13 +375,20 @@ class _Affixes:
 
 
 def _merged_tokens(merges: Iterable[str | Sequence[str]], affixes: _Affixes) -> set[str]:
-    """Return the tokens that merges make: "a" and "b" make "ab", and "a" and "##s" make "as".
+    """Return the tokens that a vocabulary's merges make: "a b" makes "ab".
+
+    A merge joins two tokens to a longer one. Some vocabularies mark where in a word a token may be,
+    and the mark at the point where the two meet is dropped. Only a mark at the start of the right
+    token is there:
+
+        merge          token      mark
+        "a b"          "ab"       none
+        "a ##s"        "as"       ## at the start: continues a word
+        "a s</w>"      "as</w>"   </w> at the end: ends a word, as does the longer token
 
     Args:
         merges: The merges; each is a pair of tokens, or both in a text with a space between them.
-        affixes: Marks of the tokens' position in a word, such as ## before "##s". The prefix ##
-            says that a token continues a word, and is dropped where the two are joined. The suffix
-            ends a word, so that it stays at the end of the merged token.
+        affixes: The two marks; empty if there are none.
 
     Raises:
         ValueError, TypeError, AttributeError: A merge is no pair of texts.
@@ -390,15 +406,21 @@ def _unmerged_tokens(
     added_names: Collection[str],
     affixes: _Affixes,
 ) -> list[str]:
-    """Return the tokens of a BPE for which a merge seems to be missing, sorted by id.
+    """Return the tokens for which a merge seems to be missing, sorted by id.
 
-    These are the tokens of several characters that no merge makes, although two other tokens
-    concatenated would make them.
+    A merge joins two tokens to a longer one. With the vocabulary below, and the merge of "a" and
+    "b":
+
+        "a"       needs no merge: a single character
+        "ab"      is made by the merge
+        "ba"      is missing: "b" and "a" would make it
+        "xyz"     cannot be made of other tokens, so somebody has added it by hand
+        "<pad>"   needs no merge: looks like a special token
 
     Args:
         vocabulary: Token → id.
         merged: Tokens that merges make.
-        added_names: Added tokens, which need no merge.
+        added_names: Special tokens, which need no merge.
         affixes: Marks of the tokens' position in a word, such as ## before "##s".
     """
     unmerged = []
@@ -414,14 +436,16 @@ def _unmerged_tokens(
 
 
 def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixes) -> bool:
-    """Return whether two tokens of the vocabulary make up a token, so that a merge could make it.
+    """Return whether two tokens of a vocabulary, put together, are a given token.
 
-    A token without such parts was added by hand, such as RoBERTa's madeupword0000.
+    If not, no merge could make it. Such a token was added by hand, such as RoBERTa's
+    madeupword0000.
 
     Args:
-        token: A token of the vocabulary.
-        vocabulary: Token → id.
-        affixes: Marks of the tokens' position in a word, such as ## before "##s".
+        token: A token of the vocabulary, such as "as".
+        vocabulary: Token → id, such as {"a": 0, "##s": 1, "as": 2}.
+        affixes: Marks of the tokens' position in a word. A right part has the mark of tokens that
+            continue a word: "as" could be "a" and "##s".
     """
     for cut in range(1, len(token)):
         left = token[:cut]
@@ -432,14 +456,22 @@ def _could_be_merged(token: str, vocabulary: Mapping[str, int], affixes: _Affixe
 
 
 def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
-    """Return a notice if a BPE drops characters, or bytes, that it has no token for.
+    """Return a notice if a tokenizer drops characters for which it has no token.
+
+    A BPE tokenizer makes tokens by merging smaller ones, and starts with single characters or
+    bytes. If one of these has no token, there are three cases:
+
+        it has an unk_token            that stands for the character: no notice
+        it works with bytes (GPT-2)    notice if some of the 256 bytes have no token
+        it works with characters       notice, unless it writes unknown ones as bytes, "<0xE2>"
 
     Args:
-        tokenizer: The parsed tokenizer.json.
-        model: Its model.
+        tokenizer: The parsed tokenizer.json (Hugging Face's format for tokenizers).
+        model: Its part with the vocabulary and the merges.
 
     Returns:
-        A list with the notice, or an empty list.
+        A list with the notice, or an empty list. The notice continues a sentence that begins with
+        the file's path: "has no token for 2 bytes, the first 0x41, and no unk_token. …".
     """
     vocabulary = model["vocab"]
     if not isinstance(vocabulary, dict) or _encodes_all_characters(model):
@@ -470,7 +502,10 @@ def _dropped_character_notices(tokenizer: Mapping[str, Any], model: Mapping[str,
 
 
 def _encodes_all_characters(model: Mapping[str, Any]) -> bool:
-    """Return whether a BPE has a token for unknown characters, or else tokens for all their bytes.
+    """Return whether a tokenizer has a token for unknown characters, or tokens for all bytes.
+
+    The first is its unk_token. The second are the tokens "<0x00>" to "<0xFF>", which are used if
+    the setting byte_fallback is true: "✓" becomes "<0xE2>", "<0x9C>", "<0x93>".
 
     Args:
         model: The model of a parsed tokenizer.json, whose vocabulary is token → id.

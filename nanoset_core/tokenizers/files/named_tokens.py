@@ -128,8 +128,12 @@ def files_beside(tokenizer: Path) -> list[Path]:
 def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> NamedTokens:
     """Read the special tokens that the files next to a tokenizer name.
 
+    A tokenizer.json may lack tokens that tokenizer_config.json, special_tokens_map.json or
+    added_tokens.json have. The library transformers adds them when it loads the tokenizer, and so
+    does this project.
+
     Args:
-        files: Those of the files `FILES` that exist, such as tokenizer_config.json.
+        files: Those of the three files that exist.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
     """
     # File name → its JSON object, or None if it has none.
@@ -178,7 +182,12 @@ def _listed_tokens(
     id_by_token: Mapping[str, Any],
     added_ids: Collection[int],
 ) -> list[Token]:
-    """Return all added tokens that the files next to a tokenizer.json list with their ids.
+    """Return the added tokens that the files next to a tokenizer list with their ids.
+
+    The library transformers writes them to one of two files, depending on its version:
+
+        new    tokenizer_config.json    {"added_tokens_decoder": {"2": {"content": "</s>", …}}}
+        old    added_tokens.json        {"</s>": 2}
 
     Args:
         config: The content of tokenizer_config.json.
@@ -198,16 +207,23 @@ def _listed_tokens(
 
 
 def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens of keys such as eos_token, and of lists such as additional_special_tokens.
+    """Return the special tokens that a tokenizer's files name, other than in a list with ids.
+
+    There are two kinds of keys for them:
+
+        a token for a purpose     {"eos_token": "</s>", "pad_token": "<pad>"}
+        a list of further ones    {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
+
+    It depends on the version of the library transformers whether it adds some of them.
 
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
 
     Returns:
-        The tokens that transformers is certain to add, in its order; and other tokens, with the
-        reason why it may not add them. If a token is doubtful as eos_token and in a list, the
-        reason for the eos_token counts.
+        tokens: Those that every version adds, in the order in which it does.
+        doubts: The others: text → why they may not be added. If a token is doubtful in both ways,
+            the reason of the first kind counts.
     """
     purpose_tokens = _purpose_tokens(config, special_map)  # eos_token and so on
     list_tokens = _list_tokens(config, special_map)
@@ -243,15 +259,23 @@ def _decoder_tokens(decoder: Any) -> list[Token]:
 def _added_tokens(
     ids: Mapping[str, Any], special_names: Collection[str], added_ids: Collection[int]
 ) -> list[Token]:
-    """Return the tokens of an added_tokens.json, sorted by id.
+    """Return the tokens of an added_tokens.json, which old versions of transformers write.
 
-    A token is left out if an added token in the tokenizer.json has the same id, since that one
+    The file has the ids only: {"<x>": 32000, "</s>": 2}. Their flags have to be inferred:
+
+        special       looked for in the text itself                     "special"
+        all others    looked for in the text after it is normalized     "normalized"
+
+    A token is left out if the tokenizer.json has an added token with the same id, since that one
     takes precedence.
 
     Args:
         ids: The content of the file: token → id.
-        special_names: Tokens that other keys name.
+        special_names: Tokens that other files name for a purpose, such as eos_token.
         added_ids: Ids of the added tokens in the tokenizer.json.
+
+    Returns:
+        The tokens, sorted by id: {"content": "</s>", "special": True, "normalized": False}, …
     """
     id_by_name = {}
     for name, token_id in ids.items():
@@ -290,16 +314,16 @@ class _SpecialTokens(NamedTuple):
 
 
 def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens of keys that name one token for a purpose, such as eos_token.
+    """Return the special tokens that files name for a purpose, such as {"eos_token": "</s>"}.
 
-    A token is a text, or an object with a text and flags.
+    A token may also be an object with flags: {"content": "</s>", "lstrip": false}.
 
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json, which takes precedence.
 
     Returns:
-        The tokens that transformers is certain to add, and its doubtful ones with a reason.
+        The tokens that the library transformers is certain to add, and doubtful ones with a reason.
     """
     tokens: list[Token] = []
     doubts = {}
@@ -319,10 +343,12 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 
 
 def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens of keys that list several tokens, such as additional_special_tokens.
+    """Return the special tokens that a tokenizer's files list, without ids.
 
-    A token is a text, or an object with a text and flags. It is doubtful if transformers 4 and 5
-    treat it differently.
+    For example, {"additional_special_tokens": ["<x>", "<y>"]}.
+
+    A token is a text, or an object with a text and flags. It is doubtful if versions 4 and 5 of the
+    library transformers treat it differently.
 
     Args:
         config: The content of tokenizer_config.json.
@@ -338,12 +364,15 @@ def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _
 
 
 def _list_tokens_of_config(config: Mapping[str, Any]) -> _SpecialTokens:
-    """Return the tokens that a tokenizer_config.json lists.
+    """Return the special tokens that a tokenizer_config.json lists.
 
-    Transformers refuses an object that does not have the entry `"__type": "AddedToken"`.
+        "<x>"                                           a token
+        {"__type": "AddedToken", "content": "<x>"}      a token
+        {"content": "<x>"}                              doubtful: transformers refuses it
 
     Args:
-        config: The content of the file.
+        config: The content of the file, with {"additional_special_tokens": ["<x>", …]}, for
+            example.
     """
     tokens: list[Token] = []
     doubts = {}
@@ -359,10 +388,13 @@ def _list_tokens_of_config(config: Mapping[str, Any]) -> _SpecialTokens:
 def _list_tokens_of_map(
     special_map: Mapping[str, Any], *, has_list_in_config: bool
 ) -> _SpecialTokens:
-    """Return the tokens that a special_tokens_map.json lists.
+    """Return the special tokens that a special_tokens_map.json lists.
 
-    Transformers 4 adds all of them. Transformers 5 ignores objects, and ignores all of them if the
-    tokenizer_config.json has a list, too.
+    The library transformers adds all of them in version 4. In version 5, there are exceptions, so
+    that these tokens are doubtful:
+
+        {"content": "<x>"}      an object is ignored
+        all of the file         ignored if the tokenizer_config.json has a list, too
 
     Args:
         special_map: The content of special_tokens_map.json.
@@ -382,15 +414,15 @@ def _list_tokens_of_map(
 
 
 def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tokens that transformers 5 adds and transformers 4 does not, and why.
+    """Return the special tokens that transformers adds in version 5, but not in version 4.
 
-    These are the tokens of other keys that end with _token, such as image_token.
+    These are the tokens of other keys that end with _token, such as {"image_token": "<image>"}.
 
     Args:
         config: The content of tokenizer_config.json.
 
     Returns:
-        Text of each token → the reason, such as "image_token of tokenizer_config.json".
+        Text of each token → the reason: {"<image>": "image_token of tokenizer_config.json"}.
     """
     doubts = {}
     for key, value in config.items():
@@ -400,12 +432,16 @@ def _other_doubts(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _members_of_lists(config: Mapping[str, Any]) -> list[Any]:
-    """Return the tokens that the keys of `_LISTS` name, each a text or an object.
+    """Return the special tokens that a file lists under one of the keys of `_LISTS`.
 
-    A key such as additional_special_tokens has a list, or a mapping from purposes to tokens.
+        {"additional_special_tokens": ["<x>", "<y>"]}       as transformers 4 calls it
+        {"extra_special_tokens": {"image_token": "<x>"}}    as transformers 5 calls it
 
     Args:
         config: The content of tokenizer_config.json or special_tokens_map.json.
+
+    Returns:
+        The tokens, each a text or an object.
     """
     tokens: list[Any] = []
     for key in _LISTS:
