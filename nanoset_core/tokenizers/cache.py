@@ -123,13 +123,14 @@ class CacheEntry:
         return arrays
 
     def save(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store arrays for later processes.
+        """Store arrays in a file of the cache, for later processes.
 
-        A failure is only logged: without the cache, later runs take longer.
+        If another process has stored more arrays of this entry in the meantime, its file stays:
+        entries grow while they are used. A failure to write is only logged, since without the
+        cache, later runs just take longer.
 
         Args:
-            arrays: The arrays by name. They are not stored if the entry's file is larger than they
-                are.
+            arrays: The arrays by name.
         """
         # `_is_read_only` is set while `cache_read_only` is active.
         if self._path is None or _is_read_only:
@@ -235,12 +236,12 @@ class _StoredEntry(NamedTuple):
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the oldest entries until the folder of the cache has at most FOLDER_BYTES.
+    """Remove the oldest files of the cache until the rest has at most FOLDER_BYTES.
 
-    The newest entry stays, even if it is larger than that alone.
+    The newest file stays, even if it is larger than that alone.
 
     Args:
-        folder: The folder of the cache, which contains a file for each entry.
+        folder: The folder of the cache.
     """
     entries = []
     for path in folder.glob(f"*{_ENDING}"):

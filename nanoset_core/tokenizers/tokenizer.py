@@ -54,7 +54,13 @@ class TokenizerFacts:
 
 
 def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
-    """Return what datasets depend on: a tokenizer's fingerprint, vocabulary size and template.
+    """Return what datasets depend on: a tokenizer's fingerprint, number of tokens and largest id.
+
+    The number of tokens decides whether ids are stored in two bytes or in four. What counts is the
+    number that training programs see:
+
+        a tokenizer.json           they load it with Hugging Face's library, which says it
+        other formats (tiktoken)   they have classes for these, whose rules say it
 
     Args:
         file: The tokenizer's file.
@@ -92,10 +98,11 @@ def tokenizer_facts(file: TokenizerPath) -> TokenizerFacts:
 
 
 def _check_ids_fit(facts: TokenizerFacts) -> None:
-    """Check that a tokenizer's ids fit the dtype that trainers infer from its vocabulary size.
+    """Check that a tokenizer's ids fit into the integers in which datasets store them.
 
-    A vocabulary with gaps may have ids above its size, for example 60,000 tokens with ids up to
-    70,000: trainers infer uint16 from the size.
+    Training programs infer from the number of tokens whether these have two bytes (uint16) or four.
+    If a vocabulary has gaps, an id may be larger than that: 60,000 tokens fit uint16, but not the
+    id 70,000.
 
     Args:
         facts: The tokenizer's size and largest id.
@@ -115,12 +122,12 @@ def _check_ids_fit(facts: TokenizerFacts) -> None:
 
 
 def token_id(file: TokenizerPath, token: str, key: str) -> int:
-    """Return the id of a token, given its text.
+    """Return the id of a token, given its text, such as 50256 for "<|endoftext|>".
 
     Args:
         file: The tokenizer's file.
-        token: The token's text.
-        key: The setting or option that names the token, for errors.
+        token: The token's text, which a setting or option of the user names.
+        key: The setting or option, for errors: "--eod".
 
     Raises:
         MissingError: The file does not exist.
@@ -147,9 +154,11 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
-    """Return how to name the special tokens of a tokenizer, as the end of a remedy for the user.
+    """Return the end of an error message: how the user can name the special tokens of a tokenizer.
 
-    Only files of tiktoken ranks need this, since they contain no special tokens.
+    Only files of the library tiktoken need this, since they contain no special tokens. For example,
+    the message "name another token; a file of tiktoken ranks contains no special tokens: name them
+    with …".
 
     Args:
         file: The file of the tokenizer, which may be of any kind.
@@ -233,16 +242,17 @@ def _ordinary_id(file: TokenizerPath, _signature: object, token: str) -> int | N
 
 @lru_cache(maxsize=16)
 def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
-    """Return the facts about a tokenizer that only the tokenizers library knows.
+    """Return the facts about a tokenizer that only Hugging Face's tokenizers library knows.
 
-    They are cached on disk, because the library takes seconds to load a large vocabulary.
+    They are kept in a cache on disk, because the library takes seconds to load a large vocabulary.
 
     Args:
         file: The tokenizer's file.
-        _signature: Sizes and times of the tokenizer's files: a changed file is read again.
+        _signature: Sizes and times of the tokenizer's files. It is only a part of the key under
+            which `lru_cache` remembers the result, so that a changed file is read again.
 
     Returns:
-        The facts by name; `_ask_library` says which these are.
+        Such as {"size": 50257, "max_id": 50256, "special_tokens": [["<|endoftext|>", 50256]], …}.
     """
     cached = CacheEntry("tokenizer", define(file).fingerprint, cache_folder())
     arrays = cached.load()
@@ -254,16 +264,21 @@ def _library_facts(file: TokenizerPath, _signature: object) -> dict[str, Any]:
 
 
 def _ask_library(tokenizer: Tokenizer, file: TokenizerPath) -> dict[str, Any]:
-    """Collect the facts about a tokenizer that only the tokenizers library knows.
+    """Collect the facts about a tokenizer that only Hugging Face's tokenizers library knows.
 
     Args:
         tokenizer: The tokenizer, loaded by the library.
         file: The tokenizer's file, for errors.
 
     Returns:
-        The facts by name, in types that JSON has. `template` has the names of the special tokens
-        that the tokenizer's own `encode` adds to a text; `frame` has the ids that it adds before
-        and after every text, or None if these depend on the text.
+        The facts by name, in types that JSON has. For BERT:
+
+            size              30522
+            max_id            30521
+            template          ["[CLS]", "[SEP]"]: names of the tokens that it adds to a text
+            special_tokens    [["[PAD]", 0], …]
+            frame             [[101], [102]]: ids that it adds before and after every text; None if
+                              these depend on the text
 
     Raises:
         EncodingError: The library fails on the simplest text.
@@ -289,14 +304,13 @@ def _special_tokens(tokenizer: Tokenizer) -> list[tuple[str, int]]:
 
 
 def _names_around_text(tokenizer: Tokenizer, file: TokenizerPath) -> list[str]:
-    """Return the names of the special tokens that the tokenizer's own `encode` adds to a text.
+    """Return the names of the special tokens that a tokenizer's own `encode` adds to a text.
+
+    For BERT, "a" becomes [CLS] a [SEP], so these are [CLS] and [SEP].
 
     Args:
-        tokenizer: The tokenizer, loaded by the library.
+        tokenizer: The tokenizer, loaded by Hugging Face's library.
         file: Its file, for errors.
-
-    Returns:
-        Such as `["[CLS]", "[SEP]"]` for BERT's.
 
     Raises:
         EncodingError: The library fails on the simplest text.
@@ -325,16 +339,19 @@ def _ids_around_text(
 ) -> tuple[list[int], list[int]] | None:
     """Return the ids that a tokenizer's own `encode` adds before and after a text.
 
-    For example, BERT's adds [CLS] and [SEP].
+    For example, BERT's adds [CLS] (101) and [SEP] (102):
+
+        the text alone             1037
+        as `encode` returns it     101  1037  102      the result is [101], [102]
 
     Args:
-        tokenizer: The tokenizer, loaded by the library.
+        tokenizer: The tokenizer, loaded by Hugging Face's library.
         text: The text.
         file: The tokenizer's file, for errors.
 
     Returns:
-        (ids before the tokens of the text, ids after them); None if it also changes the tokens
-        of the text.
+        (ids before the tokens of the text, ids after them); None if it also changes the tokens of
+        the text.
     """
     text_ids = encode_text(tokenizer, text, file).ids
     all_ids = encode_text(tokenizer, text, file, add_special_tokens=True).ids

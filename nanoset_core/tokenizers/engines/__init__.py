@@ -73,10 +73,11 @@ def make_engine(
     cache: str | os.PathLike[str] | None = None,
     without: Collection[str] = (),
 ) -> Engine:
-    """Return an engine, which turns texts into token ids, for a tokenizer.
+    """Return an engine for a tokenizer: an implementation that turns texts into token ids.
 
-    A fast engine is compared with the tokenizer's own library, the reference, on test texts. If any
-    of its tokens differ, the reference is returned instead.
+    There are faster implementations than Hugging Face's `tokenizers` library, which defines the
+    right tokens. One of them is returned if it gives the same tokens as the library for all test
+    texts.
 
     Args:
         tokenizer_json: The tokenizer's file.
@@ -111,10 +112,13 @@ def make_engine(
 def _first_right_engine(
     factory: _EngineFactory, kind: str, tokenizer_json: str | os.PathLike[str]
 ) -> Engine:
-    """Return the fastest engine that gives the right tokens, or else the reference.
+    """Return the fastest tokenizer engine that gives the right tokens, or else the slow reference.
+
+    The engines are tried in order, the fastest first. For example, gigatoken gives other tokens for
+    some texts, and is refused with a warning; so numpy is tried next.
 
     Args:
-        factory: Makes the engines.
+        factory: Makes the engines, and compares them with the reference.
         kind: The name of an engine, or `auto`.
         tokenizer_json: The tokenizer's file, for messages.
 
@@ -140,12 +144,15 @@ def _first_right_engine(
 def _unsupported_engine(
     kind: str, tokenizer_json: str | os.PathLike[str], error: NotRecognisedError
 ) -> ConfigError:
-    """Return the error for an engine that the user named, but that does not support the tokenizer.
+    """Return the error that the engine which a user named cannot encode with this tokenizer.
+
+    An engine is an implementation of tokenizers, such as "numpy". Not all know every kind of
+    tokenizer.
 
     Args:
         kind: The name of the engine.
         tokenizer_json: The tokenizer's file.
-        error: Says what the engine does not support.
+        error: Says what the engine does not support, such as "byte_fallback of the model is 1".
     """
     return ConfigError(
         f"the {kind} engine cannot be checked with this tokenizer",
@@ -200,14 +207,15 @@ class _EngineFactory:
         return self.make_numpy()
 
     def make_numpy(self) -> NumpyEngine:
-        """Return the numpy engine, after comparing it with the reference unless that was done.
+        """Return this project's tokenizer in numpy, after checking that it gives the right tokens.
 
-        The engine works by rules that are read from the tokenizer. They are saved after the
-        comparison. So if there are saved rules, an earlier process has compared the engine.
+        It is compared with Hugging Face's library on test texts, once. It works by rules that are
+        read from the tokenizer.json, and are saved after the comparison. So if there are saved
+        rules, an earlier process has compared it.
 
         Raises:
-            NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine gives other tokens than the reference, or did so once.
+            NotRecognisedError: It does not understand the tokenizer.json.
+            WrongTokensError: It gives other tokens than the library, or did so once.
         """
         from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
         from nanoset_core.tokenizers.engines.rules import Rules, read_rules
@@ -231,16 +239,20 @@ class _EngineFactory:
         return NumpyEngine(rules, self.reference, words=saved_words)
 
     def make_gigatoken(self) -> GatedEngine:
-        """Return the gigatoken engine, after comparing it with the reference unless that was done.
+        """Return the fast tokenizer gigatoken, after checking that it gives the right tokens.
 
-        The reference is the tokenizers library. A *gate* decides which texts the engine encodes;
-        the numpy engine or the reference encodes the others. The gate is saved after the
-        comparison; if the engine failed, the reason is saved instead.
+        It is compared with Hugging Face's library on test texts, once. The result is saved, so that
+        later processes need not compare again. It is one of these:
+
+            nothing saved yet    compare now
+            a reason             gigatoken gives other tokens, and is refused
+            a gate               gigatoken is right for texts without certain characters and tokens,
+                                 which the gate names; another engine encodes texts with these
 
         Raises:
-            NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine gives other tokens than the reference, or did so once.
-            ConfigError: The engine is not installed.
+            NotRecognisedError: Gigatoken does not understand the tokenizer.
+            WrongTokensError: It gives other tokens than the library, or did so once.
+            ConfigError: It is not installed.
         """
         from nanoset_core.tokenizers.engines.gate import GatedEngine
 
@@ -258,17 +270,19 @@ class _EngineFactory:
         return GatedEngine(engine, saved_arrays, self.reference, self.make_numpy)
 
     def _prove_gigatoken(self, saved_gate: CacheEntry) -> GatedEngine:
-        """Return the gigatoken engine after comparing it with the reference on test texts.
+        """Return the fast tokenizer gigatoken, if it gives the same tokens as the library.
 
-        A *gate* decides which texts the engine may encode; others go to a slower engine.
+        The library is Hugging Face's. Both are compared on test texts. Some characters and tokens
+        are known to go wrong. The *gate* lists them: texts with these are left to a slower engine
+        (tokenizer). All other texts must have the same tokens.
 
         Args:
-            saved_gate: The cache entry for the gate, or for the reason of a failure.
+            saved_gate: The place in the cache on disk for the gate, or for the reason of a failure.
 
         Raises:
-            NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine fails, or gives other tokens than the reference.
-            ConfigError: The engine is not installed.
+            NotRecognisedError: Gigatoken does not understand the tokenizer.
+            WrongTokensError: It fails, or gives other tokens than the library.
+            ConfigError: It is not installed.
         """
         from nanoset_core.tokenizers.engines.gate import GatedEngine, make_gate
 
@@ -295,15 +309,18 @@ class _EngineFactory:
         return GatedEngine(engine, gate, self.reference, self.make_numpy)
 
     def _saved(self, kind: str, engine: str) -> CacheEntry:
-        """Return the cache entry in which the data of an engine for this tokenizer are stored.
+        """Return where data of an engine for this tokenizer are stored, in the cache on disk.
+
+        An engine is an implementation that turns text into tokens. If one has given wrong tokens
+        for a document, the caller names it in `without`, for example as "numpy 0.9.0". Then it must
+        not be used, and its data are deleted.
 
         Args:
-            kind: What the entry contains.
+            kind: What is stored, such as "words".
             engine: Name and version of the engine.
 
         Raises:
-            WrongTokensError: The engine gave wrong tokens for a document once, so that the caller
-                listed it in `without`. Its entry is deleted.
+            WrongTokensError: The engine is one of those in `without`.
         """
         entry = CacheEntry(kind, f"{self.definition.fingerprint} {engine}", self.folder)
         if engine in self.without:
@@ -318,17 +335,17 @@ def _report_comparison(engine: str) -> None:
 
 
 def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
-    """Check that the numpy engine gives the same tokens for test texts as the tokenizer's library.
+    """Check that this project's tokenizer in numpy gives the same tokens as Hugging Face's library.
 
-    It must also cut the texts into the same pre-tokens, the pieces that are encoded on their own.
+    It must also cut the texts into the same words, which are then encoded one by one.
 
     Args:
-        engine: The numpy engine.
-        canaries: The test texts to compare.
+        engine: The tokenizer in numpy, which knows the library's as its `reference`.
+        canaries: Test texts that are easy to get wrong.
 
     Raises:
         NotRecognisedError: The library fails on a test text.
-        WrongTokensError: The numpy engine gives other pre-tokens or other tokens.
+        WrongTokensError: There are other words or other tokens.
     """
     try:
         with panics_as_errors():
@@ -345,11 +362,14 @@ def _prove_numpy(engine: NumpyEngine, canaries: Sequence[str]) -> None:
 
 
 def _save_refusal(saved_gate: CacheEntry, reason: str) -> WrongTokensError:
-    """Save why the gigatoken engine is not used, and return that reason as an error.
+    """Save why the fast tokenizer gigatoken is not used, and return that reason as an error.
+
+    Later processes find the reason, and need not compare gigatoken with Hugging Face's library
+    again.
 
     Args:
-        saved_gate: The cache entry in which the reason is saved.
-        reason: How the engine differs from the reference.
+        saved_gate: The place in the cache on disk where the reason is saved.
+        reason: How gigatoken differs from the library, such as "the tokens of 3 texts differ".
     """
     refusal = (
         "the gigatoken engine gives other tokens than the tokenizers library for test texts: "

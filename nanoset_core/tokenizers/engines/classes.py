@@ -137,12 +137,15 @@ def _blocks_of_code_points() -> Iterator[Ints]:
 
 
 def are_in(members: str, points: Ints) -> Bools:
-    """Return which code points the tokenizers library takes for members of a class.
+    r"""Return which characters belong to a class, such as letters, by Hugging Face's library.
+
+    This project cuts text by the classes of characters, and must do it just as the library does,
+    whose version of Unicode may differ from Python's.
 
     Args:
-        members: The class as in the brackets of a regular expression, such as `\\p{L}\\p{M}`; or
-            DIGITS, the digits that the pre-tokenizer Digits recognizes.
-        points: Code points, int64, shape (n_points,).
+        members: The class as in the brackets of a regular expression, such as `\p{L}\p{M}`; or
+            DIGITS, for the digits that the library's pre-tokenizer Digits recognizes.
+        points: Code points of the characters, int64, shape (n_points,).
 
     Returns:
         bool, shape (n_points,).
@@ -156,7 +159,15 @@ def are_in(members: str, points: Ints) -> Bools:
 
 
 def _are_digits(text: str) -> Bools:
-    """Return which characters of a text the library's pre-tokenizer Digits takes for digits."""
+    """Return which characters of a text are digits, by Hugging Face's tokenizers library.
+
+    The library does not tell it directly, but it can cut digits apart from other text. With a slash
+    before the text, so that the first piece is certain not to be one of digits:
+
+        text              a12b
+        pieces            /a    12    b
+        every second            12          these are the digits
+    """
     from tokenizers.pre_tokenizers import Digits
 
     # The library cuts "/a12b" into "/a", "12" and "b": every second piece consists of digits. The
@@ -169,7 +180,13 @@ def _are_digits(text: str) -> Bools:
 
 
 def _are_matched(members: str, text: str) -> Bools:
-    """Return which characters of a text the library finds by a regular expression.
+    """Return which characters of a text a regular expression matches, by Hugging Face's library.
+
+    The library can remove the matches from a text, and return the pieces that remain. All other
+    characters are matches. For `[a-z]+` and the text "1ab2":
+
+        pieces       "1" at [0, 1), "2" at [3, 4)
+        result       F T T F
 
     Args:
         members: The characters to find, as in the brackets of a regular expression: `a-z`.
@@ -286,10 +303,15 @@ def _fill_characters(
 
 
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
-    """Return a table of the classes of characters by their first two bytes in UTF-8.
+    """Return a table of the classes of characters (letter, symbol, …) by their first two bytes.
 
-    The 64 characters that begin with the bytes E4 B8 are all letters, so the entry of these bytes
-    is LETTER. If characters with the same first two bytes have different classes, it is _MIXED.
+    Characters of several bytes are looked up in it. Most often, all characters with the same first
+    two bytes have the same class. If not, the entry is _MIXED, and more bytes are needed:
+
+        first bytes    characters                              entry
+        C3 A9          é                                       LETTER
+        E4 B8          64 ideographs, 一 (E4 B8 80) and so on    LETTER
+        E2 80          64 characters, – and a wide space ...   _MIXED
 
     Args:
         classes: uint8, shape (0x110000,): the class of each code point.
@@ -323,13 +345,13 @@ def _common_classes(rows: Bytes) -> Bytes:
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:
-    """Return the code points of the characters that start at some bytes of a UTF-8 text.
+    """Return the code points (numbers) of the characters that start at some bytes of a UTF-8 text.
 
-    The first byte of a character has a mark of the character's length, and the upper bits of the
-    code point. Every further byte has the mark 10, and six more bits. For "é", code point 0xE9:
+    The first byte of a character has a mark of the character's length, and then the upper bits of
+    the code point. Every further byte has the mark 10, and six more bits. For "é", code point 0xE9:
 
-        bytes         110_00011  10_101001
-        code point        00011     101001
+        bytes         110_00011  10_101001      C3 A9
+        code point        00011     101001      0xE9
 
     Args:
         data: uint8, shape (n_bytes,): valid UTF-8.

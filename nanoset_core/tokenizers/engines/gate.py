@@ -107,10 +107,13 @@ class GatedEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents, most of them with the fast compiled engine.
+        """Encode documents, most of them with the fast, compiled tokenizer.
 
-        The gate decides which ones: documents with an added token, or with a character that
-        versions of Unicode may treat differently, are refused. A slower fallback encodes these.
+        It may be wrong for documents with a special token, or with a character that versions of
+        Unicode treat differently. A slower one encodes these:
+
+            documents    "the cat"  "a<|endoftext|>b"  "the dog"
+            encoded by   fast       slow               fast
 
         Args:
             texts: The documents.
@@ -120,7 +123,7 @@ class GatedEngine:
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
-            EncodingError: The fallback fails on a text.
+            EncodingError: The slower tokenizer fails on a text.
         """
         # One thread at a time: `_fallback_for` counts how much text is refused.
         with self._lock:
@@ -148,13 +151,14 @@ class GatedEngine:
             self.helper = ""
 
     def _fallback_for(self, texts: Sequence[str]) -> Engine:
-        """Return the engine that encodes the texts that the compiled engine must not encode.
+        """Return the tokenizer for texts that the fast, compiled one must not encode.
 
-        This is the slow reference at first. Once there was much such text (FALLBACK_CHARACTERS), a
-        faster engine is made and used. Making it takes time, which does not pay off for less text.
+        This is Hugging Face's library at first, which is slow. Once there were more than 65,536
+        characters of such text, a faster one is made. Making it takes time, which does not pay off
+        for less text.
 
         Args:
-            texts: Texts that the gate refused.
+            texts: The texts.
         """
         self._characters_until_fallback -= sum(map(len, texts))
         if self._characters_until_fallback >= 0:
@@ -167,7 +171,11 @@ class GatedEngine:
         return self._fallback
 
     def _make_faster_fallback(self) -> None:
-        """Replace the reference as the fallback, if this is possible and was not tried before."""
+        """Replace the slow tokenizer, for text that the fast one must not encode, by a better one.
+
+        The fast, compiled one cannot encode some texts. So far, Hugging Face's library encoded
+        these. If there are many, a tokenizer in numpy does it faster. That is tried once.
+        """
         if self._make_fallback is None:
             return
         make_fallback = self._make_fallback
@@ -183,10 +191,10 @@ class GatedEngine:
             )
 
     def _find_refused(self, texts: Sequence[str], encoded: Sequence[bytes]) -> Bools:
-        """Find the texts that the compiled engine must not encode.
+        """Find the texts that the fast, compiled tokenizer must not encode.
 
-        These are texts with an added token, or with a *doubtful* character: one that versions of
-        Unicode may treat differently.
+        These are texts with a special token such as <|endoftext|>, or with a character that
+        versions of Unicode treat differently.
 
         Args:
             texts: All texts of a batch.
@@ -207,15 +215,21 @@ class GatedEngine:
         return is_refused
 
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
-        """Return the indices of the texts with a doubtful character, one for each such character.
+        """Return which texts have a doubtful character, one that a fast tokenizer may encode
+        wrongly.
 
-        If ☃ is doubtful, the texts "aé" and "Ω☃☃" give the indices 1 1.
+        All texts are searched at once, as one text with zeros between them. For ☃ as the doubtful
+        character, and the texts "aé" and "Ω☃☃":
+
+            joined, without ASCII        é  0  Ω  ☃  ☃
+            zeros up to here             0  1  1  1  1      ☃ is in the text with the index 1
 
         Args:
             texts: Texts in UTF-8, which may contain zeros themselves.
 
         Returns:
-            int64, shape (n_doubtful_characters,), ascending.
+            int64, shape (n_doubtful_characters,), ascending: for each doubtful character, the index
+            of its text. In the example 1 1.
         """
         # Search all texts at once. With ASCII left out, and a zero between texts, "aé" and "Ω☃☃"
         # become "é", 0, "Ω", "☃", "☃".
@@ -234,19 +248,24 @@ class GatedEngine:
 
 
 def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
-    """Return which characters and tokens a compiled engine, which is fast, may encode wrongly.
+    """Return which characters and tokens a fast tokenizer, in compiled code, may encode wrongly.
 
-    A text that contains one of them has to be encoded by a slower engine.
+    A text that contains one of them has to be encoded by a slower tokenizer. They are
+
+    - characters that versions of Unicode treat differently, since the fast tokenizer may have
+      another version;
+    - special (added) tokens, such as <|endoftext|>.
 
     Args:
-        tokenizer: A parsed `tokenizer.json`.
+        tokenizer: A parsed `tokenizer.json`, Hugging Face's format for tokenizers.
 
     Returns:
         doubtful: bool, shape (0x110000,): whether each code point is one of the characters.
         tokens: JSON list of the tokens.
 
     Raises:
-        NotRecognisedError: The tokenizer normalises text by anything but one Unicode normal form.
+        NotRecognisedError: The tokenizer changes text first, by anything but one Unicode normal
+            form.
     """
     form = _normal_form(tokenizer.get("normalizer"))
 
@@ -259,14 +278,23 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 
 
 def _normal_form(normalizer: Any) -> Form | None:
-    """Return the Unicode normal form that a normalizer makes, such as NFC; None if it makes none.
+    """Return the Unicode normal form to which a tokenizer converts text, such as NFC; None for
+    none.
+
+    These are settings of the normalizer that are accepted:
+
+        null                                                         None
+        {"type": "NFC"}                                              NFC
+        {"type": "Sequence", "normalizers": [{"type": "NFC"}, …]}    NFC
+
+    In the last case, the other members may only write spaces as ▁.
 
     Args:
-        normalizer: The entry of a `tokenizer.json`, such as `{"type": "NFC"}`, or null. One of the
-            type Sequence has several members.
+        normalizer: The entry of the `tokenizer.json`.
 
     Raises:
-        NotRecognisedError: The normalizer does anything else.
+        NotRecognisedError: The normalizer does anything else. Fast tokenizers were not compared
+            with Hugging Face's library on enough text of this kind.
     """
     if not normalizer:
         return None
@@ -295,17 +323,20 @@ def _writes_spaces(normalizer: Any) -> bool:
 
 
 def doubtful_points(form: Form | None) -> Bools:
-    """Return which code points versions of Unicode may treat differently.
+    """Return which characters versions of Unicode may treat differently.
 
-    Unassigned code points are doubtful, since a newer version may assign them. So are characters
-    later than Unicode 3.2 that normalisation may change, since an older version leaves them alone.
-    All engines know the characters of Unicode 3.2.
+    A fast tokenizer may have another version of Unicode than Hugging Face's library. All of them
+    know the characters of Unicode 3.2. Doubtful are:
+
+    - code points without a character, since a newer version may assign one;
+    - characters later than Unicode 3.2 that normalization may change, such as accents that it
+      sorts: an older version leaves them alone.
 
     Args:
-        form: The normal form that the tokenizer makes; None if it makes none.
+        form: The normal form to which the tokenizer converts text; None if it does not.
 
     Returns:
-        bool, shape (0x110000,).
+        bool, shape (0x110000,): for each code point.
     """
     # Unassigned characters, among which Unicode counts surrogates ("Cs") separately. No character
     # is assigned from _ASSIGNED_BELOW on.

@@ -46,10 +46,12 @@ class GigatokenEngine:
         self._load()
 
     def _load(self) -> None:
-        """Load the tokenizer into the library.
+        """Load the tokenizer into the library gigatoken, which encodes text fast.
 
-        It is called again when the caches of the library have grown too large, since that frees
-        their memory.
+        Some versions of the library remember all words that they ever saw, and take more and more
+        memory. So `encode` looks at the memory from time to time, and calls this function again if
+        it has grown too much: a new tokenizer starts with nothing. For that, the memory at the
+        start is kept.
 
         Raises:
             ConfigError: The library is not installed.

@@ -78,10 +78,14 @@ class ReferenceEngine:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents with the tokenizer's library.
+        """Encode documents with Hugging Face's tokenizers library.
 
         Args:
-            texts: The documents.
+            texts: The documents, such as ["the cat", "a"].
+
+        Returns:
+            The token ids of all documents, one after another, and the number of tokens of each
+            document.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -149,7 +153,10 @@ class ReferenceEngine:
             raise self._error_of(failure) from error
 
     def _first_failure(self, texts: Sequence[str], start: int, stop: int) -> _Failure | None:
-        """Find the first of some documents on which the library fails.
+        """Find the first of some documents on which Hugging Face's library fails.
+
+        When it fails on a batch, it does not say which document is the cause. So they are tried one
+        by one.
 
         Args:
             texts: All documents of a batch.
@@ -183,6 +190,8 @@ class ReferenceEngine:
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and the character at which each starts.
 
+        For "the cat", these may be the tokens of "the" and " cat", which start at 0 and 3.
+
         Args:
             text: The text.
 
@@ -208,15 +217,18 @@ class ReferenceEngine:
         return text if self._normalizer is None else self._normalizer.normalize_str(text)
 
     def split(self, text: str) -> list[tuple[str, tuple[int, int]]]:
-        """Split a text into pre-tokens: words and the like, which are encoded one by one.
+        """Split a text into the words and symbols that the tokenizer encodes one by one.
+
+        "the cat" gives [("the", (0, 3)), ("Ġcat", (3, 7))], for example: most vocabularies write a
+        space as Ġ.
 
         Args:
-            text: A normalised text.
+            text: A text as the tokenizer's normalizer leaves it.
 
         Returns:
-            (pre-token, its (start, stop) in characters) for each one, in order. The pre-token is
-            written as the tokenizer's vocabulary writes it, such as `Ġthe` for " the". Without a
-            pre-tokenizer, it is the whole text.
+            (word, its (start, stop) in characters) for each one, in order. The word is written as
+            in the tokenizer's vocabulary. If the tokenizer does not split text, it is the whole
+            text.
         """
         if self._pre_tokenizer is None:
             return [(text, (0, len(text)))]
@@ -224,12 +236,12 @@ class ReferenceEngine:
         return pieces
 
     def encode_words(self, words: list[bytes]) -> FlatLists:
-        """Return the tokens of pre-tokens of normalised text.
+        """Return the tokens of words into which a tokenizer splits text, such as "the" and " cat".
 
-        A pre-token on its own is one pre-token again, so it can be encoded as a document.
+        A word on its own is not split further, so it can be encoded as a document.
 
         Args:
-            words: The pre-tokens in UTF-8, as in the text.
+            words: The words in UTF-8, as in the text.
 
         Returns:
             (ids of all words, concatenated; number of tokens of each word), both int32.
@@ -240,13 +252,13 @@ class ReferenceEngine:
         return self.encode([word.decode() for word in words])
 
     def encode_pieces(self, words: list[bytes]) -> FlatLists:
-        """Return the tokens of words of a tokenizer that writes spaces as ▁.
+        """Return the tokens of words of a tokenizer that writes spaces as ▁, such as "▁cat".
 
-        The words are encoded by the tokenizer's model alone: the tokenizer as a whole would put
-        another ▁ before each.
+        The tokenizer as a whole would put another ▁ before each word. So only the part of it is
+        used that splits a word into tokens, its model.
 
         Args:
-            words: The words in UTF-8, with a space for each ▁.
+            words: The words in UTF-8, with a space for each ▁: " cat".
         """
         model = self.tokenizer.model
         lists = []
@@ -290,7 +302,8 @@ class SentencePieceEngine(ReferenceEngine):
     def locate(self, text: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a text, and about at which character each starts.
 
-        The package does not return positions; those of the `tokenizers` library are nearly right.
+        The package sentencepiece does not return positions. Those of Hugging Face's library, for
+        the same model, are nearly right.
 
         Args:
             text: The text.
@@ -316,14 +329,15 @@ class SentencePieceEngine(ReferenceEngine):
         return ids
 
     def _encode_between(self, special_pattern: re.Pattern[str], text: str) -> list[int]:
-        """Encode a text with special tokens, as Megatron-LM's legacy wrapper does.
+        """Encode a text with special tokens, as Megatron-LM does it with a SentencePiece model.
 
         The text between special tokens is encoded piece by piece. SentencePiece may begin each
-        piece with the token ▁, which stands for a space. The wrapper drops it, except from the
+        piece with the token ▁, which stands for a space. Megatron-LM drops it, except from the
         first and the last piece:
 
-            text        a      <sep>  b    <sep>  c
-            tokens      ▁ a    <sep>  b    <sep>  ▁ c
+            text             a      <sep>  b    <sep>  c
+            SentencePiece    ▁ a           ▁ b         ▁ c
+            result           ▁ a    <sep>  b    <sep>  ▁ c
 
         Args:
             special_pattern: Matches the special tokens.
@@ -413,13 +427,14 @@ _engines_in_use: WeakValueDictionary[object, ReferenceEngine] = WeakValueDiction
 
 
 def shared_tokenizer(tokenizer: TokenizerPath) -> Tokenizer:
-    """Return a tokenizer of the `tokenizers` library, which the caller must not change.
+    """Return a tokenizer of Hugging Face's library, loaded from a file or from memory.
 
-    Loading takes long, so the tokenizer of an engine that is in use is returned if there is one.
+    Loading takes seconds. So if the same tokenizer is already in use elsewhere in this process,
+    that one is returned, and the caller must not change it. It counts as the same as long as its
+    path, settings, and the size and time of its file are the same.
 
     Args:
-        tokenizer: The tokenizer's file, with settings or without. If the file has changed, it is
-            loaded again.
+        tokenizer: The tokenizer's file, with settings or without.
 
     Raises:
         MissingError: The file does not exist.

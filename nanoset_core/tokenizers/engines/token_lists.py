@@ -63,10 +63,13 @@ class TokenLists:
     def add(self, ids: Ids, lengths: NDArray[np.integer[Any]]) -> Codes:
         """Return a number for each list of tokens, its code, from which `gather` gets the list.
 
-        A list of one token is its own code: [7] → 7. Lists of several tokens are stored, and their
-        codes count up from _FIRST_LIST (2 ** 20): [5, 6] → _FIRST_LIST, and the next one is
-        _FIRST_LIST + 1. A single token from _FIRST_LIST on would look like such a code, so its list
-        is stored, too.
+        Most lists have one token, which is then the code itself. All others are stored and
+        numbered, from _FIRST_LIST (2 ** 20) on. If _FIRST_LIST were 100:
+
+            list       [7]    [5, 6]   [120]   [5]
+            code       7      100      101     5
+
+        The token 120 would look like a stored list, so its list is stored, too.
 
         Args:
             ids: The tokens of all lists, concatenated: int32, shape (n_tokens,).
@@ -90,7 +93,7 @@ class TokenLists:
         return codes
 
     def _store(self, ids: Ids, counts: Ints) -> Codes:
-        """Append lists to the stored ones, and return their codes.
+        """Append lists of tokens to the stored ones, and return a code for each, a number.
 
         The stored lists are concatenated in `_tokens`. List number i has the tokens from
         `_bounds[i]` to `_bounds[i + 1]`, and its code is _FIRST_LIST + i. After [5, 6], the list
@@ -144,8 +147,11 @@ class TokenLists:
     def gather(self, codes: Codes) -> FlatLists:
         """Return the lists of tokens that codes stand for.
 
+        Codes are numbers that `add` returned. They are handled some thousands at a time, which fit
+        into the processor's cache.
+
         Args:
-            codes: int32, shape (n_lists,), as `add` returned them.
+            codes: int32, shape (n_lists,).
 
         Returns:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
@@ -160,10 +166,11 @@ class TokenLists:
         return np.concatenate(ids_by_slice), np.concatenate(lengths_by_slice)
 
     def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
-        """Return the lists of tokens that codes stand for, all at once.
+        """Return the lists of tokens that codes stand for.
 
-        If _FIRST_LIST were 100, and the stored list number 0 were 7 8 9, which starts at 0 in the
-        stored tokens:
+        A code is a number for a list of tokens. A small one is a token itself, and stands for the
+        list of this token alone. Numbers from _FIRST_LIST (2 ** 20) on are stored lists. If
+        _FIRST_LIST were 100, and the first stored list were 7 8 9:
 
             codes           5  100    6
             lengths         1  3      1
@@ -171,9 +178,7 @@ class TokenLists:
             ids             5  7 8 9  6
 
         Args:
-            codes: int32, shape (n_lists,), at least one. A code below _FIRST_LIST is a token, and
-                stands for the list of this token alone. Any other is _FIRST_LIST + the number of a
-                stored list.
+            codes: int32, shape (n_lists,), at least one.
 
         Returns:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).

@@ -40,14 +40,16 @@ SAFE_CUT = re.compile(
 
 
 def no_merge_crosses_cuts(boundary_pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether long texts may be cut where SAFE_CUT matches, without changing tokens.
+    """Return whether long texts may be cut at certain places before they are encoded.
 
-    SAFE_CUT matches, among others, between a letter and a space. If a merge joins the tokens "a"
-    and " b", the text "a b" has a token that contains this place, and must not be cut there.
+    The regular expression SAFE_CUT finds these places, such as between a letter and a space. A
+    tokenizer merges characters to tokens. If it merges "a" with " b", there is a token "a b", and
+    cutting "a b" after the "a" would change the tokens. So no merge may join characters where
+    SAFE_CUT matches.
 
     Args:
-        boundary_pairs: Code points of the two characters that meet where a merge joins two tokens:
-            in the example, those of "a" and " ".
+        boundary_pairs: The two characters that meet in each merge, as code points: for "a" with "
+            b", those of "a" and " ".
     """
     for left, right in boundary_pairs:
         characters = chr(left) + chr(right)
@@ -101,7 +103,7 @@ class AddedTokens:
         return has_prefix and self._pattern.search(data) is not None
 
     def find(self, texts: Sequence[bytes]) -> list[int]:
-        """Return which of some texts contain an added token.
+        """Return which of some texts contain a special token, such as `<|endoftext|>`.
 
         Args:
             texts: The texts in UTF-8.
@@ -142,15 +144,19 @@ class FallbackText:
         self._context_spans = context_spans
 
     def occurs_in(self, data: bytes) -> bool:
-        """Return whether a text contains something that only the reference engine can encode.
+        """Return whether a text contains something that only Hugging Face's library can encode.
+
+        This project has a faster tokenizer in numpy, but it cannot encode text with one of these:
+
+        - a byte for which there is no token, or the byte zero, which it uses itself;
+        - a special token such as `<|endoftext|>`;
+        - rare sequences of characters that cannot be split without looking at all text before them.
 
         Args:
             data: The text in UTF-8.
 
         Returns:
-            Whether it has a byte that the numpy engine cannot encode, such as zero; or an added
-            token, such as `<|endoftext|>`; or may have one of the rare sequences of characters that
-            array operations cannot split.
+            False is certain. In the third case, True may be wrong, which costs time only.
         """
         return (
             self._has_forbidden_byte(data)
@@ -167,12 +173,17 @@ class FallbackText:
 
 
 def any_of(strings: Collection[bytes], depth: int = _MAX_DEPTH) -> bytes:
-    """Return a regular expression that a text matches if it contains one of some strings.
+    """Return a regular expression that matches if a text contains one of some strings.
 
-    The expression is a tree (a trie), so that a mismatch takes a few steps, and not one for each
-    string. The strings "<pad>" and "<eos>" have the prefix "<" in common, and then differ. They
-    give `<(?:eos>(?:)|pad>(?:))`, in which the empty group `(?:)` is what remains of a string at
-    its end.
+    The obvious expression, `<pad>|<eos>`, is slow for hundreds of strings. So they are arranged by
+    what they begin with:
+
+        strings          "<pad>", "<eos>"
+        in common        "<"
+        remainders       "pad>", "eos>"         arranged in the same way
+        expression       <(?:eos>(?:)|pad>(?:))
+
+    An empty group `(?:)` is what remains at the end of a string: nothing more has to match.
 
     Args:
         strings: The strings. If there are none, the expression matches nothing.
@@ -227,10 +238,10 @@ def _rarest_byte(prefix: bytes) -> int:
 
 
 def cut(text: bytes, size: int) -> Iterator[bytes]:
-    """Cut a text into pieces of about `size` bytes, and yield these in order.
+    """Cut a long text into pieces of about `size` bytes that can be encoded one by one.
 
-    The text is only cut where encoding the pieces gives the same tokens as encoding the text. So a
-    piece may be longer.
+    The text is only cut where that gives the same tokens as encoding it as a whole, such as before
+    the space in "word word". So a piece may be longer.
 
     Args:
         text: The text in UTF-8.
@@ -249,17 +260,21 @@ def cut(text: bytes, size: int) -> Iterator[bytes]:
 
 
 def partition_units(text: bytes, fallback_text: FallbackText) -> Iterator[tuple[bytes, bool]]:
-    """Divide a text into pieces for the numpy engine and pieces for the reference engine.
+    """Divide a text into pieces for a fast tokenizer, and pieces that only the slow one can encode.
 
-    Only the reference, the tokenizers library, can encode some text, such as added tokens. The text
-    is cut into small pieces, and neighbours of the same kind are joined, up to about UNIT_BYTES.
+    This project has a fast tokenizer in numpy. Text with special tokens, for example, is left to
+    Hugging Face's library. So the text is cut into small pieces, and neighbours of the same kind
+    are joined:
+
+        small pieces    fast  fast  slow  fast  fast  fast
+        result          fast        slow  fast
 
     Args:
         text: The text in UTF-8.
-        fallback_text: Recognizes text that the reference has to encode.
+        fallback_text: Recognizes text that the library has to encode.
 
     Yields:
-        (piece, whether the piece is for the reference).
+        (piece, whether the piece is for the library). Pieces have up to about UNIT_BYTES (512 KiB).
     """
     unit: list[bytes] = []  # neighbours of one kind, which will be joined
     unit_size = 0  # in bytes

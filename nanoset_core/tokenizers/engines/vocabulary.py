@@ -55,17 +55,18 @@ class _Merges(NamedTuple):
 
 
 def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the tokens and merges of a byte-level model as arrays.
+    """Return the tokens and merges of a tokenizer as arrays, if it merges bytes, as GPT-2's does.
 
-    Such a model writes each byte of a token as one character: "Ġthe" stands for " the".
+    In its tokenizer.json, each byte of a token is written as one character: "Ġthe" stands for "
+    the". (In tokenizers of SentencePiece's kind, merges join characters; there is another function
+    for these.)
 
     Args:
-        vocabulary: `vocab` of the model: token → id.
-        merges: `merges` of the model.
+        vocabulary: `vocab` of the model: token → id, such as {"Ġthe": 262}.
+        merges: `merges` of the model, such as ["Ġ t", "h e"].
 
     Raises:
-        NotRecognisedError: The vocabulary is not that of a byte-level BPE model, or is larger than
-            the engine can hold.
+        NotRecognisedError: Merges do not fit the vocabulary, or it is too large for our tokenizer.
     """
     split_merges = _split_merges(merges)
     _check_ids(vocabulary, len(split_merges.left))
@@ -91,9 +92,10 @@ def read_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary
 
 
 def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> Vocabulary:
-    """Return the words and merges of a model whose merges join characters, as in SentencePiece.
+    """Return the tokens and merges of a tokenizer as arrays, if it merges characters.
 
-    Spaces, which such a model writes as ▁, are spaces again in the words.
+    Tokenizers that come from SentencePiece do that. They write spaces as ▁, which become spaces
+    again here: "▁the" stands for " the".
 
     Args:
         vocabulary: `vocab` of the model: token → id.
@@ -101,7 +103,7 @@ def read_character_vocabulary(vocabulary: dict[str, int], merges: list[Any]) -> 
 
     Raises:
         NotRecognisedError: The model is too large; or a byte has no token, or one that is merged;
-            or a merge joins a letter with a space after it, between which the engine cuts text.
+            or a merge joins a letter with a space after it, between which our tokenizer cuts text.
     """
     # Check that the engine can encode with this model.
     split_merges = _split_merges(merges)
@@ -154,14 +156,17 @@ def _split_merges(merges: list[Any]) -> _Merges:
 
 
 def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
-    """Check that the numpy engine can represent the ids and merges of a vocabulary.
+    """Check that a vocabulary is small enough for this project's own tokenizer.
+
+    It packs two ids and the number of a merge into one 64-bit integer, so that all of these are
+    limited.
 
     Args:
         vocabulary: Token → id.
-        n_merges: Number of merges. The rank of a merge is its number.
+        n_merges: Number of merges.
 
     Raises:
-        NotRecognisedError: An id or a rank is too large, or two tokens have one id.
+        NotRecognisedError: An id or the number of merges is too large, or two tokens have one id.
     """
     ids = set(vocabulary.values())
     # A pair of ids and a rank share 64 bits, see `merges`.
@@ -177,17 +182,21 @@ def _check_ids(vocabulary: dict[str, int], n_merges: int) -> None:
 def _check_merging_tokens(
     vocabulary: dict[str, int], merges: _Merges, byte_names: list[str]
 ) -> None:
-    """Check that every byte has a token, and that merges join nothing but text.
+    """Check the tokens that merges join, in a vocabulary of SentencePiece's kind.
 
-    Merges must not use the tokens of bytes, tokens with a space, or an empty token.
+    This project's own tokenizer expects that
+
+    - each of the 256 bytes has a token, such as <0x0A>, for characters without a token of their
+        own;
+    - no merge joins such tokens, tokens with a space, or an empty token.
 
     Args:
         vocabulary: Token → id.
         merges: The two tokens of each merge.
-        byte_names: Tokens of the 256 bytes, such as <0x0A>.
+        byte_names: Tokens of the 256 bytes.
 
     Raises:
-        NotRecognisedError: A merge joins something else, or a byte has no token.
+        NotRecognisedError: A vocabulary is different.
     """
     parts = {*merges.left, *merges.right}
     results = {left + right for left, right in zip(merges.left, merges.right, strict=True)}
@@ -262,11 +271,17 @@ def _build(
 
 
 def _merge_table(vocabulary: dict[str, int], merges: _Merges) -> Ids:
-    """Return the merges as a table of token ids.
+    """Return the merges of a vocabulary as a table of token ids.
+
+    A merge joins two tokens to a third one. With the ids {"t": 5, "h": 6, "th": 300, "e": 7, "the":
+    301}:
+
+        merges      t h          th e
+        table       5 6 300      300 7 301
 
     Args:
         vocabulary: Token → id.
-        merges: The merges, in order of rank.
+        merges: The merges, in the order in which they are applied.
 
     Returns:
         int32, shape (n_merges, 3): the left token, the right token, and the token that they become.

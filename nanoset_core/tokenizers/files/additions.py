@@ -310,9 +310,8 @@ def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
 def _notices_of_known_tokens(named: NamedTokens, differences: _Differences) -> list[str]:
     """Tell the user about tokens that transformers treats differently than the tokenizer.json says.
 
-    Transformers is the library that most users of a published tokenizer load it with.
-
-    There are two cases, which change nothing here, but may matter for training:
+    Many training programs load a tokenizer with the library transformers. There are two cases,
+    which change nothing here, but may matter for training:
 
     - An ordinary token of the vocabulary, such as "<x>", is a special token for transformers. So it
       makes "<x>" in a text one token, and here it may be split into pieces.

@@ -47,12 +47,13 @@ _VOCABULARY = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
 
 
 def kind_of(source: TokenizerFile) -> Kind:
-    """Return which kind of tokenizer a file is, and check that its settings apply to this kind.
+    """Return in which format a tokenizer's file is, and check that the user's settings apply to it.
 
-    A file that is not recognised counts as a tokenizer.json.
+    The formats are Hugging Face's tokenizer.json, SentencePiece, tiktoken and so on. Some need
+    settings: a file of tiktoken, for example, does not say how text is split.
 
     Args:
-        source: Path of the file, and the settings next to it.
+        source: Path of the file, and the settings.
 
     Raises:
         MissingError: The file does not exist.
@@ -77,7 +78,16 @@ def kind_of(source: TokenizerFile) -> Kind:
 
 
 def _recognise(head: bytes, name: str) -> Kind:
-    """Recognize the kind of a tokenizer's file by its first bytes, and by its name.
+    """Return in which format a tokenizer's file is, by its first bytes and by its name.
+
+    Each format starts in another way:
+
+        [{"rank": 0, "token_bytes": "AA==", …    Megatron-LM's tiktoken JSON
+        {"config": {"num_vocab_tokens": …        Mistral's tekken.json
+        {"!": 0, "a": 1, …                       vocab.json, as GPT-2's
+        {"version": "1.0", …                     tokenizer.json, Hugging Face's
+        IQ== 0                                   tiktoken: a line for each token, in base64
+        the byte 0x0A                            SentencePiece, a binary file
 
     Args:
         head: The first bytes of the file.
@@ -85,7 +95,8 @@ def _recognise(head: bytes, name: str) -> Kind:
 
     Returns:
         The kind. A file that is not recognized counts as a tokenizer.json: loading it as such
-        reports what is wrong.
+            reports
+        what is wrong.
     """
     text = head.lstrip()
     # [{"rank": 0, "token_bytes": "AA==", …
@@ -113,14 +124,16 @@ def _recognise(head: bytes, name: str) -> Kind:
 
 
 def _check_settings(source: TokenizerFile, kind: Kind) -> None:
-    """Check that all settings of a tokenizer apply to the kind of its file.
+    """Check that all settings of a tokenizer apply to the format of its file.
+
+    The setting `pattern`, for example, is for files of tiktoken, and not for a tokenizer.json.
 
     Args:
         source: The file with its settings.
-        kind: The kind of the file.
+        kind: The format of the file.
 
     Raises:
-        ConfigError: A setting is one for other kinds of files.
+        ConfigError: A setting is one for other formats.
     """
     for key in source.settings:
         if key in _SETTINGS[kind]:

@@ -68,7 +68,14 @@ class RankedVocabulary:
 
 
 def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedTokenizer:
-    """Convert a vocabulary of ranks to a tokenizer.json.
+    """Convert a vocabulary of ranks to a tokenizer.json, Hugging Face's format.
+
+    The library tiktoken has no list of merges. Each token has a rank, and of all pairs of tokens in
+    a word it merges the one that makes the token with the smallest rank. So every pair that makes a
+    token is a merge, in the order of these ranks:
+
+        ranks     "a" 0,  "b" 1,  "ab" 2,  "aab" 3
+        merges    a b,  a ab
 
     Args:
         ranked: The vocabulary.
@@ -95,8 +102,7 @@ def convert_ranks(ranked: RankedVocabulary, source: TokenizerFile) -> ConvertedT
 def _ids_by_text(ids: Mapping[bytes, int]) -> dict[str, int]:
     """Return the ids of tokens by their texts in a tokenizer.json, which has texts, not bytes.
 
-    Each byte is decoded to the character with the same number, and then replaced by the
-    character that stands for the byte in a tokenizer.json.
+    In this format, each of the 256 bytes is written as one character: a space as Ġ, for example.
 
     Args:
         ids: Bytes of each token → id: `{b" a": 257}`.
@@ -139,11 +145,14 @@ def _list_merges(vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
 def _add_special_tokens(
     vocabulary: dict[str, int], ranked: RankedVocabulary, source: TokenizerFile
 ) -> None:
-    """Add the special tokens to a vocabulary.
+    """Add the special tokens, such as "<|endoftext|>", to a vocabulary of tiktoken's kind.
+
+    Some formats have special tokens that text never becomes, even if it has their names. Such a
+    token still needs an entry, to be decoded, but under a name that no text can have.
 
     Args:
         vocabulary: Token → id. The special tokens are added here.
-        ranked: The vocabulary of ranks, with its special tokens.
+        ranked: The vocabulary as it was read, with its special tokens.
         source: The file that it was read from, for errors.
 
     Raises:
@@ -168,12 +177,21 @@ def _add_special_tokens(
 def _tokenizer_json(
     vocabulary: Mapping[str, int], merges: list[tuple[str, str]], ranked: RankedVocabulary
 ) -> bytes:
-    """Return a tokenizer.json that encodes text as tiktoken does.
+    """Return a tokenizer.json (Hugging Face's format) that encodes text as the library tiktoken
+    does.
+
+    It has a component for each step:
+
+        added_tokens     finds special tokens such as "<|endoftext|>" in the text
+        normalizer       converts text to a Unicode normal form, if the vocabulary is made for one
+        pre_tokenizer    splits the text by a regular expression: "the cat" → "the", " cat"
+        model            merges the bytes of each word to tokens
+        decoder          turns tokens back into text
 
     Args:
         vocabulary: Token → id, with the special tokens.
-        merges: Pairs of tokens, in order of rank.
-        ranked: The vocabulary of ranks, with its split pattern and special tokens.
+        merges: Pairs of tokens, in the order in which they are merged.
+        ranked: The vocabulary as it was read, with its regular expression and special tokens.
     """
     # Some vocabularies, such as Qwen's, are for text in a Unicode normal form, such as NFC.
     unicode_form = ranked.pattern.form
@@ -191,17 +209,17 @@ def _tokenizer_json(
 
 
 def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
-    """Return the special tokens that are recognised in a text.
+    """Return the special tokens that are found in a text, as a tokenizer.json lists them.
 
-    If a text is brought into a Unicode normal form first, as by Qwen's own code, they are
-    looked for in the result.
+    Some vocabularies are for text in a Unicode normal form, such as Qwen's. Then the tokens are
+    looked for in text of this form.
 
     Args:
-        ranked: The vocabulary of ranks, with its special tokens.
+        ranked: The vocabulary, with its special tokens.
 
     Returns:
-        Entries for `added_tokens` of a tokenizer.json; none if special tokens in a text are
-        treated as other text.
+        Such as [{"id": 100257, "content": "<|endoftext|>", "normalized": False, …}]; none if
+        special tokens in a text are treated as other text.
     """
     if not ranked.has_special_tokens_in_text:
         return []
@@ -245,10 +263,12 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
 
 
 def _check_repetitions(regex: str, source: TokenizerFile) -> None:
-    """Check that a pattern has no repetition such as `a{1,3}+`, which libraries read differently.
+    """Refuse a split pattern with a repetition such as `a{1,3}+`, which two libraries read
+    differently.
 
-    For tiktoken's library, it is one repetition, which never gives back a character that it has
-    matched. For the tokenizers library, the + repeats `a{1,3}`.
+    The pattern, a regular expression, says how text is cut into words. For tiktoken's library, this
+    is one repetition, which never gives back a character that it has matched. For Hugging Face's,
+    the + repeats `a{1,3}`: it also matches "aaaa".
 
     Args:
         regex: The split pattern.

@@ -75,12 +75,17 @@ _END_TOKEN = "</s>"
 
 
 def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read Megatron-LM's tiktoken JSON, and convert it to a tokenizer.json.
+    """Read Megatron-LM's tiktoken JSON, and convert it to a tokenizer.json, Hugging Face's format.
 
-    Settings that the user did not make have the defaults of Megatron-LM.
+    The file lists the tokens in the order of their ranks, and nothing else. How text is split, and
+    which special tokens there are, are settings. Those that the user did not make have
+    Megatron-LM's defaults. With 1,000 ids for special tokens:
+
+        ids 0 to 999        special tokens: "<unk>", "<s>", …, and then fillers "<SPECIAL_7>", …
+        ids from 1000 on    the first tokens of the file; it may list more than are used
 
     Args:
-        source: The file, with the settings that the file itself does not contain.
+        source: The file, with the settings.
 
     Raises:
         FormatError: The file is damaged, or has fewer ranks than the vocabulary needs.
@@ -181,9 +186,10 @@ class _Tekken:
 
 
 def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read Mistral's tekken.json, and convert it to a tokenizer.json.
+    """Read Mistral's tekken.json, and convert it to a tokenizer.json, Hugging Face's format.
 
-    The file lists tokens with their *ranks*, in whose order a BPE tokenizer merges bytes.
+    The file lists tokens in the order in which they are merged. The first ids are reserved for
+    special tokens, such as 0 to 999; the token of rank 0 then has the id 1000.
 
     Args:
         source: The file.
@@ -229,7 +235,11 @@ def read_tekken(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _parse_tekken(value: Any) -> _Tekken:
-    """Return the fields of a parsed tekken.json that decide the tokens.
+    """Return the fields of a parsed tekken.json, Mistral's format, that decide the tokens.
+
+        {"config": {"pattern": "…", "default_vocab_size": 131072, "default_num_special_tokens":
+        1000},
+         "vocab": [{"rank": 0, "token_bytes": "AA=="}, …], "special_tokens": […]}
 
     Args:
         value: The parsed file.
@@ -252,7 +262,9 @@ def _parse_tekken(value: Any) -> _Tekken:
 
 
 def _check_tekken(tekken: _Tekken) -> None:
-    """Check the types of fields, and that the special tokens fit into the ids kept for them.
+    """Check the types of a tekken.json's fields, and that there are enough ids for special tokens.
+
+    For example, with 1,000 ids for special tokens, the file must not name 1,001.
 
     Args:
         tekken: The fields as they were read, whose values may be of any type.
@@ -276,17 +288,22 @@ def _check_tekken(tekken: _Tekken) -> None:
 
 
 def _tekken_names(value: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the special tokens of a tekken.json, in the order of their ids.
+    """Return the names of the special tokens of a tekken.json, Mistral's format for tokenizers.
 
-    Files of early versions do not list them: these versions all have the same special tokens.
+    The file lists them, in the order of their ids:
+
+        "special_tokens": [{"rank": 0, "token_str": "<unk>"}, {"rank": 1, "token_str": "<s>"}, …]
+
+    Files of versions up to 7 ("v3", "v7m1") may have no such list: these all have the same special
+    tokens.
 
     Args:
         value: The parsed file.
-        config: The settings in the file.
+        config: The settings in the file, such as {"version": "v3", …}.
 
     Raises:
-        ValueError: The file does not list them, although it is of a later version; or an entry of
-            the list has no name or another rank than its position.
+        ValueError: The file has no list, although it is of a later version; or an entry of the list
+            has no name or another rank than its position.
     """
     entries = value.get("special_tokens")
     if entries is None:
@@ -319,11 +336,16 @@ class _EntryList:
     """What the file should look like, for errors."""
 
     def ids_of_tokens(self, source: TokenizerFile) -> dict[bytes, int]:
-        """Return the ids of the tokens that belong to the vocabulary.
+        """Return the ids of a file's tokens, which it lists in the order of their ranks.
 
-        The first ids are reserved for special tokens, which are not in the list. So the token of
-        rank k has the id `n_special` + k. A file may have more entries than the vocabulary: only
-        the first ones are tokens, but all entries are checked.
+        The first ids are reserved for special tokens, which are not in the list. With 1,000 of
+        these:
+
+            rank    0       1       2       …
+            id      1000    1001    1002    …   up to the size of the vocabulary
+
+        A file may have more entries than the vocabulary: only the first ones are tokens, but all
+        entries are checked.
 
         Returns:
             Bytes of each token → id.
@@ -367,12 +389,14 @@ class _EntryList:
 
 
 def _parse_entry(entry: Any, rank: int) -> bytes:
-    """Return the bytes of a token, by its entry in the file.
+    """Return the bytes of a token, by its entry in a file.
+
+    The entry {"rank": 0, "token_bytes": "AA=="} is the byte 0, in base64. The first 256 entries
+    must be the bytes 0 to 255, in their order.
 
     Args:
-        entry: The entry, an object with the token in base64 and its rank.
-        rank: Position of the entry in the file, which its rank must be. The first 256 entries must
-            be the bytes 0 to 255.
+        entry: The entry.
+        rank: Position of the entry in the file, which its rank must be.
 
     Raises:
         TypeError, KeyError, ValueError: The entry is malformed.

@@ -96,13 +96,13 @@ class _Model:
 
 
 def read_sentencepiece_model(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a SentencePiece model, and convert it to a tokenizer.json.
+    """Read a SentencePiece model, and convert it to a tokenizer.json, Hugging Face's format.
 
-    A model contains its special tokens, such as `<s>`. Only Megatron-LM's *legacy wrapper*, a class
-    around a model, adds the special tokens that the user has configured.
+    A model contains its special tokens, such as `<s>`. Further ones can be configured only for
+    Megatron-LM's *legacy wrapper*, a class around the model that adds them.
 
     Args:
-        source: The file of the model.
+        source: The file of the model, with the user's settings.
 
     Raises:
         FormatError: The file is damaged, or is no SentencePiece model.
@@ -148,14 +148,14 @@ def _end_of_document(model: _Model) -> str | None:
 
 
 def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
-    """Return the ids of the pieces, which are their positions in the model.
+    """Return the ids of a SentencePiece model's pieces (tokens): their positions in the model.
 
     Args:
         model: The model.
         source: The file of the model, for the error.
 
     Returns:
-        Text of the piece → id.
+        Text of the piece → id, such as {"<unk>": 0, "<s>": 1, "▁the": 2}.
 
     Raises:
         FormatError: The model has no pieces, or two with the same text.
@@ -173,11 +173,15 @@ def _piece_ids(model: _Model, source: TokenizerFile) -> dict[str, int]:
 
 
 def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int]) -> dict[str, int]:
-    """Return the ids that Megatron-LM's legacy wrapper gives to the configured special tokens.
+    """Return the ids of special tokens that a user adds to a SentencePiece model, by Megatron-LM.
 
-    A token has the id of the piece with its text. If the model has no such piece, the token gets a
-    new id, after those of all pieces. So does the text of the unknown piece, such as `<unk>`, since
-    the model returns this piece for every text that it does not have.
+    Megatron-LM's *legacy wrapper*, a class around the model, does that. A token with the text of
+    one of the model's pieces has its id; other tokens get the next ids after the pieces. For 32,000
+    pieces:
+
+        "<s>"      1        a piece
+        "<sep>"    32000    no piece
+        "<unk>"    32001    a piece, but it stands for all unknown text, so it does not count
 
     Args:
         source: The configured special tokens, `tokenizer.special_tokens`.
@@ -210,13 +214,22 @@ def _tokenizer_json(
     special_texts: list[str],
     legacy_tokens: Mapping[str, int],
 ) -> bytes:
-    """Convert a model to a tokenizer.json.
+    """Convert a SentencePiece model to a tokenizer.json, Hugging Face's format for tokenizers.
+
+    Both say how a text becomes tokens. A tokenizer.json has a component for each step:
+
+        added_tokens    finds special tokens such as "<s>" in the text, which are never split
+        normalizer      marks where words start:        "the cat"  →  "▁the▁cat"
+        model           splits the text into tokens:    "▁the▁cat"  →  "▁the", "▁cat"
+        decoder         turns tokens back into text:    "▁the", "▁cat"  →  "the cat"
 
     Args:
-        model: The model.
-        ids: Text of each piece, which is an entry of the vocabulary → id.
-        special_texts: Texts of the pieces that are special tokens.
-        legacy_tokens: Name → id of the special tokens that Megatron-LM's legacy wrapper adds.
+        model: The SentencePiece model.
+        ids: Its vocabulary: text of each piece → id, such as {"<s>": 0, "▁the": 1, "▁cat": 2}.
+        special_texts: The special tokens among them, such as ["<s>"].
+        legacy_tokens: Special tokens that the user has configured: name → id. (Megatron-LM calls
+            the class that adds them its legacy wrapper.) Some of them may be in the vocabulary
+            already.
     """
     new_tokens = _tokens_without_piece(legacy_tokens, ids)
     return build_tokenizer_json(
@@ -230,11 +243,18 @@ def _tokenizer_json(
 def _tokens_without_piece(
     legacy_tokens: Mapping[str, int], ids: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the tokens of the legacy wrapper with ids that no piece has, as text → id.
+    """Return those special tokens that a SentencePiece model does not have itself, as text → id.
+
+    A user may configure special tokens in addition to a model. Some of them are in the model's
+    vocabulary already. For a vocabulary of 3 pieces:
+
+        pieces               {"<unk>": 0, "<s>": 1, "a": 2}
+        configured tokens    {"<s>": 1, "<sep>": 3, "<unk>": 4}
+        result               {"<sep>": 3, "<unk>…": 4}    (… is a mark: "<unk>" is a piece, too)
 
     Args:
-        legacy_tokens: Name → id of the special tokens that the wrapper adds. Some have the ids of
-            pieces.
+        legacy_tokens: The configured tokens: name → id. (Megatron-LM calls the class that adds them
+            its legacy wrapper.)
         ids: Text of each piece → its id. The ids are 0, 1, … without gaps.
     """
     n_pieces = len(ids)
@@ -255,14 +275,19 @@ def _added_tokens(
     special_texts: Iterable[str],
     new_tokens: Mapping[str, int],
 ) -> list[dict[str, Any]]:
-    """Return the tokens that are recognised in a text before it is split into pieces.
+    """Return the tokens that are found in a text before it is split, for a tokenizer.json.
+
+    These are the special tokens, such as <s>, and ordinary text that the user of SentencePiece has
+    defined to be a token.
 
     Args:
-        model: The model. Some of its pieces are tokens that the user defined when it was trained.
-            They are ordinary text.
-        ids: Text of each piece → its id.
-        special_texts: Texts of the pieces that are special tokens, such as <s>.
-        new_tokens: Text → id of special tokens that are not pieces.
+        model: The SentencePiece model.
+        ids: Text of each piece of the vocabulary → its id.
+        special_texts: Pieces that are special tokens.
+        new_tokens: Special tokens that are not pieces: text → id.
+
+    Returns:
+        Such as [{"id": 1, "content": "<s>", "special": True, …}, …].
     """
     tokens = []
     for text in special_texts:
@@ -275,13 +300,17 @@ def _added_tokens(
 
 
 def _normalizer(model: _Model) -> dict[str, Any]:
-    """Return the component `normalizer`, which changes a text before it is encoded.
+    """Return the part of a tokenizer.json that says how a text is changed before it is split.
 
-    As sentencepiece does, its steps replace characters by those of the model's table, remove
-    superfluous spaces, put a space before the text, and write spaces as ▁.
+    It does what the library sentencepiece does, in these steps, of which a model may lack some:
+
+        Precompiled      replaces characters by those of the model's table    "Ａ" → "A"
+        Strip, Replace   remove superfluous spaces                            " a  b" → "a b"
+        Prepend          puts a ▁ before the text                             "a b" → "▁a b"
+        Replace          writes spaces as ▁                                   "▁a b" → "▁a▁b"
 
     Args:
-        model: The parsed model, which decides which of these steps there are.
+        model: The parsed SentencePiece model.
     """
     steps: list[dict[str, Any]] = []
     if model.charsmap:
@@ -300,10 +329,16 @@ def _normalizer(model: _Model) -> dict[str, Any]:
 
 
 def _decoder(model: _Model) -> dict[str, Any]:
-    """Return the component `decoder`, which turns tokens into text as sentencepiece does.
+    """Return the part of a tokenizer.json that says how tokens become text again.
+
+        tokens          "▁a", "▁b", "<0x21>"
+        Replace         " a", " b", "<0x21>"
+        ByteFallback    " a", " b", "!"         (tokens of single bytes)
+        Fuse            " a b!"
+        Strip           "a b!"                  (if the model puts a space before a text)
 
     Args:
-        model: The parsed model. If it puts a space before a text, the decoder removes one.
+        model: The parsed SentencePiece model.
     """
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": SPACE_SIGN}, "content": " "},
@@ -316,15 +351,21 @@ def _decoder(model: _Model) -> dict[str, Any]:
 
 
 def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, Any]:
-    """Return the component `model` of a tokenizer.json.
+    """Return the part of a tokenizer.json that says how words are split into tokens.
 
-    It is a BPE if the model can be expressed by merges. Otherwise it is a unigram model, which is
-    only used to decode: it has the same ids, but may encode a text as other tokens.
+    There are two kinds:
+
+        BPE        merges characters to tokens in the order of a list, "t h", "th e", …
+        Unigram    chooses the tokens with the best sum of scores, [["▁the", -3.2], …]
+
+    The result is a BPE if the SentencePiece model can be expressed by merges. Otherwise it is a
+    unigram model, which is only used to turn tokens into text: it has the same ids, but may encode
+    differently.
 
     Args:
         model: The SentencePiece model.
-        vocabulary: Token → id, in the order of the ids: the pieces first, then tokens that are not
-            pieces.
+        vocabulary: Token → id, in the order of the ids: the pieces of the model first, then special
+            tokens that are not pieces.
     """
     # The piece that stands for characters without a piece, such as <unk>. A model has one of them.
     unknown_texts = model.texts_of(_PieceType.UNKNOWN)
@@ -359,9 +400,11 @@ def _model_component(model: _Model, vocabulary: Mapping[str, int]) -> dict[str, 
 def _merges(model: _Model) -> list[tuple[str, str]] | None:
     """Return the merges of a model: every pair of pieces that makes a third piece.
 
-    Sentencepiece always merges the pair that makes the piece with the best score. A
-    tokenizer.json merges the pair that is listed first. So the merges are sorted by the score
-    of the third piece.
+    SentencePiece always merges the pair that makes the piece with the best score. A tokenizer.json
+    has no scores: it merges the pair that is listed first. So the pairs are sorted by these scores:
+
+        pieces     "a"  "b"  "c"  "ab" (score -1)  "bc" (score 0)  "abc" (score -2)
+        merges     b c,  a b,  a bc,  ab c
 
     Args:
         model: The parsed model.
@@ -394,12 +437,12 @@ def _is_plain_bpe(model: _Model) -> bool:
 
 
 def _have_equal_scores(pieces: Iterable[_ModelPiece]) -> bool:
-    """Return whether two pieces have the same score.
+    """Return whether two pieces of a SentencePiece model have the same score.
 
-    If so, sentencepiece makes the one that comes first in the text, which a list of merges
-    cannot express. Pieces of spaces alone, written as ▁, are ignored: they often have equal
-    scores, and it rarely matters. If it does, it is noticed when the tokens of an engine are
-    compared with sentencepiece's.
+    A piece's score says how early it is merged. If two scores are equal, sentencepiece first makes
+    the piece that comes first in the text. A tokenizer.json cannot express that, as it has a list
+    of merges. Pieces of spaces alone, written as ▁, are ignored: they often have equal scores, and
+    it rarely matters. If it does, it is noticed when tokens are compared with sentencepiece's.
 
     Args:
         pieces: The pieces that merges make.
@@ -425,7 +468,15 @@ _NORMALIZER_FIELD = 3
 
 
 def _parse(content: bytes, source: TokenizerFile) -> _Model:
-    """Parse a SentencePiece model, which is a protobuf message of the type `ModelProto`.
+    """Read a SentencePiece model from the bytes of its file.
+
+    The file is a protobuf message, a list of numbered fields. These are of interest:
+
+        field 1    a piece of the vocabulary; there is such a field for each piece
+        field 2    settings of the training, such as the kind of model
+        field 3    settings of the normalizer, which changes a text first
+
+    The settings are messages themselves: number of a setting → value.
 
     Args:
         content: The bytes of the file.
@@ -492,10 +543,13 @@ def _parse_piece(message: bytes) -> _ModelPiece:
 def _build_model(
     pieces: list[_ModelPiece], trainer: Mapping[int, Any], normalizer: Mapping[int, Any]
 ) -> _Model:
-    """Build a model from the fields of its messages; a missing field has sentencepiece's default.
+    """Build a model from the settings in a SentencePiece file, in which they have numbers.
+
+    A setting that is missing has sentencepiece's default. For example, number 3 of the trainer's
+    settings is the kind of model, and it is a unigram model by default.
 
     Args:
-        pieces: The pieces.
+        pieces: The vocabulary.
         trainer: Number of a field in `TrainerSpec` of sentencepiece_model.proto → value.
         normalizer: Number of a field in `NormalizerSpec` → value.
 
@@ -529,10 +583,13 @@ _MAX_VARINT_BYTES = 10
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protobuf message.
+    """Yield the fields of a protobuf message, which is a format for numbered values.
 
-    Each field is a key, which contains the number of the field and its wire type, and a value. The
-    wire type says how the value is stored.
+    Each field is a key and a value. The key has the number of the field, and the wire type, which
+    says how the value is stored. For example, the bytes 18 02 (in hexadecimal):
+
+        18    the key: 00011 000 in bits, so the field 3 and the wire type 0 (a number)
+        02    the value 2
 
     Args:
         message: The bytes of the message.
@@ -556,13 +613,18 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _read_value(message: bytes, position: int, wire_type: int) -> tuple[int | bytes, int]:
-    """Read the value of a field of a protobuf message.
+    """Read the value of a field of a protobuf message, a format for numbered values.
+
+    It is stored in one of these ways, which the wire type in the field's key says:
+
+        0       a number of variable length
+        2       bytes, preceded by their number: 03 61 62 63 is b"abc"
+        1, 5    8 or 4 bytes
 
     Args:
         message: The bytes of the message.
         position: Position of the value, after the key of the field.
-        wire_type: How the value is stored: as a number of variable length; as bytes, preceded by
-            their number; or as a fixed number of bytes.
+        wire_type: How the value is stored.
 
     Returns:
         (the value, the position after it).
@@ -590,7 +652,10 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     """Read a number of variable length from a protobuf message.
 
     Each byte has seven bits of the number, the lowest first. The eighth bit is set in all bytes but
-    the last.
+    the last. For example, 300 is 10 0101100 in bits:
+
+        bytes          1_0101100    0_0000010
+        upper bit      1: go on     0: the last byte
 
     Args:
         message: The bytes of the message.

@@ -166,12 +166,15 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return the copy of a tokenizer on this machine, or the tokenizer itself if there is none.
+    """Return the copy of a tokenizer's file on this machine, or the tokenizer itself if there is
+    none.
 
-    A worker on another machine may have local copies of the files: see `local_copy_of`.
+    A task may be given out by another machine, which names the tokenizer by a path there. A worker
+    may have a copy of that file elsewhere: /shared/tok/vocab.json → /local/cache/vocab.json. The
+    settings of the tokenizer stay; a file of merges next to a vocab.json has a copy, too.
 
     Args:
-        tokenizer: The tokenizer, as the machine that gave out the task names it.
+        tokenizer: The tokenizer, as the other machine names it; a path, or a path with settings.
     """
     source = as_source(tokenizer)
     local_path = local_copy_of(source.path)
@@ -220,7 +223,8 @@ class FileSignature(NamedTuple):
 def stat_signature(tokenizer: TokenizerPath) -> tuple[FileSignature, ...] | None:
     """Return values that change if a file of a tokenizer is written or replaced.
 
-    Caches in memory use them as part of their keys, so that changed files are read again.
+    Tokenizers are kept in memory after they have been read. These values are part of the key, so
+    that a changed file is read again.
 
     Args:
         tokenizer: The tokenizer's file.
@@ -236,6 +240,12 @@ def stat_signature(tokenizer: TokenizerPath) -> tuple[FileSignature, ...] | None
 
 def missing_tokenizer(path: Path, *, name: str | None = None, where: object = None) -> MissingError:
     """Return the error for a tokenizer that does not exist.
+
+    It says what there is instead, and what the user can do:
+
+        "/tok is a folder with a.model, b.model"    name the file in it that is the tokenizer
+        "openai/gpt2 does not exist"                download it from the Hugging Face Hub
+        "/tok.json does not exist"                  correct the path
 
     Args:
         path: Path of the missing file or folder.
@@ -267,15 +277,17 @@ def missing_tokenizer(path: Path, *, name: str | None = None, where: object = No
 
 
 def _remedy_for_hub_name(name: str) -> str:
-    """Return how to get a tokenizer if its name looks like a model of the Hugging Face Hub.
+    """Return how to get a tokenizer, if its name looks like a model of the Hugging Face Hub.
 
-    Nothing is loaded from the Hub here, but a user may expect it.
+    A user may expect that "EleutherAI/gpt-neox-20b" is downloaded, as other programs do. This one
+    reads files only.
 
     Args:
-        name: What the user wrote in place of a path, such as "EleutherAI/gpt-neox-20b".
+        name: What the user wrote in place of a path.
 
     Returns:
-        The remedy; empty for other names.
+        The remedy: "… `hf download EleutherAI/gpt-neox-20b tokenizer.json …`"; empty for other
+            names.
     """
     if not _HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return ""
@@ -297,10 +309,10 @@ def _possible_tokenizers(folder: Path) -> list[str]:
 
 
 def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
-    """Copy a tokenizer from a bucket to this machine.
+    """Copy a tokenizer from a bucket (such as S3) to this machine.
 
-    The files next to the tokenizer that are read together with it are copied, too. Copies of an
-    earlier call are updated.
+    Copies of an earlier call are updated. The files next to the tokenizer that are read together
+    with it are copied, too, such as tokenizer_config.json.
 
     Args:
         location: The tokenizer's file, or its folder.

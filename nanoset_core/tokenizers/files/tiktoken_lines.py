@@ -35,10 +35,14 @@ _NAME_LIKE = re.compile(r"[\w .-]*")
 
 
 def read_tiktoken_lines(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a file of tiktoken's lines, and convert it to a tokenizer.json.
+    """Read a tokenizer's file in the format of the library tiktoken, and convert it to a
+    tokenizer.json.
+
+    The file has a line for each token, with its bytes in base64 and its rank, which is also its id.
+    How text is split into words is a setting, and so are special tokens.
 
     Args:
-        source: The file, with the settings that the file itself does not contain.
+        source: The file, with the settings.
 
     Raises:
         FormatError: The file is damaged, or its ranks have gaps.
@@ -147,14 +151,18 @@ def _parse_line(line: bytes) -> _RankedToken:
 
 
 def _configured_pattern(source: TokenizerFile) -> NamedPattern:
-    """Return the split pattern of the settings.
+    r"""Return the regular expression that splits text, which the user has to set for a tiktoken
+    file.
+
+        pattern: cl100k                the name of a published one
+        pattern: " ?\\w+|\\s+"         an expression
+        pattern: cl100                 refused: looks like a name, and is none
 
     Args:
-        source: The file of ranks, and its settings. Their pattern may be a name or a regular
-            expression.
+        source: The file, and the user's settings.
 
     Raises:
-        ConfigError: The settings have no pattern, or one that is neither a known name nor a regular
+        ConfigError: There is no pattern, or one that is neither a known name nor a regular
             expression.
     """
     # Megatron-LM's patterns apply to its own format only.
@@ -191,7 +199,13 @@ def _configured_pattern(source: TokenizerFile) -> NamedPattern:
 def _special_tokens(
     source: TokenizerFile, ranks: Mapping[bytes, int], pattern: NamedPattern
 ) -> dict[str, int]:
-    """Return the special tokens, which a file of ranks does not contain.
+    """Return the special tokens of a tokenizer, which a file of the library tiktoken does not
+    contain.
+
+    The user may name them, such as ["<s>"]: then they get the ids after those of the file. If the
+    user does not, and the file is a published vocabulary, its special tokens are known, such as
+    {"<|endoftext|>": 100257}. A file with the same number of tokens as the published one, and the
+    same pattern, counts as that.
 
     Args:
         source: The tokenizer's file, with the user's settings.
@@ -274,18 +288,23 @@ def _first_missing(ids: Collection[int], stop: int) -> int | None:
 
 
 def _count_notice(source: TokenizerFile, pattern: NamedPattern, n_ranks: int) -> str:
-    """Return a notice if the file may be incomplete.
+    """Return a notice if a tokenizer's file may have fewer tokens than it should.
 
-    Only the number of tokens shows that a file was cut off at the end of a line. The right number
-    is known if the split pattern was published with a vocabulary.
+    A file of the library tiktoken has a line for each token, so that nobody sees if its end is
+    missing. But the user also names the regular expression that splits text, and most of these were
+    published with a vocabulary of known size. For the pattern cl100k, which has 100,256 tokens:
+
+        100,256 tokens          no notice
+        90,000 tokens           "the file is cut, or it is a vocabulary of its own"
+        120,000 tokens          "it is a vocabulary of its own"
 
     Args:
         source: The tokenizer's file.
-        pattern: The split pattern, with the number of tokens of its vocabulary if it is known.
-        n_ranks: Number of ranks in the file, and so of tokens.
+        pattern: The regular expression, with the size of its vocabulary if it is known.
+        n_ranks: Number of tokens in the file.
 
     Returns:
-        The notice; empty if the file has the right number.
+        The notice, or an empty text.
     """
     expected_ranks = pattern.ranks
     if n_ranks == expected_ranks:
