@@ -51,104 +51,72 @@ _TOKENIZER_HELP = (
 def tokenizer_options(
     use: str = "", *, has_vocab_size_option: bool = False
 ) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds options to a command, which name and describe a tokenizer.
+    """Return a decorator that lets the users of a command name a tokenizer.
 
-    The command gets their values as one parameter, `tokenizer`: None if no tokenizer is named.
+    Often a tokenizer is one file, but some are two, and some files do not say everything that is
+    needed. So the decorator adds some ten options to the command. Its function does not see them:
+    it gets a single parameter `tokenizer` in their place.
+
+        what the user writes                          the parameter `tokenizer`
+        (nothing about a tokenizer)                   None
+        --tokenizer gpt2                              Path("gpt2/vocab.json")
+        --vocab-file vocab.json --merge-file m.txt    TokenizerFile("vocab.json", merges="m.txt")
 
     Args:
-        use: What the command needs the tokenizer for, such as "to count tokens"; printed at the end
-            of the help.
-        has_vocab_size_option: Whether the command itself defines an option --vocab-size. Its value
-            also describes the tokenizer, if the tokenizer's file does not state the size.
+        use: What the command needs the tokenizer for, such as "to show text instead of ids". This
+            is printed at the end of the help for --tokenizer.
+        has_vocab_size_option: Whether the command itself defines an option --vocab-size, and takes
+            a parameter `vocab_size`. If not, the decorator adds such an option, for tokenizers
+            whose file does not say how many tokens they have.
 
     Returns:
         A decorator for the function of the command.
     """
-    add_options = _flag_options(use, has_vocab_size_option=has_vocab_size_option)
+    options = _options_that_name_files(use)
+    options += _options_that_describe(has_vocab_size_option=has_vocab_size_option)
+    add_options = combined(*options)
 
     def decorate(command: Decorated) -> Decorated:
         """Add the options to a command that has a parameter `tokenizer`."""
 
         @wraps(command)
-        def with_tokenizer(**values: Any) -> Any:
+        def call_with_tokenizer(**values: Any) -> Any:
             """Call the command with one parameter `tokenizer` in place of all these options."""
             return command(**_with_one_tokenizer(values, has_vocab_size_option))
 
-        return add_options(with_tokenizer)  # type: ignore[return-value]
+        return add_options(call_with_tokenizer)  # type: ignore[return-value]
 
     return decorate
 
 
-def _with_one_tokenizer(values: dict[str, Any], has_vocab_size_option: bool) -> dict[str, Any]:
-    """Replace the values of all options about the tokenizer by one parameter, `tokenizer`.
+def _options_that_name_files(use: str) -> list[Callable[[Any], Any]]:
+    """Return the options with which a user names the files of a tokenizer, and their type.
 
-    For example, {"tokenizer": "gpt2", "merges": None, …, "output": "a"}, with an entry for each of
-    these options and for one other, becomes {"tokenizer": Path("gpt2/vocab.json"), "output": "a"}.
+    They have the names that users of Megatron-LM, a training program, know. Either of these lines
+    names the tokenizer of GPT-2, which consists of two files:
 
-    Args:
-        values: Name of each parameter that click has read from the command line → its value.
-        has_vocab_size_option: Whether --vocab-size is an option of the command itself. If so, it
-            stays a parameter.
-    """
-    # The fields of _TokenizerFlags have the names of the parameters.
-    flag_names = [field.name for field in fields(_TokenizerFlags)]
-    flags = _TokenizerFlags(**{name: values[name] for name in flag_names})
-
-    parameters = {name: value for name, value in values.items() if name not in flag_names}
-    parameters["tokenizer"] = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
-    if has_vocab_size_option:
-        parameters["vocab_size"] = flags.vocab_size
-    return parameters
-
-
-def _flag_options(use: str, *, has_vocab_size_option: bool) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds all options which name and describe a tokenizer to a command.
-
-    Their values are the fields of `_TokenizerFlags`.
+        --tokenizer gpt2                                                  (the files' folder)
+        --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt
 
     Args:
-        use: What the command needs the tokenizer for, such as "to count tokens", or an empty text.
-        has_vocab_size_option: Whether to leave out --vocab-size, because the command defines it.
-    """
-    # Imported here, since this import is slow, and most commands have no such options.
-    from nanoset_core.stages.shards.settings import TokenizerSpec
-
-    vocab_size_options = []
-    if not has_vocab_size_option:
-        vocab_size_options.append(option_for(TokenizerSpec, "vocab_size"))
-    special_tokens_option = option(
-        # Two flags, and the name of the parameter.
-        "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
-        "Special tokens that the file does not hold; several after one option.",
-        multiple=True,
-    )
-    return combined(
-        *_file_options(use),
-        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
-        special_tokens_option,
-        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
-        *vocab_size_options,
-        option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"),
-    )
-
-
-def _file_options(use: str) -> list[Callable[[Any], Any]]:
-    """Return the options that name the files of a tokenizer, and their type.
-
-    Args:
-        use: What the command needs the tokenizer for, or an empty text.
+        use: What the command needs the tokenizer for, such as "to show text instead of ids"; ""
+            to say nothing about it in the help.
 
     Returns:
-        Decorators, each of which adds an option to a command.
+        Decorators for the function of a command. Each adds one option, whose value the function
+        gets as a parameter: `tokenizer`, `tokenizer_type`, `vocab_file` or `merges`.
     """
-    help_text = f"{_TOKENIZER_HELP}; {use}." if use else f"{_TOKENIZER_HELP}."
+    help_of_tokenizer = _TOKENIZER_HELP
+    if use:
+        help_of_tokenizer += f"; {use}"
+    help_of_tokenizer += "."
 
-    # The first argument of `option` lists the flags. A word without "--" at its end is the name of
-    # the command's parameter, if that is not the name of a flag.
+    # The first argument of `option` has all names of the option. A last word without "--" is the
+    # name of the parameter.
     return [
         option(
             "--tokenizer --tokenizer-model --pretrained-model-name-or-path tokenizer",
-            help_text,
+            help_of_tokenizer,
             type=ANY_PATH,
         ),
         option(
@@ -165,12 +133,79 @@ def _file_options(use: str) -> list[Callable[[Any], Any]]:
     ]
 
 
+def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any], Any]]:
+    """Return the options with which a user adds what the file of a tokenizer does not say.
+
+    For example, a .tiktoken file lists the tokens "the", "cat" and so on, but neither how text is
+    split into words nor which special tokens there are:
+
+        --tokenizer o200k.tiktoken --tiktoken-pattern v2 --tiktoken-special-tokens "<s>" "</s>"
+
+    Args:
+        has_vocab_size_option: Whether to leave out --vocab-size, because the command itself has an
+            option of this name.
+
+    Returns:
+        Decorators for the function of a command. Each adds one option. Its value is a parameter of
+        the function, and has the name of a field of `_TokenizerFlags`.
+    """
+    # Imported here, since this import is slow, and most commands have no such options.
+    from nanoset_core.stages.shards.settings import TokenizerSpec
+
+    # The user can also write these settings into nanoset.yaml. There they are fields of
+    # `TokenizerSpec`, which give the options their types, defaults and help texts.
+    options = [
+        option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
+        option(
+            # Two names of the option, and the name of the parameter.
+            "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
+            "Special tokens that the file does not hold; several after one option.",
+            multiple=True,
+        ),
+        option_for(TokenizerSpec, "num_special_tokens", "--tiktoken-num-special-tokens"),
+    ]
+    if not has_vocab_size_option:
+        options.append(option_for(TokenizerSpec, "vocab_size"))
+    options.append(option_for(TokenizerSpec, "legacy", "--tokenizer-sentencepiece-legacy"))
+    return options
+
+
+def _with_one_tokenizer(values: dict[str, Any], has_vocab_size_option: bool) -> dict[str, Any]:
+    """Replace the values of all options about the tokenizer by one parameter, `tokenizer`.
+
+    For example, a user writes `--tokenizer gpt2 --output a`:
+
+        values    {"tokenizer": Path("gpt2"), "vocab_file": None, "merges": None, …, "output": "a"}
+        result    {"tokenizer": Path("gpt2/vocab.json"), "output": "a"}
+
+    Args:
+        values: Name of each parameter that click has read from the command line → its value.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself. If so, its
+            value is also in the result.
+    """
+    # `_TokenizerFlags` has a field for each of these options, with the name of the parameter.
+    flag_names = [field.name for field in fields(_TokenizerFlags)]
+    flags = _TokenizerFlags(**{name: values[name] for name in flag_names})
+
+    parameters = {name: value for name, value in values.items() if name not in flag_names}
+    parameters["tokenizer"] = _tokenizer_of(flags, has_vocab_size_option=has_vocab_size_option)
+    if has_vocab_size_option:
+        parameters["vocab_size"] = flags.vocab_size
+    return parameters
+
+
 def text_options(
     use: str = "", *scratch_flags: str, has_vocab_size_option: bool = False
 ) -> Callable[[Decorated], Decorated]:
-    """Return the options of commands that read text.
+    """Return a decorator that adds the options which all commands that read text have.
 
-    They are about the tokenizer, rejected text, temporary files and overwriting.
+    These commands turn files of text into tokens. Their users may say
+
+        --tokenizer and others    which tokenizer to use
+        --eod                     which token to put after each document
+        --on-reject and others    whether to stop at a line that cannot be read, or to leave it out
+        --scratch                 where to keep temporary files
+        --overwrite               that an existing output may be replaced
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
@@ -182,7 +217,7 @@ def text_options(
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
-    # The flags of the option, and at the end the name of the command's parameter.
+    # All names of the option, such as "--scratch --tmp-dir", and then that of the parameter.
     scratch_names = " ".join(["--scratch", *scratch_flags, "scratch"])
     return combined(
         tokenizer_options(use, has_vocab_size_option=has_vocab_size_option),
@@ -229,15 +264,19 @@ class _TokenizerFlags:
 
 
 def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> TokenizerPath | None:
-    """Return the tokenizer that options name, and print notices about it.
+    """Find the tokenizer that the user of a command has named, check it, and print notices on it.
+
+    Three cases:
+
+        options of the user                      result
+        no tokenizer is named                    None
+        --tokenizer gpt2                         the path of its file: Path("gpt2/vocab.json")
+        --tokenizer gpt2 --merge-file m.txt      that path, with settings, as a `TokenizerFile`
 
     Args:
-        flags: The values of the options.
-        has_vocab_size_option: Whether --vocab-size is an option of the command itself.
-
-    Returns:
-        The path of its file; or a `TokenizerFile`, which is a path with settings, if other options
-        describe it. None if no tokenizer is named.
+        flags: The values of all options about tokenizers.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself, which says
+            what its output will be like.
 
     Raises:
         ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
@@ -252,93 +291,113 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         _check_none_is_described(flags, has_vocab_size_option=has_vocab_size_option)
         return None
 
-    source = _described_file(path, flags, has_vocab_size_option=has_vocab_size_option)
-    kind = kind_of(source)
-    _check_kind_by_options(source, kind, flags)
+    vocab_size = None if has_vocab_size_option else flags.vocab_size
+    tokenizer_file = _file_with_settings(path, flags, vocab_size)
+    kind = kind_of(tokenizer_file)  # such as "vocab.json"
+    _check_kind_by_options(tokenizer_file, kind, flags)
 
-    # A command's own --vocab-size is about its output. It also describes the tokenizer if the
-    # tokenizer's file does not state its size, which is only so for this kind of file.
-    if has_vocab_size_option and kind == "tiktoken JSON":
-        source = replace(source, vocab_size=flags.vocab_size)
-    print_notices(define(source).notices)
+    # Of all kinds, only this one cannot say how many tokens the tokenizer has. So the tokenizer
+    # needs the value of --vocab-size, even if that is an option about the command's output.
+    if kind == "tiktoken JSON":
+        tokenizer_file = replace(tokenizer_file, vocab_size=flags.vocab_size)
+    print_notices(define(tokenizer_file).notices)
 
-    is_described = bool(source.settings)
-    return source if is_described else path
+    has_settings = bool(tokenizer_file.settings)
+    return tokenizer_file if has_settings else path
 
 
 def _check_none_is_described(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> None:
-    """Check that no option describes a tokenizer, for a user who names none.
+    """Check that a user who names no tokenizer does not describe one either.
+
+    For example, `--merge-file merges.txt` alone is a mistake: these are the merges of a tokenizer,
+    but the user forgot to say of which one.
 
     Args:
-        flags: The values of the options.
-        has_vocab_size_option: Whether --vocab-size is an option of the command itself.
+        flags: The values of all options about tokenizers.
+        has_vocab_size_option: Whether --vocab-size is an option of the command itself. Then it need
+            not be about a tokenizer, and may be given alone.
 
     Raises:
-        UsageError: An option describes one.
+        UsageError: An option describes a tokenizer.
     """
-    # `settings` are the options that were given. They do not depend on the file.
-    any_file = _described_file(Path(), flags, has_vocab_size_option=has_vocab_size_option)
+    vocab_size = None if has_vocab_size_option else flags.vocab_size
+    # Whatever the file is, its `settings` are the options that the user gave.
+    any_file = _file_with_settings(Path(), flags, vocab_size)
     if any_file.settings or flags.tokenizer_type is not None:
         raise click.UsageError(
             "Missing option '--tokenizer': other options describe a tokenizer, and none is named."
         )
 
 
-def _check_kind_by_options(source: TokenizerFile, kind: str, flags: _TokenizerFlags) -> None:
+def _check_kind_by_options(
+    tokenizer_file: TokenizerFile, kind: str, flags: _TokenizerFlags
+) -> None:
     """Check that a tokenizer's file is of the kind that --tokenizer-type and --vocab-file expect.
 
+    For example, after `--tokenizer-type GPT2BPETokenizer` the file has to be a vocab.json, and so
+    has the one after `--vocab-file`.
+
     Args:
-        source: The tokenizer's file.
-        kind: The kind of the file, such as `vocab.json`.
-        flags: The values of the options.
+        tokenizer_file: The tokenizer's file.
+        kind: The kind of the file according to its content, such as "vocab.json".
+        flags: The values of all options about tokenizers.
 
     Raises:
         ConfigError: The file is of another kind.
     """
     if flags.tokenizer_type is not None:
-        _check_kind(source, kind, "--tokenizer-type", TOKENIZER_TYPES[flags.tokenizer_type])
+        expected_kinds = TOKENIZER_TYPES[flags.tokenizer_type]
+        _check_kind(tokenizer_file, kind, "--tokenizer-type", expected_kinds)
     if flags.vocab_file is not None:
-        _check_kind(source, kind, "--vocab-file", _VOCAB_FILE_KINDS)
+        _check_kind(tokenizer_file, kind, "--vocab-file", _VOCAB_FILE_KINDS)
 
 
-def _described_file(
-    path: Path, flags: _TokenizerFlags, *, has_vocab_size_option: bool
+def _file_with_settings(
+    path: Path, flags: _TokenizerFlags, vocab_size: int | None
 ) -> TokenizerFile:
-    """Return the file of a tokenizer with the settings that options such as --merge-file give it.
+    """Return a tokenizer's file together with all that the user says about the tokenizer.
+
+    For example, `--tokenizer gpt2 --merge-file m.txt` becomes
+
+        TokenizerFile(Path("gpt2/vocab.json"), merges=Path("m.txt"))
+
+    Files that the options name are downloaded if they are in a bucket.
 
     Args:
-        path: The file.
-        flags: The values of the options.
-        has_vocab_size_option: Whether the command itself has an option --vocab-size, which may be
-            the size of another vocabulary than the tokenizer's. Then its value is left out.
-
-    Returns:
-        The file; its `settings` are those that options gave.
+        path: The tokenizer's file, on this machine.
+        flags: The values of all options about tokenizers.
+        vocab_size: How many tokens the tokenizer has, if the user says so.
     """
     from nanoset_core.tokenizers.files import TokenizerFile
 
+    # No --tokenizer-special-tokens at all means: use those that this kind of file usually has.
+    special_tokens = None
+    if flags.special_tokens_of_tokenizer:
+        special_tokens = flags.special_tokens_of_tokenizer  # such as ("<s>", "</s>")
+
     return TokenizerFile(
         path,
-        merges=_local_copy(flags.merges),  # downloaded, if it is in a bucket
+        merges=_local_copy(flags.merges),
         pattern=flags.pattern,
-        special_tokens=flags.special_tokens_of_tokenizer or None,
+        special_tokens=special_tokens,
         num_special_tokens=flags.num_special_tokens,
-        vocab_size=None if has_vocab_size_option else flags.vocab_size,
+        vocab_size=vocab_size,
         legacy=flags.legacy,
     )
 
 
 def _tokenizer_named_by(flags: _TokenizerFlags) -> Path | None:
-    """Return the local path of the tokenizer that --tokenizer or --vocab-file names, or None.
+    """Return the local path of the tokenizer's file that the user names, or None without one.
+
+        --tokenizer gpt2                  Path("gpt2/vocab.json"): the file in this folder
+        --vocab-file gpt2/vocab.json      the same
+        --tokenizer s3://bucket/t.model   the path of a copy that is downloaded here
 
     Args:
-        flags: The values of the options.
-
-    Returns:
-        The tokenizer's file, even if the option names its folder.
+        flags: The values of all options about tokenizers.
 
     Raises:
-        ConfigError: Two tokenizers are named.
+        ConfigError: Both options are given, so they name two tokenizers.
     """
     from nanoset_core.tokenizers.files import tokenizer_path
 
@@ -356,7 +415,12 @@ def _tokenizer_named_by(flags: _TokenizerFlags) -> Path | None:
 
 
 def _local_copy(location: Location | None) -> Path | None:
-    """Return the local path of a file or folder; one in a bucket is downloaded first."""
+    """Return the local path of a file or folder; one in a bucket is downloaded first.
+
+    Args:
+        location: Such as Path("gpt2"), or an s3://bucket/gpt2. None stays None: the user did not
+            give this option.
+    """
     from nanoset_core.storage.places import is_here
     from nanoset_core.tokenizers.files.source import tokenizer_here
 
@@ -366,15 +430,21 @@ def _local_copy(location: Location | None) -> Path | None:
 
 
 def _check_kind(
-    source: TokenizerFile, kind: str, flag_name: str, expected_kinds: tuple[str, ...]
+    tokenizer_file: TokenizerFile, kind: str, flag_name: str, expected_kinds: tuple[str, ...]
 ) -> None:
     """Check that a tokenizer's file is of a kind that an option allows.
 
+    For example, for `--tokenizer-type GPT2BPETokenizer` and a file that is a SentencePiece model,
+    the error says that a vocab.json is expected, and its remedy is:
+
+        leave --tokenizer-type out: --tokenizer alone takes every kind of file, or
+        --tokenizer-type SentencePieceTokenizer, or --tokenizer-type GPTSentencePieceTokenizer, …
+
     Args:
-        source: The tokenizer's file.
-        kind: The kind of the file, such as `vocab.json`.
-        flag_name: The option, for the error.
-        expected_kinds: The kinds that the option allows.
+        tokenizer_file: The tokenizer's file.
+        kind: The kind of the file according to its content, such as "SentencePiece".
+        flag_name: The option, such as "--tokenizer-type".
+        expected_kinds: The kinds that the option allows, such as ("vocab.json",).
 
     Raises:
         ConfigError: The file is of another kind.
@@ -382,7 +452,7 @@ def _check_kind(
     if kind in expected_kinds:
         return
 
-    # Name the --tokenizer-type that the file fits.
+    # Name each --tokenizer-type that the file fits.
     remedy = f"leave {flag_name} out: --tokenizer alone takes every kind of file"
     for type_name, kinds in TOKENIZER_TYPES.items():
         if kind in kinds:
@@ -390,7 +460,7 @@ def _check_kind(
     raise ConfigError(
         "the tokenizer's file is not of this type",
         where=flag_name,
-        found=f"{source}: {kind}",
+        found=f"{tokenizer_file}: {kind}",
         expected=" or ".join(expected_kinds),
         remedy=remedy,
     )
