@@ -65,13 +65,16 @@ class CurrentVersion:
         return self.problem != NOT_BUILT
 
     def stale_reasons(self, expected: Recipe) -> list[Reason]:
-        """Return why this version is not the complete output of a recipe.
+        """Return why an output has to be built again; nothing if it is up to date.
+
+        The recipe of an output says what it is made from: the algorithm, settings and inputs. An
+        output is up to date if it has the recipe that a build would use now, and all of its files.
 
         Args:
             expected: The recipe that a build would use.
 
         Returns:
-            The reasons; an empty list if the version is up to date.
+            The reasons, such as "not built", "web changed" (an input) or "seed: 7 → 8" (a setting).
         """
         if self.manifest is None:
             return [Reason(self.problem or NOT_BUILT)]
@@ -168,13 +171,17 @@ def setting_differences(
 
 
 def _name_numbers_of_schedule(schedule: Any) -> Any:
-    """Return the numbers of the option `schedule`, which is a list, each with its name.
+    """Return the numbers of the setting `schedule`, which is a list, as a dictionary with their
+    names.
+
+    A message about a change can then say which number has changed.
 
     Args:
-        schedule: The value of the option. Anything but a list with items is returned unchanged.
+        schedule: The value of the setting, such as [100, 8]. Anything but a list with items is
+            returned unchanged.
 
     Returns:
-        For example, [100, 8] becomes {"iterations": 100, "global_batch_size": 8}.
+        For [100, 8], {"iterations": 100, "global_batch_size": 8}.
     """
     if not isinstance(schedule, list | tuple) or not schedule:
         return schedule

@@ -474,9 +474,14 @@ def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
 def _removable_names(delivery: Delivery, stored: StoredReceipt | None) -> Iterable[str]:
     """Return the names of the files of an earlier output, in the order in which to remove them.
 
+    The files by which readers recognise a complete output are first. For example, a reader looks
+    for the `.idx` of a dataset before it reads the `.bin`. Once the `.idx` is gone, nobody takes
+    the rest for a complete output, even if this process is killed before it has removed the others.
+
     Args:
-        delivery: The output that replaces it.
-        stored: The receipt of the earlier output, if it has one.
+        delivery: The output that replaces the earlier one: where its files go and how they are
+            named.
+        stored: The receipt of the earlier output, which lists its files; None without one.
     """
     # Begin with the files by which readers recognise a complete output. Files that only the earlier
     # call has made come last.
@@ -512,13 +517,18 @@ class _Placement:
         return entries
 
     def _put_in_any_order(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Put files in place, several at once if that is possible.
+        """Put files of an output into its folder, several at once if that is possible.
+
+        Uploads to a bucket spend most of their time waiting, so several run at once. A file on this
+        machine is only renamed. Some files are written by a function of the draft, which may need
+        the files before it; then all are put in sequence.
 
         Args:
             names: Names of the files.
 
         Returns:
-            Name of each file that was made → its entry of the receipt.
+            Name of each file that was made → what the receipt, the list of the output's files, says
+            about it, such as {"web.bin": {"bytes": 80}}.
         """
         # Uploads take long, so several run at once. But writers run in sequence: one may need the
         # files before it.
@@ -531,13 +541,20 @@ class _Placement:
         return {name: entry for name, entry in entry_by_name if entry is not None}
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
-        """Put a file in place, or remove an optional one that was not made.
+        """Put a file of an output into its folder, or remove an optional one that was not made.
+
+        There are three cases:
+
+        - The draft has a function for the file, which writes it to its place. Call the function.
+        - The file is optional, and was not made this time. Remove the one that an earlier call
+            made.
+        - The file is finished, in the temporary folder of the draft. Move or upload it.
 
         Args:
             name: Name of the file.
 
         Returns:
-            The file's entry of the receipt; None if it was not made.
+            What the receipt says about the file, such as {"bytes": 80}; None if it was not made.
         """
         # For some files, the draft has a function that writes the file to its place.
         if name in self.draft.writers:
@@ -568,14 +585,17 @@ class _Placement:
         return self._entry(name, size)
 
     def _entry(self, name: str, size: int | None) -> Mapping[str, Any]:
-        """Return the entry of a file in the receipt: its size, checksum and so on.
+        """Return what the receipt of an output says about one of its files.
+
+        A receipt is a small JSON file next to the output. It lists the files, so that a later call
+        notices if one was changed since.
 
         Args:
             name: Name of the file, which is in its place.
             size: Bytes of the file, or None if not known.
 
         Returns:
-            For example `{"bytes": 80, "mtime_ns": …}`.
+            For example {"bytes": 80, "sha256": "9f86…"}.
         """
         return entry_of(
             self.delivery.folder,

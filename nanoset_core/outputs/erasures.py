@@ -92,9 +92,13 @@ class _Receipt(NamedTuple):
 def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -> Erasure | None:
     """Return the purge that erased a version of an output, or None if none did.
 
+    A purge erases documents for good, for example at the request of their author. It also erases
+    each stored version of an output that contains them, and leaves a receipt that lists these
+    versions.
+
     Args:
-        access: How files below the root are read.
-        stage: Folder of the stage, such as `datasets`.
+        access: How files below the folder or bucket of all outputs are read.
+        stage: Folder of the kind of output, such as `datasets`.
         name: Name of the output, such as `web`.
         digest: Digest of the version, which is the name of its folder.
     """
@@ -138,10 +142,13 @@ def erasure_of_line(
 ) -> Erasure | None:
     """Return the purge that erased the document in a line of raw text, or None if none did.
 
+    A purge erases documents for good, for example at the request of their author. Its receipt lists
+    the file and line of each, so that a question about this line can be answered: it was erased.
+
     Args:
-        access: How files below the root are read.
-        corpora: Corpora to which the file may belong.
-        file: The file, as receipts name it: relative to the corpus's folder.
+        access: How files below the folder or bucket of all outputs are read.
+        corpora: Names of the corpora (folders of raw text) to which the file may belong.
+        file: The file, relative to the corpus's folder, such as `2026/a.jsonl`.
         line: Number of the line, from 1.
     """
     for receipt in _receipts(access):
@@ -190,10 +197,12 @@ def missing_version(
 
 
 def _receipts(access: FileAccess) -> Iterator[_Receipt]:
-    """Yield the receipts of all purges, also of those that are not complete, ordered by name.
+    """Yield the receipts of all purges, ordered by file name, also of purges that were interrupted.
+
+    A purge erases documents for good. Its receipt is a JSON file that lists what it erased.
 
     Args:
-        access: How files below the root are read. A file that is not a receipt is skipped.
+        access: How files below the folder or bucket of all outputs are read.
     """
     folder: Path = access.folder / RECEIPTS
     for name in sorted(access.names(folder)):

@@ -178,14 +178,15 @@ class Manifest:
         return self.access.written_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
-        """Return the local path of a file, after downloading it if it is in a bucket.
+        """Return the local path of a file of this output, after downloading it if it is in a
+        bucket.
 
         Args:
-            name: One of `files`, or the prefix of several: `web_text_document` stands for
-                `web_text_document.bin` and `web_text_document.idx`, and both are downloaded.
+            name: Name of the file, such as `order.npy`. Or how the names of several files begin:
+                `web_text_document` downloads web_text_document.bin and web_text_document.idx.
 
         Returns:
-            The path of the file, or the prefix as a path.
+            The path of the file, or the path of the files without their endings.
         """
         file_names = [name]
         if name not in self.files:
@@ -197,10 +198,18 @@ class Manifest:
         return self.folder / name
 
     def _fetch(self, name: str) -> None:
-        """Download a file if it is in a bucket, and this machine has no copy of it.
+        """Download a file of this output if it is in a bucket, and this machine has no copy of it.
+
+        The download is compared with a checksum. There are two cases:
+
+        - Usual files: the manifest, a JSON file that lists the files of the output, has their
+            sha256.
+        - Large files whose pieces were uploaded one by one, and joined by the bucket: nobody has
+          computed the sha256 of the whole file. Another file of the output lists those of its
+          pieces.
 
         Args:
-            name: One of `files`, which is not part of another output's file.
+            name: Name of the file, which is not part of another output's file.
         """
         fact = self.files[name]
         # The download is compared with a checksum. A file whose pieces were uploaded by themselves,
@@ -297,10 +306,12 @@ class Manifest:
         return len(data) == fact.size and has_sha256
 
     def damage(self) -> str | None:
-        """Return a description of the first file that is missing or has the wrong size.
+        """Return a description of the first file of this output that is missing or has the wrong
+        size.
 
         Returns:
-            For example "tokens.bin is missing"; None if all files are whole.
+            For example "tokens.bin is missing" or "tokens.bin has 40 bytes instead of 80"; None if
+            all files exist in their sizes.
         """
         sizes = {name: fact.size for name, fact in self.files.items()}
         fault = first_fault(self.sizes(), sizes)
@@ -311,13 +322,13 @@ class Manifest:
         return f"{fault.name} has {fault.size:,} bytes instead of {sizes[fault.name]:,}"
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the sizes of the files of the output that exist.
+        """Return the sizes of the files of this output that exist.
 
-        Some files are not stored in the folder of the output, but are a range of bytes in a file of
-        another output. Such a file exists if the other file is long enough.
+        To save room, a file may be stored as a range of bytes within a file of another output, and
+        not by itself. Such a file exists if the other file is long enough.
 
         Returns:
-            Path below the folder → bytes.
+            Path below the folder of this output → bytes, such as {"web.bin": 80, "web.idx": 42}.
         """
         sizes = dict(self._sizes_in_folder())
         for name, fact in self.files.items():
@@ -407,14 +418,17 @@ class StoredManifest(Record):
         return cls(recipe.digest, recipe, dict(facts), sorted_files, sha256)
 
     def check(self, value: dict[str, Any]) -> None:
-        """Check that the manifest was not altered, and that its paths stay where they belong.
+        """Check that a manifest is as it was written, and that its paths stay where they belong.
+
+        A manifest is the JSON file that describes a finished output: what it was made from (its
+        recipe), a digest of that, counts, and its files.
 
         Args:
-            value: The parsed file from which this object was made.
+            value: The parsed JSON from which this object was made.
 
         Raises:
-            ValueError: The digest or the checksum is wrong, or a path leads out of the output's
-                folder or the root.
+            ValueError: The digest is not that of the recipe, the checksum is not that of the counts
+                and files, or a path leads out of the output's folder or the root.
         """
         if self.digest != self.recipe.digest:
             raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
@@ -425,15 +439,19 @@ class StoredManifest(Record):
             self._check_file(name, fact)
 
     def _check_file(self, name: str, fact: FileFact) -> None:
-        """Check the paths in the manifest's entry of a file, so that no other file is read.
+        """Check the paths in one entry of a manifest, so that a forged manifest cannot point
+        elsewhere.
+
+        A manifest lists the files of an output. If it is read from a shared folder, anybody may
+        have written it, and a file named `../../keys` would lead out of the output's folder.
 
         Args:
-            name: Path of the file below the output's folder.
-            fact: The entry.
+            name: Path of the file below the output's folder, such as `web.bin`.
+            fact: What the manifest says about the file.
 
         Raises:
-            ValueError: A path leads out of its folder, as `../keys` does; or no file of the output
-                can be the list of pieces that the entry names.
+            ValueError: A path leads out of its folder; or no file of the output can be the list of
+                pieces that the entry names.
         """
         if not is_inside(name):
             raise ValueError(f"a file named {name!r}, which is not below its folder")
@@ -521,16 +539,17 @@ def no_manifest(where: str, found: str) -> FormatError:
 
 
 def pack(manifest: Manifest) -> bytes:
-    """Return a manifest as compressed bytes, from which `unpack` restores it.
+    """Return the content of a manifest as a few hundred compressed bytes, to keep many in one file.
 
-    The folder and the access may differ between processes, and `stored` may be outdated when the
-    manifest is unpacked, so these are left out.
+    A manifest describes a finished output: its recipe (what it was made from), digest, facts
+    (counts and so on) and files. `unpack` restores it. Left out is what depends on the process or
+    the time: the folder, how files are accessed, and which files were found on the disk.
 
     Args:
-        manifest: The manifest: recipe, facts and files of an output.
+        manifest: The manifest.
 
     Returns:
-        A few hundred bytes.
+        The list [recipe, digest, facts, files] as JSON, compressed by zlib.
     """
     # Imported here, since it is slow to import and readers of finished outputs do not need it.
     import orjson

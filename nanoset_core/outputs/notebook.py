@@ -102,17 +102,22 @@ class Notebook(Generic[NoteType]):
     def read(
         self, outputs: OutputRoot, section: str = "", *, refresh: bool = False
     ) -> list[NoteType]:
-        """Return the notes, which are small JSON records, ordered by the names of their files.
+        """Return the notes of a notebook, which are small JSON files in one folder.
 
-        In a bucket, the notes that other processes have added in the last seconds may be missing.
+        For example, a build notes how long each output took. Reading takes a request to the bucket
+        for each note, so the result is remembered for some seconds. Notes that other processes have
+        added within these seconds may be missing.
 
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, in which the notebook is.
             section: The section that is read; "" in a notebook without sections.
-            refresh: Whether to list the folder again even if that was done a moment ago.
+            refresh: Whether to read again even if that was done a moment ago.
+
+        Returns:
+            The notes, ordered by the names of their files.
 
         Raises:
-            FormatError: A note cannot be read, and damaged ones are not skipped.
+            FormatError: A note cannot be read, and this notebook does not skip damaged ones.
         """
         # List the folder, unless that was done a moment ago.
         listing = None if refresh else self._recently_seen(outputs)
@@ -176,10 +181,15 @@ class Notebook(Generic[NoteType]):
     def _note_paths(self, outputs: OutputRoot, section: str, names: Collection[str]) -> list[Path]:
         """Return the files of the notes of a section, ordered by name.
 
+        For example, with a section for each month:
+
+            .nanoset/runs/2026-01/4c2e.json       section "2026-01"
+            .nanoset/runs/2026-01/9a07.json       section "2026-01"
+
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, in which the notebook is.
             section: The section, which is a subfolder; "" in a notebook without sections.
-            names: Names in the folder of the notebook.
+            names: Names in the folder of the notebook: of sections, or of the files of notes.
         """
         notebook_folder = outputs.folder / self._folder
         if not section:

@@ -20,17 +20,20 @@ from nanoset_core.storage.store import Store, Stored
 def entry_of(
     folder: Location, name: str, size: int | None, sha256: str | None, *, has_etag_or_time: bool
 ) -> Mapping[str, Any]:
-    """Return what a receipt stores about a file that was put in place, for `change_of` to compare.
+    r"""Return what is stored about a file that was just written, so that later changes are noticed.
+
+    It goes into the receipt, a JSON file next to an output. For example:
+
+        {"bytes": 80, "sha256": "9f86…"}       a local file that was hashed
+        {"bytes": 80, "mtime_ns": 17673…}      a local file that was not
+        {"bytes": 80, "etag": "\"d41d…\""}     an object in a bucket
 
     Args:
         folder: Folder of the file, on this machine or in a bucket.
         name: Name of the file.
-        size: Bytes that were put in place, or None if not known.
+        size: Bytes that were written, or None if not known.
         sha256: Checksum of the file as hex, or None if it was not hashed.
         has_etag_or_time: Whether to add the file's ETag, or its time of change if it is local.
-
-    Returns:
-        `bytes`, and some of `sha256`, `etag` and `mtime_ns`.
 
     Raises:
         StorageError: Another call has replaced or removed the file in the meantime.
@@ -121,13 +124,14 @@ def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: boo
 
 
 def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str, Any]) -> bool:
-    """Return whether a file has the same ETag as its entry, or else the same checksum.
+    """Return whether a file has the bytes that were once written, so that it was not changed since.
 
     Args:
-        store: The folder of the file.
+        store: The folder of the file, on this machine or in a bucket.
         name: Name of the file.
-        stored: The file as it is now. Its mark is its ETag if it is in a bucket.
-        entry: Its entry in the receipt.
+        stored: The file as it is now. In a bucket, its `mark` is its ETag.
+        entry: What was recorded when it was written: its sha256, and its ETag if it was in a
+            bucket.
     """
     # In a bucket, an equal ETag shows that nobody has replaced the object.
     if "etag" in entry and entry["etag"] == stored.mark:

@@ -187,19 +187,19 @@ def record_of(
 ) -> dict[str, Any]:
     """Return what a call makes its output from: its command, options and input files.
 
-    The record is stored next to the output. If that of a later call is equal, the output need not
-    be made again. Files are recognised by size and time of change, objects of a bucket by their
-    ETag.
+    The result is stored next to the output. If a later call gets an equal one, it need not make the
+    output again. For `nanoset pack merge web.pbin a.pbin b.pbin`:
+
+        {"nanoset": 1, "command": "pack merge", "options": {},
+         "sources": [{"path": "a.pbin", "bytes": 80, "mtime_ns": …}, {"path": "b.pbin", …}]}
+
+    Input files are recognised by their size and time of change, or by their ETag in a bucket.
 
     Args:
         command: The call's name, such as `pack merge`.
         output: The file, or the folder or prefix of the files, that the call makes.
         sources: The files that it reads, in order.
         options: The settings that decide the bytes.
-
-    Returns:
-        For example, `{"nanoset": 1, "command": "pack merge", "options": {…}, "sources": [{"path":
-        "a.bin", "bytes": 80, "mtime_ns": …}]}`.
 
     Raises:
         MissingError: A source does not exist.
@@ -257,11 +257,14 @@ def source_location(source: Mapping[str, Any], output: Location) -> Location:
 
 
 def receipt_differences(content: Mapping[str, Any], receipt: Receipt) -> list[str]:
-    """Return how the call that made an existing output differs from this call, for a message.
+    """Return how this call differs from the call that made an existing output, for a message.
+
+    A user who runs a command again with `--seed 8` instead of 7 reads `--seed: 7 → 8`, and so knows
+    why the existing output is not the one that the command would make.
 
     Args:
-        content: The record of the existing output, which says what made it.
-        receipt: The receipt of this call.
+        content: What is stored about the call that made the existing output.
+        receipt: The same of this call.
 
     Returns:
         At least one difference, such as `a.bin was not among the files` or `--seed: 7 → 8`.

@@ -48,14 +48,18 @@ def check_address(url: str, where: str) -> None:
 
 
 def check_without_secrets(url: str, where: str) -> None:
-    """Check that a URL contains neither `user:password@` nor a secret parameter such as `?sig=…`.
+    """Refuse a URL that contains a password or an access token, since it would be written to logs.
+
+        https://user:password@host/text     refused: a password
+        https://host/text?sig=aB3x          refused: a secret parameter
+        https://host/text                   accepted
 
     Args:
         url: The URL.
-        where: Place of the setting, for the error.
+        where: Place of the setting, for the error, such as "raw_text".
 
     Raises:
-        ConfigError: The URL contains one of them.
+        ConfigError: The URL contains one of them. The message hides it.
     """
     has_password = _has_password(url)
     has_secret_parameter = without_secret_parameters(url) != url
@@ -126,7 +130,13 @@ def _has_credentials(endpoint: str) -> bool:
 
 
 def check_filesystem_url(url: str, where: str, *, only_read: bool) -> None:
-    """Check a URL of another store than S3, such as gs://bucket/prefix.
+    """Check the URL of a store other than S3, such as gs://bucket/prefix.
+
+        URL                         as an input       as a place for outputs
+        gs://bucket/prefix          accepted          accepted
+        https://host/text           accepted          refused: cannot be written to
+        zip://a.txt::https://host   refused: it reads another URL that is not checked
+        nosuch://host               refused: no file system of this name
 
     Args:
         url: The URL.

@@ -103,14 +103,15 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request about a blob, with retries.
+        """Send a request about a blob, which is Azure's name for an object, and repeat it if it
+        fails.
 
         Args:
             name: Name of the blob.
-            send: A coroutine function that sends the request with Azure's client for the blob. It
-                may raise DamagedTransferError for a faulty answer; then it is called again.
-            may_be_missing: What the answer 404 means. True: that the blob does not exist, so that
-                None is returned; False: that the container does not exist, which is an error.
+            send: A coroutine function that gets Azure's client for the blob, and sends the request.
+                If it finds the answer faulty, it raises DamagedTransferError, and is called again.
+            may_be_missing: What the answer 404 means. True: the blob does not exist, and None is
+                returned. False: the whole container does not exist, which is an error.
 
         Returns:
             What `send` returns.
@@ -129,12 +130,18 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request about the container, with retries.
+        """Send a request about the container, which is Azure's name for a bucket; repeat it if it
+        fails.
+
+        Azure's client is asynchronous and belongs to the thread of fsspec. This method runs a
+        coroutine in that thread, and waits for its result.
 
         Args:
             name: Name of a blob or folder, for messages.
-            send: A coroutine function that sends the request with Azure's client for the account.
-            may_be_missing: See `request`.
+            send: A coroutine function that gets Azure's client for the account, and sends the
+                request.
+            may_be_missing: Whether None is returned, rather than an error raised, for the answer
+                404.
 
         Returns:
             What `send` returns.
@@ -197,9 +204,13 @@ class AzureStore(ObjectStore):
     def _pages(self, folder: str, *, one_level: bool = False) -> Iterator[_Page]:
         """Yield the pages of a listing.
 
+        The server lists blobs in pages of up to 5,000. Each page except the last names a token,
+        with which the next one is requested.
+
         Args:
-            folder: The folder that is listed.
-            one_level: Whether folders in it are listed by their names, instead of what is in them.
+            folder: The folder that is listed, such as `datasets`.
+            one_level: Whether only what is directly in the folder is listed: its blobs, and the
+                names of its subfolders. Otherwise all blobs below it are listed.
 
         Raises:
             StorageError: The server repeats pages, or the listing does not end.
@@ -401,10 +412,14 @@ class AzureStore(ObjectStore):
 
 
 def _page(entries: Sequence[Any], next_token: str | None) -> _Page:
-    """Return a page of a listing.
+    """Return one page of a listing, with folders and blobs apart.
+
+    In a listing of `datasets/`, Azure returns the blob `datasets/notes.json` as an object with size
+    and time, but the folder `datasets/web/` as a `BlobPrefix`, which has only a name. Some accounts
+    list a folder as an empty blob, too; that is left out.
 
     Args:
-        entries: Azure's descriptions of blobs and, in a listing of one level, of folders.
+        entries: What Azure returned.
         next_token: Token with which the next page is requested.
     """
     from azure.storage.blob.aio import BlobPrefix
@@ -469,7 +484,11 @@ class _AzureUpload(PartsUpload):
         self._block_names: list[str] = []
 
     def send(self, part: bytes) -> None:
-        """Send the next part, which is not the last one."""
+        """Send the next part of a blob, except the last part.
+
+        Azure keeps parts as *blocks*, which have names. `complete` lists these names to make the
+        blob.
+        """
         # Azure requires names in base64, and all of the same length.
         number = len(self._block_names)
         block_name = base64.b64encode(f"{self._mark}-{number:05d}".encode()).decode()

@@ -139,10 +139,17 @@ class FilesystemStore(Store):
     def _list(self, folder: str, listing: LongListing) -> Iterator[Stored]:
         """Yield all files below a folder, in the order of the bytes of their names.
 
+        Buckets list their objects in this order, so other file systems must do so as well. It is
+        not the order of walking through folders by their names:
+
+            a-1        "-" comes before "/"
+            a/b        in the folder a
+            a0         "0" comes after "/"
+
         Args:
             folder: The folder.
-            listing: Counts the entries of all folders that are listed, and stops an endless
-                listing.
+            listing: Counts the entries of all folders, to stop a listing that does not end, such as
+                that of a web server whose folders contain links to themselves.
         """
         listing.check_depth(folder)
         infos = self._entries(folder)
@@ -169,13 +176,14 @@ class FilesystemStore(Store):
                 yield stored
 
     def _look_up_sizes(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored | None]:
-        """Look up the files of a listing that have no size, as in some file systems.
+        """Look up the sizes of files one by one, for file systems that list files without sizes.
 
         Args:
-            infos: Name of a file or folder → what the listing says about it.
+            infos: What the listing says about each file or folder, such as {"web/a.jsonl": {"type":
+                "file", "size": None}}.
 
         Returns:
-            Name of each of these files → its description; None if it was deleted meanwhile.
+            Name of each file without a size → its description; None if it was deleted meanwhile.
         """
         names = [
             name
@@ -253,15 +261,18 @@ class FilesystemStore(Store):
         return self._stored(name, info)
 
     def _stored(self, name: str, info: Mapping[str, Any]) -> Stored:
-        """Return the description of a file.
+        """Return the description of a file: its size, the time of its last change, and a version.
+
+        The version shows whether the file is replaced while it is read. It is the file's ETag or
+        generation if the server reports one, otherwise its time of change.
 
         Args:
             name: Name of the file.
-            info: What fsspec says about it.
+            info: What fsspec reports about it, such as {"size": 80, "ETag": "d41d8"}. The keys
+                depend on the file system.
 
         Raises:
-            StorageError: The server does not report what is needed to notice that the file was
-                replaced while it is read: its size, and a version or a time.
+            StorageError: The server reports no size, or neither a version nor a time.
         """
         size = info.get("size")
         written_at = _first_value(info, _TIME_KEYS)
@@ -389,13 +400,16 @@ class FilesystemStore(Store):
         )
 
     def _unreadable(self, what: str, name: str, found: str, expected: str) -> StorageError:
-        """Return the error for a file that this server cannot give in the way that is needed.
+        """Return the error for a file that cannot be read safely, because of what its server does.
+
+        For example, a web server that always sends whole files cannot be used, since files are read
+        in ranges. The error advises to copy the files to a local folder or a bucket first.
 
         Args:
-            what: What is wrong.
+            what: The message, such as "this web server does not send ranges of a file".
             name: Name of the file.
-            found: What the server does.
-            expected: What it should do.
+            found: What the server does, such as "no ranges".
+            expected: What it should do, such as "206 for a range".
         """
         return StorageError(
             what,
@@ -419,13 +433,16 @@ class FilesystemStore(Store):
         return system, system._strip_protocol(self.url(name))
 
     def _connected_system(self, name: str) -> Any:
-        """Return fsspec's file system for this place, which is connected at the first call.
+        """Return the client for the file system of this place, such as gcsfs for gs://bucket.
+
+        The client is a package that fsspec finds by the scheme of the URL. It is connected at the
+        first call, and reused afterwards.
 
         Args:
             name: Name of the file that is going to be read, for errors.
 
         Raises:
-            StorageError: The package for this file system is not installed, or it cannot connect.
+            StorageError: The package is not installed, or it cannot connect.
         """
         scheme, _, address = self.base.partition("://")
         host = address.partition("/")[0]
@@ -600,18 +617,19 @@ def _file_system(process: int, url: str) -> Any:
 
 
 def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_file: bool) -> bytes:
-    """Read a range of a file with one request.
+    """Return the bytes of a file from one position to another, read with one request.
 
     Args:
-        system: fsspec's file system.
+        system: fsspec's file system, such as that of a bucket or a web server.
         path: Path of the file in it.
         begin: Position of the first byte.
         end: Position after the last byte.
-        may_send_whole_file: Whether the server, such as a web server, may ignore the range and send
-            the whole file. Then a whole file is an error, and is not downloaded.
+        may_send_whole_file: Whether the server may answer with the whole file instead, as some web
+            servers do. Then such an answer is an error, so that it is not downloaded.
 
     Returns:
-        The bytes; fewer than requested if the file ends before `end`.
+        The bytes. They are fewer than requested if the file ends before `end`: bytes 0 to 100 of a
+        file of 80 bytes are 80 bytes.
     """
     try:
         if may_send_whole_file:
@@ -625,11 +643,14 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_fil
 
 
 def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
-    """Read a range of a file of a web server with one request, unless it sends the whole file.
+    """Read a range of a file of a web server, and fail if the server sends the whole file instead.
+
+    Some web servers ignore the request for a range. A file can have many gigabytes, so it must not
+    be downloaded only to read a few bytes of it.
 
     Args:
         system: fsspec's file system.
-        path: Path of the file in it.
+        path: The URL of the file.
         begin: Position of the first byte.
         end: Position after the last byte.
 
@@ -663,11 +684,20 @@ def _first_value(info: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def nanoseconds(time_of_file: Any) -> int:
-    """Return when a file was written, in nanoseconds since 1970, precise to a microsecond.
+    """Return when a file was written, in nanoseconds since 1970.
+
+    File systems report this time in different forms:
+
+        datetime(2026, 1, 2)              in UTC, if it has no time zone
+        "2026-01-02T00:00:00Z"            ISO 8601
+        "Fri, 02 Jan 2026 00:00:00 GMT"   as in headers of HTTP
+        1767312000.0                      seconds since 1970
 
     Args:
-        time_of_file: The time as the file system reports it: a datetime (in UTC if it has no time
-            zone), an ISO time, an HTTP date, or seconds since 1970.
+        time_of_file: The time in one of these forms.
+
+    Returns:
+        1767312000000000000 for all of them. It is precise to a microsecond.
     """
     if isinstance(time_of_file, str):
         is_iso_time = time_of_file[4:5] == "-"

@@ -251,10 +251,17 @@ class GoogleStore(ObjectStore):
         return next(self.list(folder), None) is not None
 
     def _pages(self, folder: str, **parameters: Any) -> Iterator[Any]:
-        """Yield the pages of a listing, as the JSON API describes them.
+        """Yield the pages of a listing, as the JSON API of Google Cloud Storage describes them.
+
+        The server lists the objects below a folder in pages of up to 1,000. Each page except the
+        last names a token, with which the next one is requested:
+
+            request                     answer
+            without a token             1,000 objects, nextPageToken "CgNh"
+            with pageToken "CgNh"       80 objects, no token: the last page
 
         Args:
-            folder: The folder that is listed, with all folders in it.
+            folder: The folder that is listed, with all folders in it, such as `datasets/web`.
             parameters: Further parameters of the request.
 
         Raises:
@@ -295,7 +302,11 @@ class GoogleStore(ObjectStore):
         )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """Return the bytes and the description of a small object, or None if it does not exist."""
+        """Return the bytes and the description of a small object, or None if it does not exist.
+
+        The description (size, version, time of change) comes with the bytes, in the headers of the
+        answer, so that one request is enough.
+        """
         answer = self.request(
             name,
             "GET",
@@ -479,12 +490,18 @@ class GoogleStore(ObjectStore):
         return None
 
     def _join_in_steps(self, name: str, sources: Sequence[Stored], joined: OnJoin) -> None:
-        """Join more objects than one request can, by way of temporary objects.
+        r"""Join more objects than one request can, by way of temporary objects.
+
+        Google joins at most 32 objects at once. So 70 objects take two steps:
+
+            objects 0 to 31    →  temporary object 0  \
+            objects 32 to 63   →  temporary object 1   →  the new object
+            objects 64 to 69   →  temporary object 2  /
 
         Args:
             name: Name of the new object.
-            sources: Whole objects, in order.
-            joined: Receives the progress.
+            sources: Whole objects, in the order in which they are joined.
+            joined: Is called with the number of bytes that were joined, to show progress.
         """
         # Divide the sources into groups of 32, for each of which there is a temporary object.
         folder, slash, base = name.rpartition("/")
@@ -648,15 +665,22 @@ def _ignore(answer: Answer) -> None:
 
 
 def _received_bytes(answer: Answer, *, known_bytes: int) -> int:
-    """Return how many bytes of an object the server has, according to its answer to a part.
+    """Return how many bytes of an object the server has received so far.
+
+    A large object is sent in parts. The server answers each part with the bytes that it keeps:
+
+        header of the answer       bytes that the server has
+        Range: bytes=0-262143      262,144
+        no header                  0
 
     Args:
-        answer: The answer, of status 308.
-        known_bytes: How many bytes it is known to have.
+        answer: The answer to a part, of HTTP status 308.
+        known_bytes: How many bytes earlier answers have confirmed.
 
     Raises:
-        DamagedTransferError: The answer says fewer. This happens if the connection breaks within
-            its headers, since aiohttp then returns the headers that have arrived.
+        DamagedTransferError: The answer says fewer than earlier ones. This happens if the
+            connection breaks within its headers, since aiohttp then returns the headers that have
+            arrived.
     """
     # The header is such as "bytes=0-262143". Without it, the server has nothing.
     range_header = answer.headers.get("Range")
@@ -747,15 +771,15 @@ class _GoogleUpload(PartsUpload):
         self._check("MD5", description.get("md5Hash", md5), md5)
 
     def _check(self, what: str, found: str, expected: str) -> None:
-        """Delete the object if it is not what was sent.
+        """Compare the new object with what was sent, and delete the object if they differ.
 
         Args:
-            what: What is compared.
-            found: What the server says of the object.
-            expected: What was sent.
+            what: What is compared: "size" or "MD5".
+            found: Its value in the server's answer, such as "80".
+            expected: Its value for the bytes that were sent.
 
         Raises:
-            StorageError: Both differ.
+            StorageError: The values differ.
         """
         if found != expected:
             self._store.delete(self._name)
@@ -809,11 +833,17 @@ class _GoogleUpload(PartsUpload):
         return self._store.retried(self._name, attempt)
 
     def _post(self, data: bytes, total: str) -> Answer:
-        """Send the bytes of the object that follow those that the server has.
+        """Send the next bytes of an object that is uploaded in parts.
+
+        The header Content-Range says which bytes these are. For an object of 300,000 bytes:
+
+            bytes 0-262143/*              the first part; "*": the whole size is not known yet
+            bytes 262144-299999/300000    the last part
+            bytes */*                     sends nothing, and asks how many bytes the server has
 
         Args:
-            data: The bytes. If there are none, the request asks how many the server has.
-            total: Bytes of the whole object if these are the last ones, else "*".
+            data: The bytes that follow those that the server has; none to ask how many it has.
+            total: The size of the whole object if these are its last bytes, otherwise "*".
         """
         content_range = f"bytes */{total}"
         if data:

@@ -159,7 +159,14 @@ class ObjectFile(io.RawIOBase):
         super().close()
 
     def _range_at_position(self) -> _Range:
-        """Return a range of the object that contains the current position; read it if necessary."""
+        """Return the bytes around the current position; request them if they are not in memory.
+
+        Programs read files in two ways, often mixed: on and on from some place (a .jsonl file), or
+        here and there (the index of an archive). So two ranges are kept in memory:
+
+            _sequential    the range that reading in order has reached; the next are requested ahead
+            _elsewhere     the last range that was read at another place
+        """
         # Two ranges are in memory: the one that reading in order has reached, and the last one that
         # was read at another place.
         for in_memory in (self._sequential, self._elsewhere):
@@ -180,11 +187,15 @@ class ObjectFile(io.RawIOBase):
         return self._elsewhere
 
     def _read_in_order(self, *, is_requested: bool) -> _Range:
-        """Return the range that begins at the position, and request the ranges after it ahead.
+        """Return the range of bytes that begins at the position, and request the ranges after it
+        ahead.
+
+        Requests to a bucket take long. While the reader works on one range, the next ones are
+        already on their way; `_pending` has these requests, in order.
 
         Args:
-            is_requested: Whether this range is the next one after those that were requested in
-                order, so that a pending request may be for it.
+            is_requested: Whether the position is where the last such range has ended, so that the
+                oldest pending request is for the range that begins here.
         """
         if not is_requested:
             # The pending requests are for another place: forget them, and begin at the position.

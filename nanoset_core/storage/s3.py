@@ -240,10 +240,15 @@ class S3Store(Store):
     ) -> Iterator[Any]:
         """Yield the pages of a listing, each of which is boto3's answer to a request.
 
+        A bucket lists objects in pages of up to 1,000. Each page says how to ask for the next one:
+        the value of `NextContinuationToken` in one answer is the argument `ContinuationToken` of
+        the next request.
+
         Args:
-            operation: boto3's name of the request.
+            operation: boto3's name of the request, such as `list_objects_v2`.
             folder: The folder that is listed, with all folders in it.
-            next_page: Argument that asks for the next page → key of its value in this page.
+            next_page: Argument of the next request → key in this answer that has its value, such as
+                {"ContinuationToken": "NextContinuationToken"}.
             arguments: Further arguments of the request.
 
         Raises:
@@ -346,11 +351,15 @@ class S3Store(Store):
     ) -> tuple[bytes, Stored]:
         """Return a range of an object, and the object's description, with one request.
 
+        For the first 100 bytes of an object of 1,234 bytes, the answer says `bytes 0-99/1234`, so
+        that it tells the size of the whole object as well.
+
         Args:
             name: Name of the object.
             begin: Position of the first byte.
             end: Position after the last byte. It may be beyond the end of the object.
-            condition: Arguments of the request that set a condition, such as `IfMatch`.
+            condition: Conditions of the request: {"IfMatch": '"d41d8"'} lets the bucket refuse if
+                the object has another ETag than this, because somebody has replaced it.
         """
 
         def read_answer(answer: Any) -> tuple[bytes, Stored]:
@@ -367,15 +376,23 @@ class S3Store(Store):
 
     @contextlib.contextmanager
     def reading(self, name: str, mark: str | None) -> Iterator[None]:
-        """Explain errors in the block that mean that an object was replaced or deleted.
+        """Within the block, turn errors that mean "the object was replaced" into errors that say
+        so.
+
+        A program reads a large object in many requests. Another one may replace or delete it
+        between them, and then the bucket answers:
+
+            404    the object does not exist any more
+            412    it has another ETag than the program expects
+            416    it has fewer bytes than the program asks for
 
         Args:
             name: Name of the object that the block reads.
-            mark: Its expected ETag; None for any.
+            mark: The expected ETag; None for any.
 
         Raises:
-            MissingError: The bucket answered that the object does not exist.
-            SourceChangedError: It answered that the object has another ETag, or fewer bytes.
+            MissingError: The answer was 404.
+            SourceChangedError: The answer was 412 or 416.
         """
         try:
             yield
@@ -437,14 +454,17 @@ class S3Store(Store):
     def _put(
         self, name: str, parts: Iterable[Part], metadata: dict[str, str], at_once: int
     ) -> None:
-        """Write an object: by one request if it is a single part, else by an upload in parts.
+        """Write an object: by one request if it is a single part, otherwise part by part.
+
+        A large object is sent in parts, several at a time, and the bucket joins them. How many
+        parts there are is not known in advance, since they may come from a stream.
 
         Args:
             name: Name of the object.
             parts: The parts, at least one.
-            metadata: Metadata of the object if it has several parts. An object of a single part has
-                the sha256 of this part as its metadata.
-            at_once: Parts that are sent at the same time.
+            metadata: Texts that the bucket stores with the object, if it has several parts. An
+                object of one part gets the sha256 of this part.
+            at_once: How many parts are sent at the same time.
         """
         # The parts may be read from a stream: find out whether there is a second one.
         remaining_parts = iter(parts)

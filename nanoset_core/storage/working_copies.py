@@ -162,14 +162,19 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Yield a local path of a file, and access that downloads it if it is in a bucket.
+    """Let the block read a file of a bucket as if it were local, and download only what it asks
+    for.
+
+    For `s3://bucket/web`, which stands for web.bin and web.idx, the block gets:
+
+        path      /tmp/…/copies/web, in a temporary folder that is empty at first
+        access    downloads web.idx to this folder when the block asks for it
 
     Args:
-        path: The file, or how the names of several files begin: `web` for web.bin and web.idx.
+        path: The file, or how the names of several files begin.
 
     Yields:
-        (path, access). For a local file, its path and None. For a file of a bucket, a path in a
-        temporary folder, where the access downloads the files that the block asks it for.
+        (path, access). For a local file: its own path and None, since nothing is downloaded.
 
     Raises:
         MissingError: The block did not find a file in the bucket.
@@ -188,7 +193,14 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
 
 @contextmanager
 def _errors_naming(path: RemoteFolder, copy: Path) -> Iterator[None]:
-    """Let errors of the block name a file in a bucket instead of its copy.
+    """Within the block, let errors name a file in a bucket instead of its temporary copy.
+
+    The block reads a local copy, so an error in line 3 of it would name
+    `/tmp/…/copies/web.jsonl:3`. The user knows the file as `s3://bucket/web.jsonl:3`.
+
+    Args:
+        path: The file in the bucket.
+        copy: Its copy on this machine.
 
     Raises:
         MissingError: The block did not find the file.
