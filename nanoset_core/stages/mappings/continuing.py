@@ -28,8 +28,14 @@ def continue_run(
 ) -> NanosetConfig:
     """Return settings with which a run continues after the samples that it has read before.
 
-    A run reads the samples of each dataset in one shuffled order. So the result contains these
-    orders, and how far the run has come in each of them.
+    A trainer reads the samples of each dataset in a shuffled order. After a change of the weights,
+    that order continues where it stopped, so that no sample is repeated before all have been read:
+
+        order of web's samples     4 2 0 3 1
+        read with the old blend    4 2 0
+        read with the new blend          3 1
+
+    So the result contains these orders, and how far the run has come in each of them.
 
     Args:
         config: The settings with the new blend.
@@ -125,7 +131,10 @@ def check_remaining_samples(config: NanosetConfig) -> None:
 
 
 def check_phase_length(config: NanosetConfig, requested: int) -> None:
-    """Check that limits on epochs leave as many samples as a phase has.
+    """Check that limits on epochs leave as many samples as a phase of a run has.
+
+    A phase of 400 iterations with 8 samples each has 3,200. If `max_epochs` leaves only 3,000, the
+    trainer would still ask for 3,200, for which it would find no index files.
 
     Args:
         config: The settings of the phase, after limits were applied.

@@ -61,14 +61,14 @@ def _data_facts(
     plan: SplitPlan,
     samples_given: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return the facts about the data of a split that has some.
+    """Return what the manifest of a split records about its data: samples, datasets and corpora.
 
-    A split is train, valid or test; without data it has none of these facts.
+        {"samples": 1000, "blended": True, "members": [{"corpus": "web", "epochs": 0.35, …}, …], …}
 
     Args:
-        nanoset: The nanoset.
-        planned: The split. Its members are datasets, of each of which it reads a part.
-        plan: Its samples.
+        nanoset: The nanoset, which is the data of a training run.
+        planned: One of its splits (train, valid or test), which has data.
+        plan: Which samples it has.
         samples_given: How many samples the built blend takes of each dataset; None for as many as
             planned.
     """
@@ -109,7 +109,14 @@ def _members_read(
 
 
 def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> list[dict[str, Any]]:
-    """Return one entry for each dataset, without its prefix: a path of this machine."""
+    """Return what is recorded of each dataset of a split, such as `{"corpus": "web", "epochs":
+    0.35, …}`.
+
+    Args:
+        planned: The plan of the split, with the name of the corpus or view of each dataset.
+        members: What is read of each dataset. Its path is left out: it is one of this machine, and
+            outputs may be copied to another.
+    """
     facts = []
     plans = [] if planned.plan is None else planned.plan.members
     for corpus, member, member_plan in zip(planned.corpora, members, plans, strict=True):
@@ -195,7 +202,14 @@ def files_in_use(manifest: Manifest) -> set[str]:
 
 
 def _planned_names(content: bytes) -> set[str]:
-    """Return the names of all index files in a stored plan, which may be of an old format."""
+    """Return the names of all index files in a stored plan, which may be of an old format.
+
+    Args:
+        content: The file of the plan, JSON.
+
+    Returns:
+        Names below the trainer's cache, such as "3f9c-shuffle_index.npy".
+    """
     # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
     # is a note next to the files that says what they were made from.
     plan = json.loads(content)["plan"] or {}

@@ -179,7 +179,7 @@ class NanosetLookup:
         return ""
 
     def _folder_of_continued_run(self) -> str:
-        """Return the folder for the index files of a run that continues.
+        """Return the folder for the index files of a run that continues, such as "goes-on-0a1b2c/".
 
         The file names do not say at which sample it continues, so the folder keeps its files apart
         from those of a run that starts at the first sample.
@@ -189,7 +189,8 @@ class NanosetLookup:
         return f"goes-on-{digest}/"
 
     def _folder_of_version(self) -> str:
-        """Return the folder for the index files of one version, which NeMo needs.
+        """Return the folder for the index files of one version, which NeMo needs, such as
+        "0a1b2c/".
 
         NeMo's file names are the same for each version of a dataset. Without the folder, a new
         build would replace files that a running training is reading.
@@ -279,10 +280,12 @@ class NanosetLookup:
         return options
 
     def _mixture_options(self) -> dict[str, Any]:
-        """Return the tree of shares (the key `mix`), as options of the recipe.
+        """Return the tree of shares (the key `mix`) as options of the recipe, or nothing without a
+        tree.
 
-        The weights of the blend follow from the tree and from the number of samples of train, also
-        in valid and test.
+        If an option changes, the digest of the recipe does, and the index files are built again.
+        The number of train's samples is one of them: "books: 1 billion tokens" is another weight in
+        a run of twice the length. Valid and test have the same weights as train.
         """
         mixture = self.spec.mixture
         if mixture is None:
@@ -384,7 +387,16 @@ class NanosetLookup:
         )
 
     def _run_before_option(self) -> dict[str, Any] | None:
-        """Return what the run has read before this nanoset, as an option of the recipe, or None."""
+        """Return what the run has read before this nanoset, as an option of the recipe, or None.
+
+        It is part of the recipe because samples that were read before are left out of the index
+        files:
+
+            the run was started with another     {"handoff": "pretrain/0a1b…",
+            nanoset, and read 2,000 samples       "consumed_samples": 2000}
+            this is the second phase of a run    {"phases": digest of the first phase's settings}
+            the run starts here                  None
+        """
         # The run was started with the handoff (a folder of files for the trainer) of another
         # nanoset.
         continue_from = self.spec.continue_from
@@ -401,7 +413,14 @@ class NanosetLookup:
 
 
 def _blend_option(blend: BlendSpec | None) -> Any:
-    """Return a blend as JSON. The order of corpora stays: the trainer breaks ties by it."""
+    """Return a blend as JSON, as an option of a recipe: `[["web", 0.7], ["code", 0.3]]`.
+
+    It is a list, since JSON mappings are sorted, and the order of corpora counts: if two of them
+    are equally due, the trainer takes the next sample from the first.
+
+    Args:
+        blend: A corpus, a tuple of corpora, or a mapping of corpora to weights; or None.
+    """
     if isinstance(blend, Mapping):
         return [[corpus, weight] for corpus, weight in blend.items()]
     return list(blend) if isinstance(blend, tuple) else blend

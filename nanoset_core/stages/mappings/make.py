@@ -52,14 +52,16 @@ class IndexFileWriter:
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
 
-        If a bucket has these files already, nothing is written.
+        If a bucket has these files already, nothing is written. Otherwise they are written to a
+        local folder, and uploaded by the next call of `upload`.
 
         Args:
             member: The plan of the dataset.
-            config: The settings of its nanoset.
+            config: The settings of its nanoset, which decide the order of samples.
 
         Returns:
-            Size and sha256 of each file.
+            Size and sha256 of each file: `{"3f9c-shuffle_index.npy": {"bytes": 800, "sha256":
+                "77cd…"}}`
 
         Raises:
             StorageError: The files, together with the dataset's .idx, exceed the disk space for
@@ -83,6 +85,9 @@ class IndexFileWriter:
 
     def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
         """Write the index of a blend, which says which dataset each sample is from.
+
+        For example, with 0.7 of web and 0.3 of code, the first samples are from web, code, web and
+        web.
 
         Args:
             plan: Plan of the split: its datasets, and how many samples of each.
@@ -172,7 +177,18 @@ class IndexFileWriter:
         return notes
 
     def _make_room_keeping(self, idx: Path, size: int, folder: str) -> None:
-        """Make room for index files without removing the .idx that they are built from."""
+        """Make room on the disk for index files, without deleting the .idx that they are built
+        from.
+
+        The disk space for copies of files in a bucket may be limited. Then copies that were not
+        used for long are deleted. The .idx counts as a file that is needed, together with the new
+        ones.
+
+        Args:
+            idx: The local copy of the dataset's .idx.
+            size: Bytes of the index files.
+            folder: Their folder, for errors.
+        """
         total = size + idx.stat().st_size
         self._access.make_room(total, f"{folder}: the index files of a dataset, with its .idx")
 

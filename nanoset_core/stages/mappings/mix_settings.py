@@ -61,15 +61,22 @@ def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
 def mix_errors(
     where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the errors of a nanoset's mixtures.
+    """Yield the errors in the mixtures of a nanoset, which is the data of a training run.
 
     A mixture, the key `mix`, is a tree of shares: each part is a corpus, or a group of further
-    parts. A nanoset, or each phase of its run, has either a mixture or a `blend` of weights.
+    parts. For example, 70 % of the samples are of web, and the rest of books and code:
+
+        mix:
+          web: 0.7
+          other: {share: 0.3, mix: {books: {}, code: {}}}
+
+    A nanoset, or each phase of its run, has either a mixture or a `blend` of weights.
 
     Args:
         where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
         data: The keys `blend` and `mix` of the nanoset itself, and of each of its phases.
-        max_epochs: The limit on epochs of the nanoset, or None.
+        max_epochs: The limit on epochs of the nanoset, or None. It is an error next to a mixture,
+            whose parts have limits of their own.
         has_samples: Whether the number of train's samples is known.
     """
     for keys in data:
@@ -89,6 +96,9 @@ def mix_errors(
 def _limit_outside_mix_error(where: str, max_epochs: object) -> ConfigError:
     """Return the error for a limit on epochs that is next to a mixture, and not in it.
 
+        max_epochs: 4, mix: {web: 0.7, code: 0.3}                       this error
+        mix: {web: {share: 0.7, max_epochs: 4}, code: {share: 0.3}}     right
+
     Each part of a mixture can have a limit, and the weights are computed within these. The limit of
     a nanoset is for a blend, whose weights are given, and are corrected afterwards.
 
@@ -105,7 +115,14 @@ def _limit_outside_mix_error(where: str, max_epochs: object) -> ConfigError:
 
 
 def _phase_data_error(where: str, keys: DataKeys) -> ConfigError:
-    """Return the error for a phase that has not exactly one of the keys `blend` and `mix`."""
+    """Return the error for a phase of a run that does not say once which data it reads.
+
+    A phase needs one of the keys `blend` and `mix`. This one has both, or neither.
+
+    Args:
+        where: The key of the nanoset.
+        keys: The keys of the phase.
+    """
     return ConfigError(
         "the data of a phase must be given once",
         where=where + keys.key,
@@ -188,8 +205,10 @@ def _absolute_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
     """Yield errors of the keys that say how much of a part of a mixture is read.
 
-    A mixture divides the training data among its parts. The key `epochs` of a part says how often
-    its documents are read, and `max_epochs` how often at most.
+        {share: 0.5, epochs: 2}         two amounts: which one counts?
+        {temperature: 0.5}              an error for a corpus: only a group has parts to divide
+        {min_share: 0.6, max_share: 0.4}
+        {epochs: 5, max_epochs: 4}      read more often than allowed
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
@@ -216,9 +235,12 @@ def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[C
 def _bound_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
     """Yield an error if the smallest share of a part is above its largest one.
 
+    These two keys limit the share that a part gets of the group around it: `{min_share: 0.6,
+    max_share: 0.4}` is an error. Without the keys, they are 0 and 1.
+
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
-        part: The part. `min_share` and `max_share` limit its share of the group around it.
+        part: The part of a mixture.
     """
     floor = part.min_share or 0.0
     cap = 1.0 if part.max_share is None else part.max_share
@@ -232,10 +254,11 @@ def _bound_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 
 
 def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
-    """Yield an error for keys of a part that exclude each other.
+    """Yield an error for keys of a part of a mixture that exclude each other.
 
-    These are two amounts, such as `{tokens: 1e9, epochs: 2}`; or an amount that is no share,
-    together with a limit of the share, such as `{tokens: 1e9, max_share: 0.5}`.
+        {tokens: 1e9, epochs: 2}           two amounts: which one counts?
+        {tokens: 1e9, max_share: 0.5}      the amount is fixed, so a limit of the share does nothing
+        {share: 0.3, max_share: 0.5}       fine
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
@@ -366,7 +389,14 @@ def _total_errors(
 
 
 def _useless_bound_error(where: str, amount: str) -> ConfigError:
-    """Return the error for a share, floor or cap of a part whose amount is fixed."""
+    """Return the error for a key that limits the share of a part whose amount is fixed anyway.
+
+    For example, `{tokens: 1e9, max_share: 0.5}` always reads 1 billion tokens.
+
+    Args:
+        where: Place of the key.
+        amount: What fixes the amount, such as "tokens".
+    """
     return ConfigError(
         "the amount is fixed, so that a share, floor or cap of it has no effect",
         where=where,

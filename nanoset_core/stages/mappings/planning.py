@@ -136,7 +136,13 @@ class NanosetContext(NanosetLookup):
             raise error.at(f"{key}, {error.where}") from error
 
     def _plan(self, split: SplitName) -> PlannedSplit:
-        """Plan one split, with errors that do not name the nanoset.
+        """Plan one split of a nanoset, with errors that do not name the nanoset.
+
+            settings                                     the plan
+            1,000 samples of train are requested         1,000 samples
+            test has no share of the documents           None
+            valid has 1 % of them, and that is less      None, or no samples, and `lacking` says why
+            than a sample
 
         Raises:
             MissingError: A dataset has not been built.
@@ -195,7 +201,11 @@ class NanosetContext(NanosetLookup):
             check_phase_length(config, self.spec.samples.get("train", 0))
 
     def _mixture_rows(self, split: SplitName, config: NanosetConfig) -> tuple[MixRow, ...]:
-        """Return which share of the samples each part of the mixture (the key `mix`) gets.
+        """Return which share of the samples each part of the mixture (the key `mix`) gets, for
+        reports.
+
+        `mix: {web: 0.7, other: {share: 0.3, mix: {books: {}, code: {}}}}` gives a row for each of
+        `web`, `other`, `books` and `code`.
 
         Args:
             split: The split. Only train has a mixture; the others give an empty result.
@@ -300,9 +310,13 @@ class NanosetContext(NanosetLookup):
     ) -> LimitedConfig:
         """Return settings of a split that read no document more often than `max_epochs` allows.
 
-        For example, a dataset has 100 samples and the limit 2. If 300 samples of it are requested,
-        the result requests 200, or has a lower weight for it; or an error is raised. The setting
-        `on_exhaustion` decides that.
+        For example, web has 100 samples and may be read twice. With a weight of 0.5, it would be
+        300 of 600 requested samples. What becomes of that depends on the setting `on_exhaustion`:
+
+            raise           an error
+            repeat          the same settings: web is read three times, which is only reported
+            stop            about 400 samples are requested, of which 200 are of web
+            redistribute    web gets the weight 1/3, so that it is 200 of 600 samples
 
         Args:
             split: `train`, `valid` or `test`.
@@ -331,7 +345,14 @@ class NanosetContext(NanosetLookup):
     def _apply_limits(
         self, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings with which no document is read too often; see `apply_epoch_limits`."""
+        """Return settings with which no document is read too often.
+
+        What changes is decided by `on_exhaustion`: fewer samples, other weights, or an error.
+
+        Args:
+            config: The settings, with the number of samples of each split that counts.
+            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
+        """
         return apply_epoch_limits(
             config, limit_by_prefix, self.spec.on_exhaustion, self.reader, self.shared_documents
         )
@@ -355,7 +376,13 @@ class NanosetContext(NanosetLookup):
         return config.with_samples({split: samples})
 
     def _epoch_limits(self, prefix_by_corpus: Mapping[str, str]) -> dict[str, float]:
-        """Return prefix of a dataset → how often it may be read, without datasets with no limit."""
+        """Return how often each dataset may be read: `{"/data/web_text_document": 4.0}`.
+
+        `max_epochs: {web: 4}` limits web alone. Datasets without a limit are left out.
+
+        Args:
+            prefix_by_corpus: Name of a corpus → path of its dataset, without .bin and .idx.
+        """
         limits: dict[str, float] = {}
         for corpus, prefix in prefix_by_corpus.items():
             limit = self.spec.epoch_limit(corpus)
@@ -370,15 +397,19 @@ class NanosetContext(NanosetLookup):
 
         In one epoch, each dataset is read once. That may already be too often for a document. If
         train reads the corpus `web` and the view `best-web`, a selection of its documents, it reads
-        those twice.
+        those twice. With `max_epochs: 1`:
+
+            what one epoch reads           result
+            no document twice         the settings as they are
+            some documents twice      for `on_exhaustion: stop`, fewer samples than one epoch has
 
         Args:
             config: The settings of train, without a number of samples: they mean one epoch.
             limit_by_prefix: Path of a dataset, without ending → how often it may be read.
 
         Returns:
-            The settings, with a number of samples only if the limits require fewer than one epoch
-            has; and which limits the epoch exceeds.
+            The settings, with a number of samples only if one epoch would exceed a limit; and which
+            limits it exceeds.
         """
         no_change = LimitedConfig(config, exceeded=())
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
@@ -508,10 +539,14 @@ class NanosetContext(NanosetLookup):
         return f"{message}. Give it a larger share, or none"
 
     def _with_written_shares(self, built: NanosetConfig) -> NanosetConfig:
-        """Return settings with the shares of the splits that nanoset.yaml has.
+        """Return settings in which train, valid and test have the shares of nanoset.yaml again.
+
+        A share that is too small for a sample is given to another split before anything is built,
+        so that "98,1,1" may have become "98,2,0". To explain why a split is empty, the written
+        shares are needed.
 
         Args:
-            built: The settings that the splits are built with. They may have other shares.
+            built: The settings that the splits are built with.
         """
         if self.spec.shares is None:
             return built  # each split gets all documents of a blend of its own
@@ -563,7 +598,11 @@ def _read_by_phase(phase: NanosetContext) -> Read:
 
 
 def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:
-    """Return the error for parts of a mixture that together read documents too often."""
+    """Return the error for parts of a mixture that together read documents too often.
+
+    Args:
+        exceeded: The datasets with these documents, and how often they would be read.
+    """
     return InputError(
         "parts of the mixture together read documents more often than max_epochs allows",
         where="mix",  # the key of nanoset.yaml
@@ -576,17 +615,22 @@ def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:
 
 
 def _has_share(config: NanosetConfig, split: SplitName) -> bool:
-    """Return whether a split gets a share of the documents, or has a blend of its own."""
+    """Return whether a split has any documents: a share above 0, or a blend of its own.
+
+    The shares "98,2,0" give some to train and valid, and none to test.
+    """
     if config.blend_per_split is not None:
         return True
     return config.shares()[SPLITS.index(split)] > 0
 
 
 def _with_index_folder(plan: SplitPlan, folder: str) -> SplitPlan:
-    """Return a plan whose index files are in a folder below the cache.
+    """Return a plan whose index files are in a folder below the trainer's cache.
+
+    With the folder "0a1b2c/", `3f9c-shuffle_index.npy` becomes `0a1b2c/3f9c-shuffle_index.npy`.
 
     Args:
-        plan: The plan.
+        plan: Which samples a split has, and the names of the files that say so.
         folder: Ends with a slash, or is empty: then the files are in the cache itself.
     """
     if not folder:
@@ -597,6 +641,11 @@ def _with_index_folder(plan: SplitPlan, folder: str) -> SplitPlan:
 
 
 def _part_in_folder(part: _Part, folder: str) -> _Part:
-    """Return a part of a plan with its files in a folder."""
+    """Return the plan of a dataset, or of a blend of datasets, with its files in a folder.
+
+    Args:
+        part: The plan.
+        folder: The folder below the trainer's cache, with a slash at its end.
+    """
     files = {kind: folder + name for kind, name in part.files.items()}
     return replace(part, files=files, sidecar=folder + part.sidecar)

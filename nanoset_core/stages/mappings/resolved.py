@@ -144,6 +144,9 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
 def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanoset:
     """Return settings as the type that stages use, with the data of `mix` as a blend.
 
+    A mixture, the key `mix`, is a tree of shares. Its corpora become a blend with the weight 1
+    each; the true weights are computed later, from the sizes of the datasets.
+
     Args:
         spec: The settings as they are written.
         identifiers: Those of the trainer's tokenizer.
@@ -206,7 +209,12 @@ def _nanoset_of_phase(
 def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> ResolvedNanoset:
     """Return settings with the number of samples that each split needs for the trainer's schedule.
 
-    For example, 1,000 iterations with 8 samples each need 8,000 samples of train.
+    For example, a schedule of 1,000 iterations with 8 samples each, and two evaluations of 10
+    iterations on valid:
+
+        train     8,000
+        valid     160
+        test      none, if it has no share of the documents
 
     Args:
         nanoset: The settings. If they have no `schedule`, they are returned as they are.

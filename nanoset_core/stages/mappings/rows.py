@@ -103,8 +103,13 @@ def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
     """Return the last row of the table of corpora, which sums up all of them.
 
+        corpus    tokens    epochs
+        web       1,000     1.00
+        code      500       2.00
+        all       1,500     1.20      of 1,000 and 250 available tokens, 1,500 are read
+
     Args:
-        corpora: The JSON values of `CorpusCoverage`.
+        corpora: The JSON values of `CorpusCoverage`, which says what is read of a corpus.
 
     Returns:
         Heading of a column → sum. The epochs are an average: how often a token is read.
@@ -120,6 +125,14 @@ def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
 
 def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Return a row for each part of a mixture, with a bar as long as its share of train.
+
+    A mixture is a tree of shares: its parts are corpora, and groups of corpora.
+
+        part           share    of train
+        web            70%      █████████████████████
+        other          30%      █████████
+        · books        20%      ██████
+        · code         10%      ███
 
     Args:
         parts: The JSON values of `MixRow`, groups before their members.
@@ -157,12 +170,14 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
 
 
 def _percent(share: float) -> str:
-    """Return a share from 0 to 1 as a percentage with four digits."""
+    """Return a share from 0 to 1 as a percentage with four digits: 0.123456 gives "12.35%"."""
     return f"{100 * share:.4g}%"
 
 
 def _count(count: int | None) -> str:
-    """Return a count with commas; None becomes an empty text."""
+    """Return a count with commas, such as "1,000"; None, for an unknown count, becomes an empty
+    text.
+    """
     return "" if count is None else f"{count:,}"
 
 

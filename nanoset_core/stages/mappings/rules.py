@@ -56,7 +56,11 @@ def nanoset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _data_of_phases(nanoset: NanosetSpec) -> list[DataKeys]:
-    """Return the keys that name the data of each phase of a nanoset."""
+    """Return which data each phase of a training run reads: its keys `blend` and `mix`.
+
+    Args:
+        nanoset: The settings. Without `phases`, the result is empty.
+    """
     data: list[DataKeys] = []
     for number, phase in enumerate(nanoset.phases):
         data.append(DataKeys(f".phases[{number}]", phase.blend, phase.mix))
@@ -64,7 +68,15 @@ def _data_of_phases(nanoset: NanosetSpec) -> list[DataKeys]:
 
 
 def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error if two keys of a nanoset give its number of samples."""
+    """Yield an error if two keys of a nanoset give its number of samples.
+
+    `samples: {train: 8000}` says it directly. It also follows from `schedule: {iterations: 1000,
+    global_batch_size: 8}`, and the two may differ.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings.
+    """
     if nanoset.schedule and nanoset.samples:
         yield ConfigError(
             "samples and schedule both give the number of samples",
@@ -274,7 +286,15 @@ def _phases_fill_run(nanoset: NanosetSpec, iterations: int) -> bool:
 
 
 def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each limit on the epochs of a corpus that the nanoset does not read."""
+    """Yield an error for each limit on the epochs of a corpus that the nanoset does not read.
+
+    With `blend: {web: 0.7, code: 0.3}`, the limit `max_epochs: {wbe: 4}` is probably a typing
+    error.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings.
+    """
     if not isinstance(nanoset.max_epochs, Mapping):
         return
     for corpus in nanoset.max_epochs:
@@ -290,7 +310,15 @@ def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of `continue` and `continue_from`."""
+    """Yield errors of the keys `continue` and `continue_from`, by which a training run continues.
+
+        phases: […] and continue: true    each phase goes on where the one before it has stopped
+        continue_from: {handoff: …}       the run was started with another nanoset
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings.
+    """
     yield from _start_errors(where, nanoset)
     if nanoset.continue_from:
         yield from _continued_run_errors(where, f"{where}.continue_from", nanoset)
@@ -301,8 +329,10 @@ def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error for keys that contradict each other about where training starts.
 
-    With `phases` and `continue: true`, each phase of a run continues the one before it. With
-    `continue_from`, the nanoset continues a run that was started with another one.
+        phases and continue             fine: each phase continues the one before it
+        continue_from                   fine: continues a run that was started with another nanoset
+        continue without phases         an error: nothing comes before
+        phases and continue_from        an error: which run does the first phase continue?
 
     Args:
         where: The key of the nanoset.
@@ -359,7 +389,8 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the trainer cannot continue a run, or would not find its index files.
 
-    The run continues with index files that we write: the trainer would not build the same ones.
+    An index file has the order in which the trainer reads samples. If it finds none, it builds one
+    itself, which knows nothing of what was read before: then samples would be repeated.
 
     Args:
         where: The key of the nanoset.
@@ -390,7 +421,11 @@ def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> It
 def _blend_without_weights(nanoset: NanosetSpec) -> tuple[str, ...] | None:
     """Return the first blend for training that has several corpora and no weights, or None.
 
-    A blend is a corpus, a tuple of corpora, or a mapping of corpora to weights.
+    A blend is a corpus, "web"; a tuple of corpora, ("web", "code"); or a mapping of corpora to
+    weights, {"web": 0.7, "code": 0.3}. Of these, only the second has none.
+
+    Args:
+        nanoset: The settings. Train has a blend, or each phase of the run has one.
     """
     for blend in [nanoset.blend_of("train"), *(phase.data for phase in nanoset.phases)]:
         if isinstance(blend, tuple) and len(blend) > 1:
@@ -424,13 +459,15 @@ def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for splits and phases, which a trainer with windows does not have.
+    """Yield an error for splits and phases, which some trainers do not have.
 
-    Such a trainer divides each file into samples of equal length.
+    These trainers, such as nanotron's main branch, read all files of a folder, and cut each one
+    into samples of equal length. They keep no part for validation, and do not change the data
+    during a run.
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings. `preset` names the trainer.
+        nanoset: The settings. `preset` names such a trainer.
     """
     for key in ("split", "phases"):
         if getattr(nanoset, key):
@@ -443,7 +480,15 @@ def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _mask_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each mask that the trainer does not have, and if masks do not fit."""
+    """Yield an error for each mask that the trainer does not have, and if masks do not fit.
+
+    A mask is an option that looks for the ends of documents in a sample, such as
+    `reset_attention_mask`. This one, for example, has no effect without `create_attention_mask`.
+
+    Args:
+        where: The key of the nanoset.
+        nanoset: The settings. `preset` names the trainer.
+    """
     preset = get_preset(nanoset.preset)
     for mask in nanoset.masks:
         if mask not in preset.masks:
@@ -478,7 +523,13 @@ def _trainer_errors(
 
 
 def _mask_error(where: str, found: str) -> ConfigError:
-    """Return the error for a mask that the trainer does not have."""
+    """Return the error for a mask, an option such as `eod_mask_loss`, that the trainer does not
+    have.
+
+    Args:
+        where: Place of the option.
+        found: The trainer, such as "preset nanotron", or its version.
+    """
     return ConfigError(
         "this trainer has no such option, or fails with it",
         where=where,
@@ -538,7 +589,14 @@ def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
 
 
 def _splits_without_data(nanoset: NanosetSpec) -> Iterator[SplitName]:
-    """Yield the splits whose share is 0, or that have no blend if each has a blend of its own."""
+    """Yield the splits, of train, valid and test, that get no documents.
+
+        split: "98,2,0"                                test
+        blend_per_split: {train: web, valid: wiki}     test
+
+    Args:
+        nanoset: The settings, which have one of these keys.
+    """
     for split in SPLITS:
         if nanoset.blend_per_split and nanoset.blend_of(split) is None:
             yield split

@@ -95,7 +95,9 @@ def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[s
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
     """Return the version with a digest, searching several outputs.
 
-    A digest names a version, but not the output that it belongs to.
+    A version of an output is a folder that is named after its digest. Here, only the digest is
+    known: it may be one of nanosets/pretrain/train/blend/ or of
+    nanosets/pretrain/train/index_mappings/.
 
     Args:
         outputs: The output root of the project, which has all versions of outputs.
@@ -125,11 +127,16 @@ def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Man
 
 
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
-    """Return what a run has read of the train split that it was started with.
+    """Return what a run has read of the training data that it was started with.
 
-    What was read is not read again with the new data.
+    The run will continue with other data, and must not read the same samples again. It was started
+    with a handoff, which is a folder with the arguments of the trainer. For example, that handoff
+    was for the second phase of the run, and 1,200 samples have been consumed in all:
 
-    A handoff is a folder with the files that started the trainer.
+        samples of the run      0                    1,000         1,200
+                                | first phase        | of the handoff's data |
+
+    So the run has read 200 samples of the handoff's data, after 1,000 others.
 
     Args:
         outputs: The output root of the project, which has all versions of outputs.
@@ -160,7 +167,13 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
 
 
 def _samples_before(handoff: Manifest) -> int:
-    """Return how many samples a run has read in the phases before that of a handoff."""
+    """Return how many samples a run has read before the data of a handoff begins.
+
+    If the handoff is for the iterations 600 to 1,000 of a run with 8 samples each, that is 4,800.
+
+    Args:
+        handoff: Manifest of the handoff, which is a folder with the arguments of the trainer.
+    """
     options = handoff.recipe["options"]
     if not options.get("span"):  # the run has no phases
         return 0
@@ -182,6 +195,10 @@ def continued_project(
     project: Project, name: str, handoff: str, consumed_samples: int
 ) -> ContinuedProject:
     """Return a project in which a nanoset continues a run, as if nanoset.yaml said so.
+
+    It is for the command by which users try this out, before they edit nanoset.yaml. The setting is
+
+        continue_from: {handoff: nanosets/pretrain/handoff/0a1b…, consumed_samples: 2000}
 
     Args:
         project: The project, with the nanoset and its new blend.

@@ -160,7 +160,16 @@ def _empty_phase_errors(nanoset: NanosetSpec, where: str) -> Iterator[ConfigErro
 
 
 def _name_is_taken(kind: str, name: str, where: str) -> ConfigError:
-    """Return the error for a nanoset or view whose name nanoset.yaml uses for something else."""
+    """Return the error for a nanoset or view whose name nanoset.yaml uses for something else.
+
+    For example, a smaller run needs the view `web-scale-0_01`, and the user has defined another
+    view of this name.
+
+    Args:
+        kind: "nanoset" or "view".
+        name: The name.
+        where: Place of the key `scales` that requests the smaller run.
+    """
     return ConfigError(
         f"a smaller run needs a {kind} whose name is taken",
         where=where,
@@ -170,14 +179,18 @@ def _name_is_taken(kind: str, name: str, where: str) -> ConfigError:
 
 
 def _views_of_run(nanoset: NanosetSpec, scale: float) -> dict[str, ViewSpec]:
-    """Return name → view for each dataset that a smaller run trains on.
+    """Return the views that a smaller run trains on, one for each dataset of the full run.
 
-    At a scale of 0.01, `web` gives `{"web-scale-0_01": …}`, a view with one hundredth of its
-    documents.
+    A view is a selection of documents. At a scale of 0.01, a run of web and code gets two of them,
+    each with a hundredth of the documents: `web-scale-0_01` and `code-scale-0_01`. The selection is
+    random, but always the same.
 
     Args:
         nanoset: The full run.
         scale: Size of the smaller run, as a share of the full one.
+
+    Returns:
+        Name of each view → its settings.
     """
     split = ViewSplitSpec(keep=(0.0, scale), seed=SCALE_SEED)
     views: dict[str, ViewSpec] = {}
@@ -240,8 +253,11 @@ def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
 def _scaled_samples(nanoset: NanosetSpec, scale: float) -> FrozenDict[SplitName, int]:
     """Return the number of samples that a smaller run requests of each split.
 
+    At a scale of 0.01, `{train: 100000, valid: 1000}` becomes `{train: 1000, valid: 10}`. If valid
+    has data of its own, on which all runs are compared, it keeps its 1,000 samples.
+
     Args:
-        nanoset: The full run. Splits whose data is not scaled keep their number.
+        nanoset: The full run.
         scale: Size of the smaller run, as a share of the full one.
     """
     samples = dict(nanoset.samples)
@@ -256,9 +272,11 @@ def _limits_of_views(
 ) -> float | Mapping[str, float] | None:
     """Return how often a smaller run may read its documents: as often as the full run.
 
+    At a scale of 0.01, `{web: 4}` becomes `{web-scale-0_01: 4}`: the run reads a view, which has a
+    hundredth of the documents, and a hundredth of the samples.
+
     Args:
-        max_epochs: The limit of the full run, or a limit for each corpus, which becomes that of the
-            corpus's view.
+        max_epochs: The limit of the full run, for all corpora or for each.
         scale: Size of the smaller run, which is part of the views' names.
     """
     if not isinstance(max_epochs, Mapping):
@@ -340,7 +358,14 @@ def _scaled_phase(phase: PhaseSpec, scale: float) -> PhaseSpec:
 
 
 def _scaled_schedule(schedule: ScheduleSpec | None, scale: float) -> ScheduleSpec | None:
-    """Return the schedule of a smaller run: fewer iterations, with the same batch size."""
+    """Return the schedule of a smaller run: fewer iterations, with the same batch size.
+
+    At a scale of 0.01, 100,000 iterations become 1,000.
+
+    Args:
+        schedule: The schedule of the full run, or None.
+        scale: Size of the smaller run, as a share of the full one.
+    """
     if schedule is None:
         return None
     return replace(schedule, iterations=_scaled_number(schedule.iterations, scale))

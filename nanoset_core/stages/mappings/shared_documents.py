@@ -98,8 +98,11 @@ class SharedDocuments:
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
         """Count the tokens of each corpus, grouped by how many copies the datasets have of them.
 
+        The datasets `web` and `best-web`, both made from the corpus web, and `code` give two
+        results: one for web, with the copies in both datasets, and one for code.
+
         Args:
-            rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Path of each dataset → (start, stop) of its sequences that count.
         """
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
@@ -116,15 +119,14 @@ class SharedDocuments:
     def _members_by_corpus(self, rows_by_prefix: Mapping[str, Rows]) -> dict[str, list[_Member]]:
         """Group datasets by the corpus that they were made from.
 
-        Only datasets of one corpus can have documents in common. Versions of a corpus count as
-        different corpora.
+            {"3f9c…": [web, best-web], "77cd…": [code]}
+
+        Only datasets of one corpus can have documents in common. Each version of a corpus has a
+        digest of its own, and counts as another corpus.
 
         Args:
             rows_by_prefix: Prefix of each dataset → (start, stop) of its sequences that count. A
                 prefix is a path without .bin and .idx.
-
-        Returns:
-            Digest of a version of a corpus → the datasets.
         """
         members_by_corpus: dict[str, list[_Member]] = {}
         for prefix, rows in rows_by_prefix.items():
@@ -236,6 +238,9 @@ def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tu
 def _document_ranges(corpus: Dataset, n_datasets: int) -> Iterator[range]:
     """Yield ranges of a corpus's documents that are small enough to be compared in memory.
 
+    With 2 datasets, 20 million documents are divided into the ranges 0 to 8,388,608, then up to
+    16,777,216, and the rest.
+
     Args:
         corpus: Dataset of the corpus.
         n_datasets: How many datasets are compared.
@@ -249,25 +254,31 @@ def _document_ranges(corpus: Dataset, n_datasets: int) -> Iterator[range]:
 def _document_tokens(index: Index, documents: range) -> Array:
     """Return the number of tokens of each document in a range.
 
-    A document usually is one sequence of the corpus, but may consist of several.
+    A document usually is one sequence of the corpus, but may consist of several. For example:
+
+        document              0    1    1    2
+        sequence              0    1    2    3
+        tokens                7    5    3    4
+
+    Then the documents 1 and 2 (range(1, 3)) have 8 and 4 tokens.
 
     Args:
-        index: Index of the corpus.
+        index: Index of the corpus, with the length of each sequence.
         documents: Numbers of the documents.
 
     Returns:
         int64, shape (n_documents,).
     """
-    # A document consists of consecutive sequences, usually of one.
     # (n_documents + 1,) first sequence of each document, and of the document after the last one
-    first_sequences = index.document_indices[documents.start : documents.stop + 1]
+    first_sequences = index.document_indices[documents.start : documents.stop + 1]  # [1, 3, 4]
     start = int(first_sequences[0])
     stop = int(first_sequences[-1])
-    lengths = index.sequence_lengths[start:stop]  # (n_sequences,)
+    lengths = index.sequence_lengths[start:stop]  # (n_sequences,) [5, 3, 4]
 
-    # The tokens before each document are a running sum, whose differences are its tokens.
-    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # (n_sequences + 1,)
-    tokens: Array = np.diff(tokens_before[first_sequences - start])
+    # (n_sequences + 1,) the tokens before each sequence, and of all together: [0, 5, 8, 12]
+    tokens_before = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    tokens_before_documents = tokens_before[first_sequences - start]  # [0, 8, 12]
+    tokens: Array = np.diff(tokens_before_documents)  # [8, 4]
     return tokens
 
 
@@ -275,18 +286,18 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
     A dataset may have an incomplete copy of a document, which was cut off to fill a sample. For
-    example, a document has 80 tokens, and a dataset has 110 tokens of it: a complete copy, and the
-    first 30 again.
+    example, a document has 80 tokens. One dataset has 110 tokens of it: a complete copy, and the
+    first 30 again. Another dataset has one complete copy.
 
-        tokens    0 to 30    30 to 80
-        copies    2          1
+        tokens of the document      0 to 30    30 to 80
+        copies in each dataset      2, 1       1, 1
 
-    So 30 tokens have two copies, and 50 have one.
+    So 30 tokens have the copies (2, 1), and 50 have (1, 1).
 
     Args:
         contained: Tokens that each dataset has of each document, int64, shape (n_documents,
-            n_datasets).
-        tokens: Tokens of each document, int64, shape (n_documents,).
+            n_datasets): here [[110, 80]].
+        tokens: Tokens of each document, int64, shape (n_documents,): here [80].
 
     Yields:
         Combinations of copies that occur, perhaps repeatedly.
@@ -298,8 +309,8 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
 
     # Assume that a truncated copy has the first tokens. That is wrong only for the few documents of
     # which each of two splits has a part.
-    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets)
-    truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens; 0 if there is none
+    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 1]]
+    truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens: [[30, 0]]
 
     # If all copies of a document are complete, all its tokens have the same number of copies.
     has_truncated = truncated.any(axis=1)  # (n_documents,)
@@ -316,25 +327,30 @@ def _count_truncated(
     """Count the tokens of documents of which some datasets contain a truncated copy.
 
     A document is divided where a truncated copy ends: up to there, its tokens have one copy more.
-    For example, a document of 80 tokens, with 2 complete copies in a first dataset, and 1 complete
-    copy and one of 30 tokens in a second, has these parts:
+    For example, of a document with 80 tokens, a first dataset has 2 complete copies, and a second
+    one has a complete copy and its first 30 tokens:
 
-        tokens    0 to 30    30 to 80
-        copies    2, 2       2, 1
+        tokens of the document      0 to 30    30 to 80
+        copies in each dataset      2, 2       2, 1
 
     Args:
-        complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets).
-        truncated: Tokens of the truncated copy, or 0, shape (n_documents, n_datasets).
-        tokens: Tokens of each document, shape (n_documents,).
+        complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets): [[2, 1]].
+        truncated: Tokens of the truncated copy, or 0 if there is none, of the same shape:
+            [[0, 30]].
+        tokens: Tokens of each document, shape (n_documents,): [80].
     """
-    # Bounds of the parts of each document. A part is empty if two bounds are equal.
+    # The bounds of the parts of each document, ascending: [[0, 0, 30, 80]]. If two bounds are
+    # equal, the part between them is empty, which does no harm.
     starts = np.zeros_like(tokens)
     bounds = np.column_stack([starts, truncated, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
+
+    # Count one part of all documents at a time: the tokens 0 to 0, then 0 to 30, then 30 to 80.
     for column in range(bounds.shape[1] - 1):
         part_starts = bounds[:, column]  # (n_documents,)
         part_tokens = bounds[:, column + 1] - part_starts  # (n_documents,)
-        # (n_documents, n_datasets) whether the truncated copy contains the part
+        # (n_documents, n_datasets) whether the truncated copy goes beyond the start of the part,
+        # and so contains all of it
         is_in_truncated = truncated > part_starts[:, None]
         yield from _sums_by_copies(complete_copies + is_in_truncated, part_tokens)
 
@@ -391,11 +407,15 @@ def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Itera
 def _sums_by_sorting(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     """Add up the tokens of equal rows: slower than `_sums_by_code`, for any number of rows.
 
+    For example, the rows [1, 2], [1, 0] and [1, 2] have 100, 50 and 20 tokens.
+
     Args:
         copies: The rows, shape (n_rows, n_datasets).
         tokens: Tokens of each row, shape (n_rows,).
     """
-    rows, row_of_input = np.unique(copies, axis=0, return_inverse=True)
-    token_sums = np.bincount(row_of_input.ravel(), tokens.astype(np.float64))  # (n_different_rows,)
-    for row, n_tokens in zip(rows.tolist(), token_sums.tolist(), strict=True):
+    # The different rows [1, 0] and [1, 2], and which of them each row equals: [1, 0, 1].
+    different_rows, number_of_row = np.unique(copies, axis=0, return_inverse=True)
+    weights = tokens.astype(np.float64)
+    token_sums = np.bincount(number_of_row.ravel(), weights)  # (n_different_rows,) [50, 120]
+    for row, n_tokens in zip(different_rows.tolist(), token_sums.tolist(), strict=True):
         yield CopyCount(tuple(row), int(n_tokens))

@@ -24,6 +24,8 @@ from nanoset_core.stages.mappings.settings import BlendSpec, corpora_of, is_blen
 def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dict[str, str]:
     """Return where the datasets are that some splits depend on.
 
+        {"web": "/data/datasets/web/3f9c…/web_text_document"}
+
     Args:
         nanoset: The nanoset, with the current versions of its datasets.
         splits: Some of `train`, `valid` and `test`.
@@ -149,7 +151,16 @@ def _data_arguments(
 def _blend_of_prefixes(
     blend: BlendSpec | None, prefix_by_corpus: Mapping[str, str]
 ) -> Blend | None:
-    """Return a blend with prefixes in place of corpora."""
+    """Return a blend with the paths of datasets in place of the names of corpora.
+
+        "web"                          "/data/web"
+        ("web", "code")                ["/data/web", "/data/code"]
+        {"web": 0.7, "code": 0.3}      {"/data/web": 0.7, "/data/code": 0.3}
+
+    Args:
+        blend: The blend, or None.
+        prefix_by_corpus: Name of each corpus → path of its dataset without .bin and .idx.
+    """
     if blend is None:
         return None
     if isinstance(blend, Mapping):

@@ -179,6 +179,8 @@ class MappingsStage(_SplitStage, Planned):
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
         """Return which index files a build would need under the present settings, and which exist.
 
+        By comparing the two, `nanoset status` shows how many files a build would write.
+
         Returns:
             The names of the files that are needed, and of all files in the trainer's cache, which
             the versions of the nanoset share. None if the split has no data.
@@ -249,7 +251,14 @@ def split_of(key: Key) -> SplitName:
 
 
 def _split_keys(nanosets: Iterable[str]) -> list[Key]:
-    """Return a key for each split of each nanoset."""
+    """Return a key for each split (train, valid and test) of each nanoset.
+
+    Args:
+        nanosets: Names of nanosets, each the data of a training run.
+
+    Returns:
+        For ["pretrain"] three keys: pretrain/train, pretrain/valid and pretrain/test.
+    """
     keys = []
     for name in nanosets:
         keys += [Key(name, split, requested_at=f"nanosets.{name}.blend") for split in SPLITS]
@@ -392,11 +401,14 @@ def _commit(
 ) -> Manifest:
     """Store a version of a split's index mappings or blend, and make it current.
 
-    Its folder contains the plan of the split. The index files are in the trainer's cache.
+    The index files themselves are in the trainer's cache, which all versions share. The folder of
+    this version has only the plan of the split, and a manifest that lists the index files:
+
+        nanosets/pretrain/train/index_mappings/0a1b…/
 
     Args:
         nanoset: The nanoset.
-        recipe: Recipe of the index mappings or the blend.
+        recipe: Recipe of the index mappings or the blend, whose digest names the folder.
         planned: The plan of the split.
         notes: Size and sha256 of each index file.
         samples_given: For a blend, how many samples it takes from each dataset.

@@ -85,6 +85,8 @@ class _ValueGroup(NamedTuple):
 def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:
     """Yield the parts of mixtures that divide a corpus by the values of a column.
 
+    Such a part is `topics: {of: web, by: topic, values: [news, science]}`.
+
     Args:
         nanosets: Name → settings. A nanoset, or each phase of its run, can have a mixture.
         where: The nanoset.yaml, for errors.
@@ -98,6 +100,9 @@ def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iter
 
 def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
     """Yield the parts of a mixture, and of its groups, that divide a corpus by a column.
+
+    In `{web: 0.7, other: {mix: {topics: {of: books, by: topic, values: [news]}}}}`, that is
+    `topics`.
 
     Args:
         mix: Name of a part → the part, or only its share; None if there is no mixture.
@@ -113,13 +118,23 @@ def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
 
 
 def _with_expanded_mixtures(nanoset: NanosetSpec) -> NanosetSpec:
-    """Return a nanoset in whose mixtures all groups consist of corpora and views."""
+    """Return a nanoset in whose mixtures each part is a corpus, a view, or a group of these.
+
+    Parts that divide a corpus by a column become groups of views. A nanoset has a mixture, or each
+    of its phases has one.
+
+    Args:
+        nanoset: The settings as they are written.
+    """
     phases = [replace(phase, mix=_expanded(phase.mix)) for phase in nanoset.phases]
     return replace(nanoset, mix=_expanded(nanoset.mix), phases=tuple(phases))
 
 
 def _expanded(mix: Mix | None) -> Mix | None:
-    """Return a mixture in which all groups consist of corpora and views.
+    """Return a mixture in which each part is a corpus, a view, or a group of these.
+
+        topics: {of: web, by: topic, values: [news]}     becomes topics: {mix: {topics-news: {}}}
+        code: 0.3                                        stays as it is
 
     Args:
         mix: Name of a part → the part, or only its share, a number; None if there is no mixture.
@@ -154,9 +169,11 @@ def _expanded_part(name: str, part: MixPart) -> MixPart:
 def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
     """Yield the errors of a part of a mixture that divides a corpus by the values of a column.
 
-    Such a part has the keys `{of: web, by: topic, values: [news, science]}`. Instead of a list,
-    `values` may be a share for each value, such as `{news: 0.7, science: 0.3}`. With
-    `others: true`, the documents with other values are one more part.
+        {of: web, by: topic, values: [news, science]}                fine
+        {of: web, by: topic, values: {news: 0.7, science: 0.3}}      fine: a share for each
+        {of: web, by: topic, values: [news], others: true}           fine: and all other documents
+        {of: web, values: [news]}                                    an error: by which column?
+        {of: web, by: topic, values: {news: 0.7}, others: true}      an error: others have no share
 
     Args:
         part: The part.
@@ -184,11 +201,13 @@ def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
 
 
 def _missing_keys_error(where: str, missing_keys: Sequence[str]) -> ConfigError:
-    """Return the error for a part of a mixture that lacks one of the keys of, by and values.
+    """Return the error for a part of a mixture that divides a corpus, but does not say how.
+
+    For example, `{of: web, values: [news]}` lacks the column, which is the key `by`.
 
     Args:
         where: Key of the part.
-        missing_keys: Names of the keys that it lacks.
+        missing_keys: Names of the keys that it lacks, of "of", "by" and "values".
     """
     return ConfigError(
         "a corpus is divided by the values of a column",
@@ -271,7 +290,15 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def _name_is_taken(view_name: str, where: str) -> ConfigError:
-    """Return the error for a view of a mixture whose name another view has."""
+    """Return the error for a view of a mixture whose name another view has.
+
+    The group `topics` with the value "news" needs the view `topics-news`. The user may have defined
+    another view of this name, or have two groups `topics` that divide different corpora.
+
+    Args:
+        view_name: Name of the view.
+        where: Key of the group.
+    """
     return ConfigError(
         "a value of the column gives a view whose name is taken by another view",
         where=where,

@@ -146,6 +146,14 @@ def _check_files(
 ) -> bool:
     """Check that the files that the trainer will look for are as they were written.
 
+    Index files, in which a trainer looks up the order of its samples, are in the trainer's cache,
+    where anybody may delete or replace them:
+
+        deleted, or of another size                    an error
+        the sha256 differs (only if `deep`)            an error
+        the sidecar is missing, a small file that      an error
+        says what the others were made from
+
     Args:
         report: Report on the index mappings or the blend, to which errors are added.
         manifest: Manifest of the index mappings or the blend, which records the written files.
@@ -180,7 +188,10 @@ def _check_sidecars(
     *,
     are_whole: bool,
 ) -> bool:
-    """Check the sidecars: files next to index files that say what these were made from.
+    """Check that each set of index files still has its sidecar, and that the sidecar fits.
+
+    A sidecar is a small file next to index files that says what these were made from. Without it,
+    the trainer would read old index files after a dataset has changed.
 
     Args:
         report: Report on the index mappings or the blend, to which errors are added.
@@ -311,12 +322,15 @@ def _check_contents(
 ) -> None:
     """Check what the index files of one dataset contain, by reading samples through them.
 
+    An index file has the order in which a trainer reads the samples of a dataset. Files that were
+    damaged or mixed up usually lead to tokens that do not exist.
+
     Args:
         report: Report on the index mappings, to which errors are added.
         project: Its tokenizer says which ids tokens may have.
         manifest: Manifest of the index mappings.
         config: The settings of the nanoset that decide its samples.
-        member: The plan of the dataset.
+        member: The plan of the dataset: which of its samples are read.
         files: Its index files.
         deep: Build the index files again in memory and compare them, too.
     """
@@ -365,6 +379,9 @@ def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndic
 def _first_difference(stored: NDArray[Any], expected: NDArray[Any]) -> int | None:
     """Return the index of the first entry in which two arrays differ, or None if they are equal.
 
+        stored      [5, 9, 7, 1]
+        expected    [5, 9, 8, 2]     the result is 2
+
     Args:
         stored: Shape (n_entries,), or (n_entries, 2) if an entry consists of two numbers.
         expected: The same shape.
@@ -373,13 +390,17 @@ def _first_difference(stored: NDArray[Any], expected: NDArray[Any]) -> int | Non
         return None
     differs = (stored != expected).reshape(len(expected), -1)  # (n_entries, 1 or 2)
     is_wrong = differs.any(axis=1)  # (n_entries,)
-    return int(np.argmax(is_wrong))
+    return int(np.argmax(is_wrong))  # the first True
 
 
 def _check_entries(report: Report, plan: SplitPlan, files: FileSet, indices: BlendIndices) -> None:
     """Check that evenly spread entries of a blend name a dataset and a sample that exist.
 
-    An entry is a sample for training: the number of a dataset, and the number of a sample in it.
+    An entry is a sample for training, as the number of a dataset and the number of a sample in it:
+
+        entry of the blend      0    1    2    3
+        dataset                 0    0    1    0
+        sample in it            0    1    0    2
 
     Args:
         report: Gets an error for the first wrong entry.
@@ -410,26 +431,31 @@ def _lead_nowhere(
     """Return which entries of a blend name a dataset or a sample that does not exist.
 
     A blend mixes datasets. Each of its entries is a sample for training: the number of a dataset,
-    and the number of a sample in it. If there are two datasets with 10 and 20 samples, the entry
-    (1, 19) exists, and (0, 10) and (2, 0) do not.
+    and the number of a sample in it. For example, with two datasets of 10 and 20 samples:
+
+        dataset      0      1      0      2
+        sample       5     19     10      0
+        is wrong    no     no    yes    yes
 
     Args:
         plan: The plan of the split, with its datasets.
         datasets: Number of the dataset of each entry, shape (n_entries,).
         samples: Number of the sample in this dataset, shape (n_entries,).
     """
-    is_unknown_dataset = (datasets < 0) | (datasets >= len(plan.members))
+    is_unknown_dataset = (datasets < 0) | (datasets >= len(plan.members))  # no, no, no, yes
     is_wrong = is_unknown_dataset | (samples < 0)
 
-    # Trainers with the rule "read" start a dataset again when its samples are used up: there, no
-    # number of a sample is too large.
+    # Some trainers (with the rule "read") begin a dataset again when its samples are used up. For
+    # these, no number of a sample is too large.
     if get_preset(plan.preset).wraps == "read":
         return is_wrong
 
-    samples_of_dataset = np.array([member.samples_given for member in plan.members])
-    # Look up dataset 0 in place of unknown ones, whose entries are wrong anyway.
-    known_datasets = np.where(is_unknown_dataset, 0, datasets)
-    return is_wrong | (samples >= samples_of_dataset[known_datasets])
+    # How many samples has the dataset of each entry? Look up dataset 0 in place of unknown ones,
+    # whose entries are wrong anyway.
+    dataset_sizes = np.array([member.samples_given for member in plan.members])  # [10, 20]
+    known_datasets = np.where(is_unknown_dataset, 0, datasets)  # [0, 1, 0, 0]
+    n_samples = dataset_sizes[known_datasets]  # [10, 20, 10, 10]
+    return is_wrong | (samples >= n_samples)
 
 
 def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
