@@ -200,11 +200,19 @@ class SqlCondition:
             yield from operand.comparisons
 
     def outcome(self, outcome_by_comparison: Mapping[str, Any]) -> Any:
-        """Return whether the condition is true, false or null for some documents.
+        """Return whether a condition on documents is true, false or null (unknown) for each of
+        them.
+
+        For example, for the condition `quality >= 3 and lang = 'en'`:
+
+            quality    lang    quality >= 3    lang = 'en'    result
+            4          en      true            true           true
+            4          de      true            false          false
+            null       en      null            true           null
 
         Args:
-            outcome_by_comparison: SQL of each comparison → Arrow array of its results, booleans
-                and nulls, shape (n_documents,).
+            outcome_by_comparison: SQL of each comparison → Arrow array of its results, which DuckDB
+                has computed, shape (n_documents,).
 
         Returns:
             Arrow array of booleans and nulls, shape (n_documents,).
@@ -380,10 +388,19 @@ def _with_quoted_keywords(text: str) -> str:
 
 
 def _operation_of(node: Mapping[str, Any]) -> _Operation:
-    """Translate a node of DuckDB's syntax tree, and all nodes below it.
+    """Translate a part of a condition from DuckDB's syntax tree to a tree of our own operations.
+
+    DuckDB parses `quality >= 3 and lang = 'en'` to a tree of nodes, each of which is a dictionary:
+
+        CONJUNCTION_AND                     and
+          COMPARE_GREATERTHANOREQUALTO        >=  quality  3
+          COMPARE_EQUAL                       =   lang  'en'
 
     Args:
-        node: An expression that is true or false, such as a comparison.
+        node: A node of this tree, which is true or false for a document.
+
+    Returns:
+        The operation, with the operations below it.
 
     Raises:
         ValueError: Conditions do not support this kind of expression.
@@ -610,11 +627,14 @@ def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
 
 
 def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return a comparison as SQL.
+    """Return the SQL for the comparison of a column with a value, such as `c0 >= '3'::BIGINT`.
+
+    How it is written depends on the type of the column: the value must have the same type, and
+    dates are stored as texts.
 
     Args:
-        operation: The comparison of a column with values.
-        reference: How SQL names the column.
+        operation: The comparison, such as `quality >= 3`.
+        reference: How SQL names the column: c0 for the first one.
         arrow_type: Type of the column.
 
     Raises:
@@ -728,7 +748,11 @@ def _is_number_type(arrow_type: Any) -> bool:
 
 
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
-    """Return SQL that compares a column with floats; it treats NaN and zeros unlike DuckDB.
+    """Return the SQL that compares a column with floats. It differs from DuckDB in two cases:
+
+        condition          value of a document    DuckDB    here
+        quality > 3        NaN                    true      false
+        quality in (0.0)   -0.0                   true      false
 
     Args:
         operation: The comparison.

@@ -26,11 +26,10 @@ BATCH_DOCUMENTS = 1 << 16
 
 @contextmanager
 def explaining_memory() -> Iterator[None]:
-    """Turn an error of DuckDB in the block into a NanosetError if the system refuses memory.
+    """Within the block, turn DuckDB's error about a lack of memory into one that says what to do.
 
     Raises:
-        NanosetError: There is no memory, for example because of `ulimit -v`. Its message says
-            what to do.
+        NanosetError: The system refuses memory to DuckDB, for example because of `ulimit -v`.
     """
     # `explained` turns a MemoryError into a NanosetError whose message names "DuckDB". The import
     # is within the block, since loading DuckDB's library may already need too much memory.

@@ -86,14 +86,15 @@ class TableSource:
     """pyarrow.parquet.FileMetaData of each file, or nothing if they are not known."""
 
     def may_be_null(self, column: str) -> bool:
-        """Return whether a row may lack a value of a column.
+        """Return whether a document may have no value in a column, so that nulls must be expected.
 
         Args:
             column: Name of a column of the table.
 
         Returns:
-            False is certain. The metadata of a Parquet file count the nulls; without them, the
-            result is True.
+            False if there is certainly a value in each row: Parquet files usually say how many
+                nulls they
+            have. True if there are nulls, or if it is not known.
         """
         if self.table is not None:
             return bool(self.table.column(column).null_count)
@@ -253,11 +254,22 @@ class DocumentRelation:
             raise _explained(error, sources) from error
 
     def _sources_of(self, columns: Collection[str]) -> list[TableSource]:
-        """Return the tables that have some columns; if there are none, the first table.
+        """Return the tables from which some columns must be read.
+
+        The columns of a document are in several tables: those of the raw text in one, scores that
+        were computed later in another. If both have a column of one name, that of the first table
+        counts.
+
+            tables (lang, url), (quality, lang)
+            columns lang                           only the first table
+            columns url, quality                   both
 
         Args:
-            columns: Names of the columns. If several tables have one of a name, the first of them
-                counts.
+            columns: Names of the columns.
+
+        Returns:
+            The tables. If no column is needed, the first one, which says how many documents there
+            are.
         """
         sources = []
         missing = set(columns)
@@ -329,9 +341,13 @@ class DocumentRelation:
     def _value_by_column(
         self, tables: Sequence[TableSource], columns: Collection[str]
     ) -> dict[str, str]:
-        """Return how SQL reads each column: its name → an expression such as `t0_2`.
+        """Return, for each column, the SQL that reads it from the joined tables.
 
-        If a table stores the column in another type than `self.schema`, the expression converts it.
+        The columns of the joined tables are named by two numbers: t1_0 is the first column of the
+        second table. For example:
+
+            lang       t0_2
+            quality    CAST(t1_0 AS DOUBLE)    integers here, and floats in other files
 
         Args:
             tables: The tables that have the columns.
@@ -441,12 +457,15 @@ def _files_sql(paths: Iterable[Path]) -> str:
 
 
 def _converted(value: str, stored_type: Any, target_type: Any) -> str:
-    """Return SQL that converts a value to the type that a column has in the whole corpus.
+    """Return SQL that converts a value to the type that its column has in the whole corpus.
+
+    A column may have integers in one file of a corpus, and floats in another one. Then it is a
+    column of floats, and the integers are converted: `t0_1` becomes `CAST(t0_1 AS DOUBLE)`.
 
     Args:
         value: SQL of the value.
-        stored_type: Arrow type in which a table has the value.
-        target_type: Arrow type that it has in the whole corpus.
+        stored_type: Arrow type in which this file has the value.
+        target_type: Arrow type of the column in the whole corpus.
     """
     import pyarrow as pa
 
@@ -500,7 +519,10 @@ def _joined_source(sources: Sequence[TableSource]) -> TableSource:
 
 
 def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError:
-    """Return the error that explains why DuckDB could not read some tables.
+    """Return the error that explains why DuckDB could not read some tables of documents.
+
+    DuckDB's error does not always name the file. So each file is read again: if one is damaged, the
+    error names it, and says how to make it again.
 
     Args:
         error: What DuckDB raised.

@@ -96,10 +96,15 @@ class DocumentScan:
         self._columns_of_conditions = frozenset(columns_of_conditions)
 
     def batches(self, relation: DocumentRelation) -> Iterator[ScannedRows]:
-        """Yield the documents of a relation in order, up to BATCH_DOCUMENTS at a time.
+        """Yield the documents that the scan looks for, in the order of the corpus, in batches.
 
         Args:
-            relation: The tables of one or several shards.
+            relation: Tables with a row for each document of one or several parts of a corpus.
+
+        Yields:
+            Up to BATCH_DOCUMENTS documents: their numbers, the columns that were asked for, and for
+                each
+            condition a mask of the documents that meet it.
 
         Raises:
             ConfigError: A condition names a column that is missing, or compares it with a value of
@@ -253,13 +258,16 @@ class _ScanQuery:
 
 
 def _parts_in_memory(ids: Any) -> list[Any]:
-    """Divide ids into parts for which DuckDB has enough memory.
+    """Divide a list of document ids into parts, for each of which DuckDB has enough memory.
+
+    Users may look for hundreds of millions of ids. DuckDB keeps the ids of a query in memory, so
+    long lists take several queries.
 
     Args:
         ids: An Arrow array of texts.
 
     Returns:
-        Consecutive parts of the array.
+        Consecutive parts of the array: 10 ids in three parts are 4, 4 and 2.
     """
     n_parts = max(1, math.ceil(ids.nbytes / _MAX_LISTED_BYTES))
     # With 10 ids and 3 parts, a part has 4 ids, and the last one has 2.
@@ -298,31 +306,34 @@ def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
 
 
 def _check_order(numbers: NDArray[np.int64], last_number: int) -> None:
-    """Check that documents are in order, without which views would choose other documents.
+    """Check that DuckDB has returned documents in the order of the corpus.
 
-    DuckDB keeps the order of rows, if `open_locked` opened it. This notices if a later version of
-    DuckDB does not.
+    The order decides which documents a budget ("the first 10^9 tokens") takes, so another one would
+    silently choose others. DuckDB keeps the order of rows with the settings of `open_locked`; this
+    check notices if a later version does not.
 
     Args:
         numbers: Numbers of the documents of a batch, at least one, shape (n_documents,).
-        last_number: Number of the last document before the batch; -1 if there is none.
+        last_number: Number of the last document of the batch before; -1 for the first batch.
 
     Raises:
-        RuntimeError: DuckDB returned documents in another order.
+        RuntimeError: The numbers do not increase.
     """
     if numbers[0] <= last_number or (numbers[1:] <= numbers[:-1]).any():
         raise RuntimeError("DuckDB returned documents out of order")
 
 
 def _check_tokens(values: Mapping[str, Any], relation: DocumentRelation) -> None:
-    """Check that each document has a number of tokens, if that column was read.
+    """Check that each document has a number of tokens, if this column was read.
+
+    Budgets add these numbers, so a missing one would silently count as none.
 
     Args:
         values: Name of each column that was read → its values.
-        relation: The tables that were read.
+        relation: The tables that were read, for the error.
 
     Raises:
-        FormatError: A document has no number of tokens.
+        FormatError: A document has no number of tokens, so the file is damaged.
     """
     tokens = values.get(TOKENS_COLUMN)
     if tokens is not None and tokens.null_count:

@@ -78,17 +78,24 @@ _codecs: dict[tuple[Any, Notation], ValueCodec] = {}
 
 
 def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
-    """Return the codec of a type, which converts its values to and from plain JSON or YAML values.
+    """Return the codec of a type, which converts values of the type to and from JSON or YAML.
+
+    Files have only lists, mappings, texts, numbers, booleans and null. For example:
+
+        type                in the file      in the program
+        tuple[int, ...]     [1, 2]           (1, 2)
+        a dataclass File    {"bytes": 80}    File(bytes=80)
 
     Args:
-        hint: A type that an annotation declares, such as `tuple[int, ...]` or a dataclass.
-        notation: Where the values come from: JSON or YAML.
+        hint: The type, as an annotation declares it.
+        notation: Whether the file is JSON or YAML. YAML is written by users, and read more
+            strictly.
 
     Returns:
         The codec. It is made once, and is the same object for each call with the same arguments.
 
     Raises:
-        TypeError: No key can have this type.
+        TypeError: No value in a file can have this type.
     """
     codec = _codecs.get((hint, notation))
     if codec is None:
@@ -213,9 +220,11 @@ def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
 def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a mapping whose values have one type, such as `Mapping[str, int]`.
 
+    A codec converts values from JSON or YAML, such as {"web": 3}, and checks them.
+
     Args:
         hint: The type of the mapping.
-        notation: Where the values come from: JSON or YAML.
+        notation: Whether the values are from JSON or YAML.
 
     Raises:
         TypeError: The type of its keys or of its values is not supported.
@@ -233,11 +242,16 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a union, such as `int | str`.
+    """Return the codec of a union, such as `int | str`, whose values have one of several types.
 
     Args:
-        hint: The union, such as `int | str`.
-        notation: Where the values come from: JSON or YAML.
+        hint: The union.
+        notation: Whether the values are from JSON or YAML.
+
+    Returns:
+        If values of all the types are the same in the file and in the program, as integers and
+        texts are, a codec that only checks them. Otherwise one that looks for the type of each
+        value.
     """
     member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
 
@@ -284,13 +298,16 @@ class UnionCodec(ValueCodec):
         return any(codec.fits(value) for codec in self._codecs)
 
     def decode(self, value: Any) -> Any:
-        """Return a value as the first type of the union that it fits (`ValueCodec.fits`).
+        """Return a value from a file as the first type of the union that it fits.
+
+        For `int | tuple[int, ...]`, 1 stays an int, and the list [1, 2] becomes the tuple (1, 2).
 
         Args:
-            value: A plain value. As `int | tuple[int, ...]`, 1 is an int, and [1, 2] is a tuple.
+            value: A value from JSON or YAML.
 
         Raises:
-            MismatchError: The value fits none of the types, or is not valid as the one it fits.
+            MismatchError: The value fits none of the types; or it fits one, as a mapping fits a
+                dataclass, but something in it is wrong.
         """
         for codec in self._codecs:
             if codec.fits(value):

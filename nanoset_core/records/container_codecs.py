@@ -91,17 +91,18 @@ class RowCodec(ValueCodec):
 
 
 def _decode_items(codecs: Sequence[ValueCodec], values: Sequence[Any]) -> list[Any]:
-    """Return the items of a list, each decoded by its codec.
+    """Convert each item of a list from a file to its type, and report all items that are wrong.
 
     Args:
-        codecs: The codec of each item.
-        values: The plain value of each item.
+        codecs: For each item, the codec that converts and checks it, such as that of `int`.
+        values: The items, as they were read from JSON or YAML.
 
     Returns:
-        The items, in order, if all of them have their types.
+        The converted items, in order.
 
     Raises:
-        MismatchError: Some items do not have their types.
+        MismatchError: Some items are wrong. For [1, "x", 3, "y"] as integers, it has a mistake at
+            [1] and one at [3].
     """
     items: list[Any] = []
     mismatches: list[Mismatch] = []
@@ -167,10 +168,15 @@ class MappingCodec(ValueCodec):
         return decoded.values
 
     def _decode_values(self, value: Mapping[str, Any]) -> _DecodedMapping:
-        """Decode each value of a mapping, and list the mistakes up to a limit.
+        """Convert each value of a mapping from a file to its type, and collect what is wrong.
 
         Args:
-            value: The mapping, with plain values.
+            value: The mapping as it was read, such as {"web": 2, "books": "x"}.
+
+        Returns:
+            If the values are integers: {"web": 2}, and a mistake at `.books`. After some ten
+                mistakes, the
+            rest is not converted.
         """
         decode = self._item.decode
         decoded: dict[str, Any] = {}

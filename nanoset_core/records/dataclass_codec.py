@@ -185,15 +185,17 @@ class DataclassCodec(ValueCodec):
             raise MismatchError(missing_keys) from error
 
     def _mismatches_of(self, key: str, item: object, error: MismatchError) -> list[Mismatch]:
-        """Return the mistakes in the value of a key.
+        """Return what is wrong with the value of a key in a file.
 
         Args:
-            key: The key.
-            item: Its value.
-            error: The error of the codec of the key.
+            key: The key, such as "files".
+            item: Its value as it was read.
+            error: What was raised when the value was converted to the type of the field.
 
         Returns:
-            The mistakes, with paths that begin at the dataclass: `.files[0].bytes`.
+            The mistakes. Their paths begin at the dataclass: a mistake in the size of the first
+                file is at
+            `.files[0].bytes`.
         """
         field = self._field_by_key[key]
         # A required key without a value is described like one that is missing.
@@ -202,9 +204,10 @@ class DataclassCodec(ValueCodec):
         return error.below(f".{key}")
 
     def _missing_keys(self, value: Mapping[Any, Any]) -> list[Mismatch]:
-        """Return a mistake for each required key that a mapping does not have.
+        """Return a mistake for each key that a file must have, but does not.
 
-        A required key is not reported if an unknown key of the mapping is probably its misspelling.
+        If a user has written `sed: 7` instead of `seed: 7`, `sed` is reported as unknown already,
+        with the question whether `seed` was meant. So `seed` is not reported as missing, too.
 
         Args:
             value: The mapping that was read.

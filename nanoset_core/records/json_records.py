@@ -121,15 +121,15 @@ Kind = TypeVar("Kind")
 
 
 def load(kind: type[RecordType], data: bytes, where: object) -> RecordType:
-    """Return the record that a JSON file contains.
+    """Read a record, which is an object of a dataclass that is stored as JSON.
 
     Args:
-        kind: Class of the record.
-        data: Content of the file.
+        kind: Class of the record. Its annotations say which keys the JSON has, and of which types.
+        data: Content of the file, such as b'{"bytes": 80}'.
         where: The file, for messages.
 
     Returns:
-        The record, whose types and own rules (`Record.check`) were checked.
+        The record. Its types were checked, and its own rules, such as a checksum (`Record.check`).
 
     Raises:
         FormatError: The file is damaged, or is something else. The error says which key is wrong,
@@ -205,12 +205,13 @@ def canonical_json(value: object) -> bytes:
 
 
 def as_parsed(value: Any) -> Any:
-    """Return a plain value as it would be read after it was written: lists in place of tuples.
+    """Return a value as it would be after it was written as JSON and read again.
 
-    So it can be compared with, or has the digest of, a value that was read from a file.
+    JSON has no tuples, and its keys are texts: {1: (2, 3)} becomes {"1": [2, 3]}. So the value can
+    be compared with one that was read from a file, or gets the same digest.
 
     Args:
-        value: A value that JSON can express: {"a": (1, 2)} becomes {"a": [1, 2]}.
+        value: A value that JSON can express.
 
     Raises:
         ValueError: A number is infinite or NaN, which JSON cannot express.
@@ -220,10 +221,16 @@ def as_parsed(value: Any) -> Any:
 
 
 def _not_a_record(form: JsonForm, where: object, error: Exception) -> FormatError:
-    """Return the error for a file that is not a record.
+    """Return the error for a JSON file that could not be read as a record of some class.
+
+    There are three cases:
+
+    - A key is missing, or its value has a wrong type.
+    - The types are right, but a rule of the record is broken, such as a checksum.
+    - The file is not JSON.
 
     Args:
-        form: What the file should be.
+        form: What the file should be, and what to do if it is not.
         where: The file.
         error: What was raised when the file was read.
     """

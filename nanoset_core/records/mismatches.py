@@ -64,13 +64,17 @@ class MismatchError(ValueError):
         return f"{first} instead of {first.expected}"
 
     def below(self, part: str) -> list[Mismatch]:
-        """Return the mistakes with paths that begin at the parent of the value.
+        """Return the mistakes with paths that begin one level further up in the file.
+
+        A value is checked without knowing where in the file it is. A mistake in `en: {of: 3}` is
+        found at `.of`. The caller, which checks the mapping around it, adds its own part:
+
+            path within the value       .of
+            below(".en")                .en.of
+            below(".views")             .views.en.of
 
         Args:
-            part: What leads from the parent to the value: `.key` or `[index]`.
-
-        Returns:
-            New mistakes: with the part `.views`, one at `.en.of` is one at `.views.en.of`.
+            part: What leads from the mapping or list to the value: `.key` or `[index]`.
         """
         return [
             replace(mismatch, path_from_root=part + mismatch.path_from_root)
@@ -79,15 +83,15 @@ class MismatchError(ValueError):
 
 
 def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> MismatchError:
-    """Return the error for a value that does not have its declared type, or is none of its choices.
+    """Return the error for a value in a file that does not have the type that the program expects.
+
+    For `seed: abc`, the message says: this value has the wrong type; found 'abc' (str), expected a
+    whole number.
 
     Args:
-        hint: The declared type, such as `tuple[int, ...]`.
-        value: The value.
+        hint: The expected type, such as `int` or `Literal["a", "b"]`.
+        value: The value as it was read; None if the key has no value.
         expected: Description of the type; by default, as `describe` returns it.
-
-    Returns:
-        The error with one mistake, which the caller raises.
     """
     message = "this value has the wrong type"
     if get_origin(hint) is Literal:
@@ -216,10 +220,17 @@ def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null:
 
 
 def _remedy(hint: Any, value: object) -> str:
-    """Return what to do about a value of a wrong type, for the mistakes that YAML invites.
+    """Return what a user should do about a value of a wrong type in a YAML file.
+
+    Most mistakes have few causes. For example:
+
+        expected     written     advice
+        a text       12          put it in quotes: "12"
+        an int       8.0         write it without a fraction: 8
+        a list       en          put it in brackets: [en]
 
     Args:
-        hint: The declared type, which may be a union.
+        hint: The expected type, which may be a union such as `int | str`.
         value: The value, as YAML has read it.
     """
     if value is None:

@@ -30,16 +30,16 @@ CONFIG_FILE = "nanoset.yaml"
 
 
 def parse(hint: Any, value: object, path: str, where: object) -> Any:
-    """Return a plain value as the type that a hint declares; nothing in it can be changed.
+    """Convert a value from a YAML file to the type that the program declares for it.
+
+    For example, the mapping {"seed": 7, "corpora": ["web"]} becomes `Blend(seed=7,
+    corpora=("web",))`. Nothing in the result can be changed.
 
     Args:
-        hint: A dataclass, or another type that its fields may have.
-        value: Value that was read from a file.
-        path: Path of the value's key, such as "nanosets.web"; empty for the whole file.
+        hint: The type: a dataclass, or another type that its fields may have.
+        value: The value that was read from the file.
+        path: Where in the file the value is, such as "nanosets.web"; empty for the whole file.
         where: The file, for messages.
-
-    Returns:
-        The converted value: an object of the dataclass, or a tuple, a `FrozenDict` and so on.
 
     Raises:
         ConfigError: Keys are unknown or missing, or values are wrong. It lists all mistakes.

@@ -53,14 +53,18 @@ class Section:
 def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Iterator[ConfigError]:
     """Yield an error for each rule that a setting, or a value within it, breaks.
 
+    The type of a setting has its rules. For example, `Annotated[str, Check(check_corpus_name)]` is
+    a text that the function `check_corpus_name` must accept. Lists, mappings and dataclasses are
+    searched for such types.
+
     Args:
-        hint: The declared type of the setting, with its rules.
-        value: The setting.
+        hint: The declared type of the setting.
+        value: The setting, which has this type.
         file: The file that it is from, for messages.
         path: Path of its key in the file, such as "views.en"; empty for the whole file.
 
     Yields:
-        Errors whose places are the file and the path of the key: "nanoset.yaml: views.en.of".
+        Errors that name the file and the path of the key: "nanoset.yaml: views.en.of".
     """
     # The type may be a union; only the rules of the type that the value has apply.
     for type_with_rules in alternatives(hint):
@@ -132,12 +136,16 @@ def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
 
 
 def _errors_in_section(section: Any, file: object, path: str) -> Iterator[ConfigError]:
-    """Yield the broken rules of each key of a dataclass, and then those of several keys together.
+    """Yield the errors of a section of settings: first of each key, then about several keys
+    together.
+
+    For example, the settings of a blend may have a corpus with a forbidden name (one key), or a
+    weight for a corpus that is not in the list of corpora (two keys).
 
     Args:
-        section: An object of the dataclass, such as the settings of one view.
+        section: The section as an object of a dataclass.
         file: The file, for messages.
-        path: Path of its key in the file; empty for the whole file.
+        path: Path of the section in the file, such as "views.en"; empty for the whole file.
     """
     kind: Any = type(section)
     for field, hint in own_fields(kind):

@@ -128,7 +128,8 @@ def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setti
 def _without_none(hint: Any) -> Any:
     """Return a type without None: `int | str` for `int | str | None`.
 
-    None stands for an absent key, and is not a value that users write.
+    In the program, None means that a key is absent from the file. Users do not write it, so the
+    documentation of a setting does not name it.
 
     Args:
         hint: The type, with at least one member other than None.
@@ -402,11 +403,11 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 def _schema_of_field(
     section: type[DataclassInstance], hint: Any, templates: bool
 ) -> dict[str, Any]:
-    """Return the JSON schema of a field's type.
+    """Return the JSON schema of the type of a setting, by which editors complete and check a file.
 
     Args:
-        section: The dataclass that has the field.
-        hint: The type of the field.
+        section: The dataclass that has the setting as a field.
+        hint: The type of the field, such as `int`, whose schema is {"type": "integer"}.
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
     # A section may contain itself: a group of corpora contains groups. Their schema would not end.

@@ -31,10 +31,14 @@ def format_bytes(size: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a time span in its two greatest units, such as 3 d 4 h; negative ones are 0 s.
+    """Return a time span in its two greatest units, for messages such as "built 3 d 4 h ago".
+
+        45        45 s
+        3,700     1 h 1 min
+        273,600   3 d 4 h
 
     Args:
-        seconds: Length of the time span. Fractions of a second are dropped.
+        seconds: Length of the time span. Fractions are dropped, and negative numbers count as 0.
     """
     seconds = max(int(seconds), 0)
     minutes = seconds // 60

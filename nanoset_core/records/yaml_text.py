@@ -75,7 +75,10 @@ def read_yaml(file: Path, *, remedy: str) -> YamlFile:
 
 
 def _read_settings(file: Path, remedy: str) -> bytes:
-    """Read a file, unless it is so large that it cannot contain settings, or is a pipe.
+    """Read a file of settings; refuse anything that cannot be one, before it is read.
+
+    A user may name a wrong file by mistake: one with terabytes of text would fill the memory, and a
+    pipe could make the program wait forever.
 
     Args:
         file: The file.
@@ -83,7 +86,7 @@ def _read_settings(file: Path, remedy: str) -> bytes:
 
     Raises:
         OSError: The file cannot be read.
-        ConfigError: It is not a file, or is too large.
+        ConfigError: It is a pipe or a device, or is too large.
     """
     # Reading a pipe could wait forever. Opening a folder raises an OSError below.
     if file.exists() and not (file.is_file() or file.is_dir()):
@@ -218,13 +221,15 @@ def _text_at(text: str | None, mark: Any) -> str:
 
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Any:
-    """Return the plain values of a YAML text; cached, since Dagster reads the same settings often.
+    """Return the plain values of a YAML text: "seed: 7" gives {"seed": 7}.
+
+    The last results are kept, since Dagster reads the same file of settings often.
 
     Args:
         text: The text. An empty one has the value None.
 
     Raises:
-        _TooMuchError: The text has too many or too deep values.
+        _TooMuchError: The text has too many or too deeply nested values.
         yaml.YAMLError: The text is not YAML.
     """
     loader = _loader_class()(text)
@@ -324,13 +329,16 @@ def _check_digits(node: Any) -> None:
 
 
 def _check_size(root: Any) -> None:
-    """Check that a YAML document does not have too many values, nor one that contains itself.
+    """Check that a YAML text does not stand for too many values, or for endlessly many.
 
-    A node with several aliases counts for each of them. In `[&x [1, 2], *x]`, the node `[1, 2]` has
-    3 values (a list and two numbers), and the root has 7 (a list and twice the 3 values).
+    A few lines of YAML can stand for billions of values, since an alias (`*x`) repeats a value:
+
+        [&x [1, 2], *x]     7 values: the outer list, and twice a list with two numbers
+        &x [*x]             endlessly many, since the list contains itself
 
     Args:
-        root: Root node of the document, as PyYAML composed it.
+        root: The whole text as a tree of nodes, before Python values are made of it. An alias is
+            the same node as the value that it repeats.
 
     Raises:
         _TooMuchError: There are more than `MOST_VALUES`, or a value contains itself.
@@ -399,9 +407,10 @@ class _LocatedError(NamedTuple):
 
 
 def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError:
-    """Return errors about keys of a YAML file as one error, sorted by the lines of the keys.
+    """Return errors about keys of a YAML file as one error, with the lines of the keys.
 
-    The place "nanoset.yaml: views.en" becomes "nanoset.yaml:12: views.en".
+    The place "nanoset.yaml: views.en" becomes "nanoset.yaml:12: views.en", so that the user, or an
+    editor, can jump to it. Errors about earlier lines come first.
 
     Args:
         file: The file.
