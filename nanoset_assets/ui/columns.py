@@ -28,13 +28,19 @@ MAX_COLUMNS = 20
 
 
 def columns_page(run: AssetRun) -> dict[str, Any]:
-    """Make the columns of a corpus's documents, log their warnings, and return their metadata.
+    """Make the columns of a corpus's documents, and return what Dagster's UI shows of them.
+
+    A corpus is a collection of documents. A document may have values in addition to its text, such
+    as a score or a language; all values of one kind are a column. They are collected once, so that
+    later steps can select documents by them, such as those with a score of 3 or more.
 
     Args:
-        run: The run of `document_columns` or `document_attributes` for one corpus.
+        run: Executes one Dagster asset, `document_columns` or `document_attributes`, for one
+            corpus. `run.make()` writes the output, and returns its manifest: the record of its
+            files and counts.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `columns_metadata`.
+        What the page of the asset shows: heading → value. See `columns_metadata`.
 
     Raises:
         NanosetError: The columns could not be made.
@@ -54,13 +60,19 @@ def columns_page(run: AssetRun) -> dict[str, Any]:
 def page_statistics(project: Project, manifest: Manifest) -> CorpusColumns | None:
     """Return how the values of a corpus's columns are distributed, if it is small enough for that.
 
+    A column has a value for each document, such as its score. For its statistics, all values are
+    read, which takes too long for a page in the browser if there are very many:
+
+        documents       columns    values
+        1,000,000       5           5,000,000    read, in a few seconds
+        10,000,000      5          50,000,000    not read: more than MAX_VALUES (20 million)
+
     Args:
-        project: Its outputs are read.
-        manifest: Manifest of the current version of `document_columns` or `document_attributes`.
+        project: Gives access to the files with the columns.
+        manifest: The record of the files and counts of the columns, which names the corpus.
 
     Returns:
-        Statistics of all columns in the manifest. None if the corpus has so many values that
-        reading them would take too long for a page.
+        Statistics of each column, or None if there are too many values.
 
     Raises:
         NanosetError: The tables of the columns cannot be read.
@@ -74,14 +86,23 @@ def page_statistics(project: Project, manifest: Manifest) -> CorpusColumns | Non
 
 
 def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> dict[str, Any]:
-    """Return what the UI shows of the columns that a corpus has in addition to its text.
+    """Return what Dagster's UI shows of the values that documents have in addition to their text.
+
+    For a corpus of 5,000 documents with the columns `score` and `language`, for example:
+
+        columns               a table: `score` is a double, `language` a string
+        statistics            a table: minimum, median and maximum of the scores, …
+        values of score       a table: how many documents have a score from 0 to 1, from 1 to 2, …
+        values of language    a table: 4,000 documents have `en`, 1,000 have `de`
+        documents             5000
 
     Args:
-        manifest: Manifest of a version of `document_columns` or `document_attributes`.
-        statistics: Statistics of its columns; None if they are not shown.
+        manifest: The record of the files and counts of the columns.
+        statistics: Statistics of the columns. If it is None, because reading the values would take
+            too long, a command that shows them takes the place of their tables.
 
     Returns:
-        Name → value: a table of the columns, tables of their values, and counts.
+        Heading → value, as in the example.
     """
     counts = manifest.facts  # recorded when the columns were made
     metadata = _column_list(manifest)
@@ -105,10 +126,19 @@ def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> di
 
 
 def _column_list(manifest: Manifest) -> dict[str, Any]:
-    """Return the names and types of the columns: as a table, and as Dagster's column schema.
+    """Return two descriptions of the columns of a corpus: a table, and a schema that Dagster knows.
+
+    A column has a value for each document, such as its score. The table has a row for each column:
+
+        column      type      nulls
+        score       double    12       (12 documents have no score)
+        language    string    0
+
+    Dagster shows a value under the heading `dagster/column_schema` on a separate tab.
 
     Args:
-        manifest: It records the columns, such as `[{"name": "score", "kind": "double", …}]`.
+        manifest: The record of the output. It has a list of the columns, such as `[{"name":
+            "score", "kind": "double", "nulls": 12}]`.
     """
     rows: list[dict[str, Any]] = []
     for column in manifest.facts["columns"]:
@@ -147,11 +177,17 @@ def _statistics_table(statistics: CorpusColumns) -> dg.TableMetadataValue:
 
 
 def _values_table(statistics: CorpusColumns, column: ColumnStatistics) -> dg.TableMetadataValue:
-    """Return a table of the values of one column, with the number of documents that have each.
+    """Return a table of how many documents of a corpus have which value in one column.
+
+    For a column of texts, a row is one value; for a column of numbers, a row is a range of values:
+
+        value    documents    tokens       (the last column is a bar, as in a bar chart)
+        en       4,000        2,100,000    ████████████
+        de       1,000        500,000      ███
 
     Args:
         statistics: Statistics of all columns of the corpus.
-        column: The column. For a column of numbers, a row is a range of values.
+        column: The statistics of the column to show.
     """
     rows: list[dict[str, Any]] = []
     for row in value_rows(statistics, column):

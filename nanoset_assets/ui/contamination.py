@@ -20,13 +20,17 @@ from nanoset_core.stages.contamination.show import boilerplate_text
 
 
 def contamination_page(run: AssetRun) -> dict[str, Any]:
-    """Search a corpus for texts of evaluations, and return what the UI shows of the matches.
+    """Search a corpus for texts of evaluations, and return what Dagster's UI shows of the matches.
+
+    A model scores too well in an evaluation if it was trained on its questions. So before a
+    training run, the user has each corpus (a collection of documents) searched for them.
 
     Args:
-        run: The run of the asset `contamination` for one corpus.
+        run: Executes the Dagster asset `contamination` for one corpus. `run.make()` does the
+            search, and returns the record of its result.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `contamination_metadata`.
+        What the page of the asset shows: heading → value. See `contamination_metadata`.
 
     Raises:
         NanosetError: The corpus could not be searched.
@@ -35,16 +39,23 @@ def contamination_page(run: AssetRun) -> dict[str, Any]:
 
 
 def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of the documents of a corpus that contain texts of evaluations.
+    """Return what Dagster's UI shows of training documents that contain texts of evaluations.
+
+    For example:
+
+        summary         "**12 of 5,000 documents** contain texts of evaluations. …"
+        matches         a table of the first ones: line 12 of a.jsonl contains 87 % of a question
+        table           the path of the file with all matches
+        documents       5000
+        contaminated    12
 
     Args:
-        manifest: Manifest of the result of one section of `contamination` for one corpus.
+        manifest: The record of a search of one corpus: its files, and what it has counted.
 
     Returns:
-        Name → value: a summary in sentences, a table of the first matches, the path of the file
-        with all matches, and counts.
+        Heading → value, as in the example. `matches` is left out if there are none.
     """
-    facts = manifest.facts  # what was counted when the output was made
+    facts = manifest.facts  # what the search has counted
     matches = summary_of(manifest)
     sentences = [_contaminated_text(manifest, matches), _not_searched_text(manifest)]
     metadata: dict[str, Any] = {"summary": markdown(*sentences)}
@@ -52,18 +63,25 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
     if first_matches:
         metadata["matches"] = table(first_matches)
     metadata["table"] = dg.MetadataValue.path(manifest.url(MATCHES))  # the file with all matches
-    metadata["documents"] = facts["documents"]
-    metadata["contaminated"] = matches.contaminated  # number of documents, without boilerplate
+    metadata["documents"] = facts["documents"]  # 5000
+    metadata["contaminated"] = matches.contaminated  # 12 of them, boilerplate not counted
     return metadata
 
 
 def _contaminated_text(manifest: Manifest, matches: MatchSummary) -> str:
-    """Return how many documents of a corpus contain texts of evaluations, in a sentence or two.
+    """Say in a sentence or two how many training documents contain texts of evaluations.
+
+    Very many documents may contain the same text, such as a licence that an evaluation quotes. This
+    is probably no leak of the evaluation. So such texts, called boilerplate, are counted
+    separately:
+
+        **12 of 5,000 documents** contain texts of evaluations. Apart from these, 1 text of evals is
+            in 100 documents or more, probably as boilerplate: …
 
     Args:
-        manifest: The result, whose name is `<section of evaluations>/<corpus>`.
-        matches: Counts of the matches. Boilerplate, such as a licence that very many documents
-            contain, is counted separately.
+        manifest: The record of a search. Its name says what was searched for, and in which corpus,
+            such as `evals/web`.
+        matches: What was counted: documents with matches, without and with boilerplate.
     """
     documents = format_count(manifest.facts["documents"], "document")
     text = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
@@ -76,12 +94,16 @@ def _contaminated_text(manifest: Manifest, matches: MatchSummary) -> str:
 
 
 def _not_searched_text(manifest: Manifest) -> str:
-    """Return how many texts of evaluations are too short, in a sentence.
+    """Say in a sentence how many texts of evaluations were too short to be searched for.
 
-    They are not searched for, because a match of a few words may be chance.
+    A text of a few words, such as "Paris", is in many documents by chance, so that a match would
+    prove nothing.
 
     Args:
-        manifest: The result, which counts the texts.
+        manifest: The record of a search, which has counted the texts.
+
+    Returns:
+        Such as "3 of 200 texts of evaluations are too short to be searched for."
     """
     n_too_short = manifest.facts["evaluation_too_short"]
     texts = format_count(manifest.facts["evaluation_texts"], "text")

@@ -24,13 +24,18 @@ from nanoset_core.stages.shards.shard_sets import recorded_losses
 
 
 def dataset_page(run: AssetRun) -> dict[str, Any]:
-    """Merge the shards of a corpus into a dataset, and return what the UI shows of it.
+    """Join the tokens of a corpus into one dataset, and return what Dagster's UI shows of it.
+
+    A corpus is a collection of documents. It is tokenized in pieces of some megabytes, called
+    shards. Trainers read them as one dataset: a .bin file with all tokens, and an .idx file that
+    says where each document starts.
 
     Args:
-        run: The run of the asset `indexed_dataset` for one corpus.
+        run: Executes the Dagster asset `indexed_dataset` for one corpus. `run.make()` writes the
+            files, and returns their manifest: the record of the files and of what was counted.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `dataset_metadata`.
+        What the page of the asset shows: heading → value. See `dataset_metadata`.
 
     Raises:
         NanosetError: The dataset could not be made.
@@ -39,15 +44,23 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 
 
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of the dataset of a corpus.
+    """Return what Dagster's UI shows of a dataset, the tokens of a collection of documents.
+
+    For example:
+
+        summary            "**5,000 documents, 1,234,567 tokens**, 2.47 MB; 3 lines rejected." …
+        first_documents    the start of their text, to see at a glance whether it is right
+        prefix             web_text_document: trainers read web_text_document.bin and .idx
+        documents          5000
+        tokens             1234567
 
     Args:
-        project: Its outputs and settings are read.
-        manifest: Manifest of the dataset, the record of its files and counts.
+        project: Gives access to other outputs and to the settings, to say what else was lost when
+            the text was tokenized, and which trainers read the dataset.
+        manifest: The record of the dataset: its files, and what was counted when it was made.
 
     Returns:
-        Name → value: a summary in sentences, the first documents as text, the path that trainers
-        are given, and counts.
+        Heading → value, as in the example. Dagster plots the counts over time.
     """
     facts = manifest.facts  # what was counted when the output was made
     size = format_bytes(size_bytes(manifest))
@@ -64,11 +77,15 @@ def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _problems_text(facts: Mapping[str, Any]) -> str:
-    """Return which text of a corpus is missing in its dataset: `3 lines rejected`.
+    """Say in words which text of a corpus is missing in the dataset that was made from it.
+
+    - A line that is no valid JSON, for example, is rejected: "3 lines rejected".
+    - A file may be damaged, such as a .gz that was not copied completely: "1 file not readable to
+        the end".
+    - If there are neither: "every line became a document".
 
     Args:
-        facts: Counts of the dataset: `rejected` lines, and `faults`, the files that could not be
-            read to the end.
+        facts: What was counted: `rejected` lines, and as `faults` the damaged files.
     """
     n_rejected = facts["rejected"]
     n_damaged = facts["faults"]
@@ -81,28 +98,38 @@ def _problems_text(facts: Mapping[str, Any]) -> str:
 
 
 def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
-    """Return a line of bold Markdown for each kind of text that a corpus lost in tokenization.
+    """Say what was lost when the text of a corpus was tokenized, so that nobody overlooks it.
+
+    There is a line of bold Markdown for each kind of loss, such as characters for which the
+    tokenizer has no token, or files that could not be read to their end. Lines that were rejected
+    as a whole are reported elsewhere.
 
     Args:
-        project: Its outputs are read.
-        tokenized: Manifest of the tokenized corpus.
+        project: Gives access to the tokenized text, which records its losses.
+        tokenized: The record of the tokenized corpus, which lists its parts.
 
     Returns:
-        The lines; empty if no text was lost.
+        The lines, each starting with "**Lost:**"; empty if nothing was lost.
     """
     losses = recorded_losses(project.outputs, tokenized)
     return [f"**Lost:** {bold_code(text)}" for text in losses.texts()]
 
 
 def readers_text(project: Project, dataset: str) -> str:
-    """Return which outputs of nanoset.yaml read a dataset, in a sentence of Markdown.
+    """Say in a sentence of Markdown for what a dataset is used: in which mixtures, exports, and so
+    on.
+
+    Users want to know it before they change or delete a dataset. The file nanoset.yaml has the
+    settings of all outputs, each with the names of the datasets that it reads.
 
     Args:
-        project: Its settings are searched.
-        dataset: Name of a corpus, of a view or of packs.
+        project: Has these settings.
+        dataset: Name of the dataset: a corpus (a collection of documents), a view (a selection of
+            one) or packs (documents packed into sequences of one length).
 
     Returns:
-        Such as "Read by the nanoset `pretrain`, the export `for_hf`."
+        Such as "Read by the nanoset `pretrain`, the export `for_hf`." or "Nothing in `nanoset.yaml`
+        reads it yet."
     """
     config = project.config
     readers = [*_trainer_inputs(config, dataset), *_derived_outputs(config, dataset)]
@@ -112,11 +139,17 @@ def readers_text(project: Project, dataset: str) -> str:
 
 
 def _trainer_inputs(config: ProjectConfig, dataset: str) -> list[str]:
-    """Return which outputs that trainers read contain a dataset, such as "the nanoset `pretrain`".
+    """List the outputs for trainers that contain a dataset, in words.
+
+    There are three kinds:
+
+        the nanoset `pretrain`       a mixture of datasets for training and validation
+        the webdataset `streamed`    shuffled samples of datasets, in tar files
+        its `.pbin`                  the dataset itself, as a file for the trainer Modalities
 
     Args:
         config: The settings of nanoset.yaml, which define all outputs.
-        dataset: Name of the dataset.
+        dataset: Name of the dataset, such as "web".
     """
     readers: list[str] = []
     for name, nanoset in config.nanosets.items():
@@ -131,11 +164,17 @@ def _trainer_inputs(config: ProjectConfig, dataset: str) -> list[str]:
 
 
 def _derived_outputs(config: ProjectConfig, dataset: str) -> list[str]:
-    """Return which exports, packs and views are made from a dataset, such as "the view `long`".
+    """List the outputs that are made from a dataset, other than those for trainers, in words.
+
+    There are three kinds:
+
+        the export `for_hf`     the dataset in the format of another program
+        the packs `packed`      its documents, packed into sequences of one length
+        the view `long`         a selection of its documents
 
     Args:
         config: The settings of nanoset.yaml, which define all outputs.
-        dataset: Name of the dataset.
+        dataset: Name of the dataset, such as "web".
     """
     # Kind of output → the settings of each output of this kind, by its name.
     sections: dict[str, Mapping[str, Any]] = {

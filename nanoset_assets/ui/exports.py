@@ -19,13 +19,18 @@ from nanoset_core.stages.exports.formats import FORMATS
 
 
 def export_page(run: AssetRun) -> dict[str, Any]:
-    """Make an export, and return what the UI shows of it.
+    """Write a dataset in the format of another program, and return what Dagster's UI shows of it.
+
+    Such an export is for users whose trainer does not read the project's own files: for example a
+    `.ds` file for datatrove, or a `.npy` file for OLMo-core.
 
     Args:
-        run: The run of the asset `export` for one export of nanoset.yaml.
+        run: Executes the Dagster asset `export` for one export that the settings define.
+            `run.make()` writes the files, and returns their manifest: the record of the files and
+            counts.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `export_metadata`.
+        What the page of the asset shows: heading → value. See `export_metadata`.
 
     Raises:
         NanosetError: The export could not be made.
@@ -58,7 +63,15 @@ def export_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _file_table(manifest: Manifest) -> dg.TableMetadataValue:
-    """Return a table of the files of an export and their sizes."""
+    """Return a table of the files of an export, a dataset in the format of another program.
+
+        file                     size
+        web.ds                   2.47 MB
+        web.ds.index             40.0 kB
+
+    Args:
+        manifest: The record of the export, with the size of each file in bytes.
+    """
     rows: list[dict[str, str]] = []
     for name, file in manifest.files.items():
         rows.append({"file": name, "size": format_bytes(file.size)})
@@ -66,10 +79,16 @@ def _file_table(manifest: Manifest) -> dg.TableMetadataValue:
 
 
 def _documents_text(facts: Mapping[str, Any], reader: str) -> str:
-    """Return which documents an export has, and for which program, in a sentence.
+    """Say in a sentence which documents an export contains, and for which program it is written.
+
+    For example:
+
+        **5,000 documents, 1,234,567 tokens** of `web` for datatrove (tokens: hard link); 2
+        documents without tokens left out.
 
     Args:
-        facts: Counts of the export, and the dataset that it was made from.
+        facts: What was counted when the export was made, and the name of the dataset that it is
+            made from.
         reader: Name of the program that reads its format.
     """
     dataset = code(facts["of"])
@@ -83,10 +102,13 @@ def _documents_text(facts: Mapping[str, Any], reader: str) -> str:
 
 
 def _samples_text(facts: Mapping[str, Any]) -> str:
-    """Return how many samples of fixed length an export has, in a sentence.
+    """Say in a sentence into how many training samples a program divides the tokens of an export.
+
+    Some programs cut the tokens into samples of one length, and ignore the rest. For example, 2,500
+    tokens in samples of 1,000: "2 samples of 1,000 tokens; the last 500 tokens are not read."
 
     Args:
-        facts: Counts of an export whose reader cuts the tokens into samples.
+        facts: What was counted when the export was made, for the sample length in its settings.
     """
     samples = format_count(facts["samples"], "sample")
     length = format_count(facts["sequence_length"], "token")

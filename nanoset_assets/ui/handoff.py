@@ -21,13 +21,19 @@ from nanoset_core.stages.handoff.start import START
 
 
 def handoff_page(run: AssetRun) -> dict[str, Any]:
-    """Write the files with which a trainer is started, and return what the UI shows of them.
+    """Write the files with which a trainer is started, and return what Dagster's UI shows of them.
+
+    The data platform ends where training begins: with a folder, called the handoff, that has the
+    arguments and settings of a trainer such as Megatron-LM, for one mixture of training data.
+    START.md in this folder says how to start.
 
     Args:
-        run: The run of the asset `handoff` for one nanoset, a data mixture for training.
+        run: Executes the Dagster asset `handoff` for one mixture, whose name is `run.key.subject`.
+            `run.make()` writes the folder, and returns its manifest: the record of its files and
+            counts.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `handoff_metadata`.
+        What the page of the asset shows: heading → value. See `handoff_metadata`.
 
     Raises:
         NanosetError: The files could not be written.
@@ -36,16 +42,24 @@ def handoff_page(run: AssetRun) -> dict[str, Any]:
 
 
 def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return what the UI shows of a handoff, the files with which a trainer is started.
+    """Return what Dagster's UI shows when everything is ready for a trainer to start.
+
+    For example:
+
+        summary          "**Ready to train**: all index files are built. Samples: train 1,000, …"
+        start            the text of START.md, which says how to start the trainer
+        train_samples    1000
+        valid_samples    20
+        first_step       a table of what the trainer will read in its first step, as text
+        nanoset          "pretrain"; by this name, a program can find the data
 
     Args:
-        project: Its outputs and settings are read.
-        manifest: Manifest of the handoff, the record of its files and counts.
-        name: Name of the nanoset, the data mixture on which the trainer is started.
+        project: Gives access to the samples, the tokenizer and the settings.
+        manifest: The record of the handoff: the folder of files with which the trainer is started.
+        name: Name of the mixture of training data, such as "pretrain".
 
     Returns:
-        Name → value: a summary, the text of START.md, the number of samples of each split, the
-        samples of the first step, and what `load_materialized` needs to find the nanoset.
+        Heading → value, as in the example.
     """
     n_samples_by_split = manifest.facts["samples"]  # such as {"train": 1000, "valid": 20}
     counts: list[str] = []
@@ -63,14 +77,18 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
 
 
 def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return the first half of each warning of a handoff, as lines of Markdown.
+    """Return short forms of the warnings that a user should see before a trainer is started.
 
-    A warning has the form `problem: what to do`. The summary names the problem, and refers to the
-    item `start` of the page, which explains what to do.
+    A warning first says what the problem is, then what to do. START.md, which the page shows under
+    the heading `start`, has the whole text; so the summary of the page has only the first half:
+
+        warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
+        returned    **Megatron-LM will rebuild every index, since …**: see `start`.
 
     Args:
-        project: Its settings are compared with the handoff.
-        manifest: Manifest of the handoff, the record of its files and counts.
+        project: Its settings may have changed since the files were written, which is a warning,
+            too.
+        manifest: The record of the folder of files with which the trainer is started.
     """
     texts: list[str] = []
     for warning in TRAINER_FILES.show(project, manifest).warnings:

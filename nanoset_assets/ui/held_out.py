@@ -22,13 +22,18 @@ from nanoset_core.stages.held_out.show import total_train_copies
 
 
 def held_out_page(run: AssetRun) -> dict[str, Any]:
-    """Search train for documents of valid and test, and return what the UI shows of the result.
+    """Look for validation and test documents in the training data, and return what the UI shows.
+
+    Validation and test documents measure what a model has learned. If it was trained on them, the
+    measurement is worthless. So this comparison is made before the training.
 
     Args:
-        run: The run of the asset `held_out` for one nanoset.
+        run: Executes the Dagster asset `held_out` for one nanoset, which is a mixture of data with
+            the splits train, valid and test. `run.make()` compares them, and returns the record of
+            the result.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `held_out_metadata`.
+        What the page of the asset shows: heading → value. See `held_out_metadata`.
 
     Raises:
         NanosetError: The splits could not be compared.
@@ -37,20 +42,29 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
 
 
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of documents that train reads although valid or test hold them out.
+    """Return what Dagster's UI shows of validation and test documents that are also trained on.
+
+    Three cases are counted. For example, the document `a` is held out for validation:
+
+        train contains                              counted as
+        `a` itself                                  shared
+        another document, with the same text        copies
+        two other documents with the same text      train_copies (no harm to the validation, but
+                                                    the training reads this text twice)
 
     Args:
-        project: Its settings say whether copies were searched for.
-        manifest: Manifest of the comparison of a nanoset's splits, named `<nanoset>/…`.
+        project: Its settings say whether documents with the same text were searched for.
+        manifest: The record of the comparison: its files, and what was counted.
 
     Returns:
-        Name → value: a summary in sentences, a table of the first such documents, the path of the
-        file that lists all of them, and counts.
+        Heading → value: a summary in sentences, tables of the first documents, the path of the file
+        that lists all of them, and counts.
     """
     facts = manifest.facts  # what was counted when the output was made
     summary = _held_out_text(project, manifest)
 
-    # The comparison has also found duplicates within train: documents with the same tokens.
+    # Documents of train with the same text as another one of train, counted by corpus, such as
+    # [{"corpus": "web", "documents": 2, "tokens": 1800}]. Older comparisons did not count them.
     duplicates_in_train = facts.get(TRAIN_COPIES)
     if duplicates_in_train:
         summary += f" {_train_copies_text(facts)}"
@@ -67,19 +81,22 @@ def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _held_out_text(project: Project, manifest: Manifest) -> str:
-    """Return how many documents of valid and test are also in train, in a sentence or two.
+    """Say how many validation and test documents are also trained on, in a sentence or two.
+
+    For example: 3 of 200 such documents are in the training data themselves. For 5 of them, it has
+    a copy: another document with the same text. Then the result is
+
+        **Of 200 documents that are held out, train reads 3, and copies of 5.**
 
     Args:
-        project: Its settings say whether copies were searched for.
-        manifest: Manifest of the comparison, the record of its files and counts.
-
-    Returns:
-        Such as "**Of 200 documents that are held out, train reads 3, and copies of 5.**"
+        project: Its settings say whether copies were searched for; if not, a sentence says so.
+        manifest: The record of the comparison. Its name starts with that of the data mixture, such
+            as `pretrain/held_out`.
     """
     facts = manifest.facts  # what was counted when the output was made
-    documents = format_count(facts["held_out"], "document")  # that valid or test read
-    n_shared = facts["shared"]  # how many of them train reads itself
-    n_copied = facts["copies"]  # of how many train reads another document with the same tokens
+    documents = format_count(facts["held_out"], "document")  # "200 documents" of valid and test
+    n_shared = facts["shared"]  # 3: train reads these documents themselves
+    n_copied = facts["copies"]  # 5: train reads other documents with the same tokens
     text = (
         f"**Of {documents} that are held out, train reads {n_shared:,}, "
         f"and copies of {n_copied:,}.**"
@@ -93,10 +110,13 @@ def _held_out_text(project: Project, manifest: Manifest) -> str:
 
 
 def _train_copies_text(facts: Mapping[str, Any]) -> str:
-    """Return how many documents of train are copies of other documents of train, in a sentence.
+    """Say in a sentence how much text the training data contains repeatedly.
+
+    For example, if three of its documents have the same text, two of them are copies: "2 documents
+    of train, with 1,800 tokens, are copies of another document of train."
 
     Args:
-        facts: Counts of the comparison, with those of copies within train.
+        facts: What was counted when the training data was searched for copies.
     """
     counts = total_train_copies(facts)
     documents = format_count(counts.documents, "document")

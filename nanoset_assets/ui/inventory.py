@@ -27,30 +27,36 @@ from nanoset_core.text.pieces import Inventory
 
 
 def inventory_page(run: AssetRun) -> dict[str, Any]:
-    """List the raw files of a corpus, and return what the UI shows of them.
+    """List the raw files of a corpus, and return what Dagster's UI shows of them.
 
-    If a sensor requested the run, files that are still being written are left out.
+    A corpus is a collection of documents, in files that other programs write into its folder. The
+    build starts with a list of these files and of their checksums, the inventory. It decides which
+    text has to be tokenized, because it is new or has changed.
+
+    If a sensor requested the run, nobody may have looked whether the files are complete. Then files
+    that were changed just before are left for the next build.
 
     Args:
-        run: The run of the asset `raw_jsonl` for one corpus.
+        run: Executes the Dagster asset `raw_jsonl` for one corpus, whose name is `run.key.subject`.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `inventory_metadata`.
+        What the page of the asset shows: heading → value. See `inventory_metadata`.
 
     Raises:
         NanosetError: The files could not be listed or read.
     """
-    # List the files. The list of the last build is only needed to show what has changed.
+    # Load the list of the last build, to show what has changed. Then list the files anew.
     corpus = run.key.subject
     before = _current_inventory(run.project, corpus)
+    only_complete_files = run.is_automatic  # requested by a sensor, not by a user
     inventory = survey_corpus(
-        run.project, corpus, settled=run.is_automatic, executor=run.project.executor
+        run.project, corpus, settled=only_complete_files, executor=run.project.executor
     )
     manifest = publish_inventory(run.project, inventory)
     run.finish(manifest)
 
-    # Warn of files that wait for the next build, since something writes to them, and of files that
-    # are ignored, empty or incomplete.
+    # Warn of files that wait for the next build, since another program is still writing them, and
+    # of files that are ignored, empty or incomplete.
     notices = notices_on({"awaited": inventory.awaited})
     notices += corpus_notices(run.project, corpus)
     for notice in notices:
@@ -59,13 +65,15 @@ def inventory_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _current_inventory(project: Project, corpus: str) -> Inventory | None:
-    """Return the inventory of the last build, or None if it is missing or damaged.
-
-    A damaged inventory is no error here: this run replaces it.
+    """Return the list of raw files of the last build, to show what has changed since then.
 
     Args:
-        project: Its outputs are read.
-        corpus: Name of the corpus.
+        project: Gives access to the outputs of earlier builds.
+        corpus: Name of the collection of documents.
+
+    Returns:
+        The list of files with their checksums; None if there is no earlier build, or if its list is
+        damaged. That is no error: this run writes a new list.
     """
     try:
         manifest = project.outputs.current(INVENTORY.layout.folder, corpus)
@@ -77,17 +85,27 @@ def _current_inventory(project: Project, corpus: str) -> Inventory | None:
 def inventory_metadata(
     project: Project, before: Inventory | None, inventory: Inventory, notices: Sequence[Notice]
 ) -> dict[str, Any]:
-    """Return what the UI shows of an inventory, the list of a corpus's raw files.
+    """Return what Dagster's UI shows of the list of a corpus's raw files.
+
+    For example:
+
+        summary                   "**3 files** (2 .jsonl, 1 .txt), 12.0 MB as stored. …"
+        changed_since_the_last    "2 files added, 1 file changed"
+        listing                   a table of the files and their sizes
+        not_read                  a table of the files that are ignored, such as README.md
+        files                     3
+        stored_bytes              12000000
+        ignored_files             1
+        folder                    raw/web
 
     Args:
-        project: Its settings say where the raw files are.
-        before: The inventory of the last build, or None if there is none.
-        inventory: The new inventory.
-        notices: Notices about the files of the corpus, such as "2 files are empty".
+        project: Its settings say in which folder the raw files are.
+        before: The list of the last build, or None if there is none.
+        inventory: The new list.
+        notices: What the user should know about some files, such as "2 files are empty: …".
 
     Returns:
-        Name → value: a summary in sentences, what changed since the last build, tables of the files
-        that are read and not read, and counts.
+        Heading → value, as in the example. `not_read` is left out if no file is ignored.
     """
     size_by_file = stored_sizes(inventory.pieces)  # compressed files count as they are stored
     rows = [{"file": path, "stored": format_bytes(size)} for path, size in size_by_file.items()]

@@ -31,16 +31,28 @@ INLINE_CHARACTERS = 1000
 def result(
     project: Project, manifest: Manifest, seconds: float, metadata: Mapping[str, Any]
 ) -> dg.MaterializeResult[Any]:
-    """Return the materialisation of an output: what Dagster records and shows of a run.
+    """Return what Dagster records of an output that is finished: its version, and what to show.
+
+    Each kind of output has a page in the UI, with values such as a summary or the number of
+    documents. To these, the following are added for every output:
+
+        size_bytes    2470000
+        seconds       12.345
+        path          outputs/web/5f0c…
+        digest        5f0c…     (a checksum of everything that the output is made from)
+
+    The digest is also the *data version*. By it, Dagster knows whether an output has changed, so
+    that others have to be made again.
 
     Args:
         project: Its folder: the path of the output is shown relative to it.
-        manifest: The manifest of the output, whose digest becomes the data version.
+        manifest: The record of the output: its digest, its files and their sizes.
         seconds: How long it took to make it.
-        metadata: The metadata of the page, which may override `size_bytes` and `seconds`.
+        metadata: What the page shows: heading → value. It may have `size_bytes` and `seconds`
+            already.
 
     Returns:
-        The materialisation, with the metadata of the page and the path and digest of the output.
+        An object that a Dagster asset returns (or yields) to say that it has been made.
     """
     shown = dict(metadata)
     shown.setdefault("size_bytes", size_bytes(manifest))
@@ -52,14 +64,18 @@ def result(
 
 
 def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without secrets, and with invisible characters of texts and paths escaped.
+    """Clean what is shown in Dagster's UI of secrets and invisible characters.
+
+    Names of files, for example, come from other people. Some characters are invisible, or change
+    the order of the others, so that a name looks like another one. They are escaped, and the
+    password in an address is hidden.
 
     Args:
-        metadata: Name → value. Tables and Markdown are left unchanged: `table` and `markdown` have
-            cleaned them already.
+        metadata: Heading → value. Only texts and paths are cleaned: `table` and `markdown` have
+            cleaned tables and Markdown already, and numbers need it not.
 
     Returns:
-        The same names with cleaned values. A password in an address, for example, is hidden.
+        The same headings with cleaned values.
     """
     return {name: _visible_value(value) for name, value in metadata.items()}
 
@@ -74,15 +90,24 @@ def _visible_value(value: Any) -> Any:
 
 
 def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Failure:
-    """Return the exception that fails a step and shows on its page what is wrong.
+    """Turn an error into the exception by which Dagster fails a step, and shows what is wrong.
+
+    An error of this project has a message and up to four details, each of which gets a heading on
+    the page of the step. For example:
+
+        where       nanoset.yaml: nanosets.pretrain
+        found       sequence_lenght
+        expected    sequence_length, …
+        remedy      did you mean 'sequence_length'?
 
     Args:
-        error: The error. Its message becomes the description, and its details become metadata.
-        allow_retries: Whether Dagster may retry the step; default: not after a ConfigError, which a
-            retry cannot change.
+        error: The error.
+        allow_retries: Whether Dagster may try the step again, if it is configured to do so. The
+            default is that it may, except after an error in the settings, which would only occur
+            again.
 
     Returns:
-        The exception, to be raised by the caller.
+        The exception, for the caller to raise.
     """
     if allow_retries is None:
         allow_retries = not isinstance(error, ConfigError)
@@ -95,14 +120,17 @@ def failure(error: NanosetError, *, allow_retries: bool | None = None) -> dg.Fai
 
 
 def place(project: Project, location: str) -> dg.PathMetadataValue:
-    """Return a path relative to the project's folder, which stays true if the folder is moved.
+    """Return a path for Dagster's UI, relative to the folder of the project if it is inside.
+
+    A relative path remains right if the whole folder is moved. For a project in /data:
+
+        /data/outputs/a       outputs/a
+        /scratch/b            /scratch/b
+        s3://bucket/a         s3://bucket/a
 
     Args:
-        project: Its folder is that of nanoset.yaml.
-        location: A path or URL. If it is outside of the folder, it is returned unchanged.
-
-    Returns:
-        The path as metadata. In a project in /data, `/data/outputs/a` becomes `outputs/a`.
+        project: Its folder is that of the settings file, nanoset.yaml.
+        location: A path or URL.
     """
     folder = project.config.file.parent
     path = Path(location)
@@ -121,14 +149,20 @@ def size_bytes(manifest: Manifest) -> int:
 
 
 def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.TableMetadataValue:
-    """Return a table of the first ROWS_SHOWN rows; if there are more, a last row says how many.
+    """Return a table for Dagster's UI, which shows at most ROWS_SHOWN (100) rows.
+
+    If there are more, a last row says how many. For 130 rows:
+
+        file             lines
+        0.jsonl          1,234
+        …                …            (98 more rows)
+        99.jsonl         1,100
+        … and 30 more
 
     Args:
-        rows: The rows, or the first of them: column → plain value. All have the same columns.
-        total: The number of all rows; default: the length of `rows`.
-
-    Returns:
-        The table as Dagster shows it. Of 130 rows, it has 100, and a row "… and 30 more".
+        rows: The rows: heading of a column → text or number. All have the same columns. A caller
+            that knows how many rows there are may leave out those after the first 100.
+        total: How many rows there are; if it is None, `rows` are counted.
     """
     # There may be millions of rows: format only those that are shown.
     iterator = iter(rows)
@@ -165,14 +199,17 @@ def _cell(value: Any) -> Any:
 
 
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown of as many paragraphs as Dagster shows without a click.
+    """Join paragraphs of Markdown, as many as Dagster shows at once.
+
+    Dagster shows a text of 1,000 characters or more (INLINE_CHARACTERS) only after a click on a
+    button, which takes the place of all of it. So the last paragraphs are left out if the text
+    would become that long.
 
     Args:
-        blocks: The paragraphs, the most important first. The first is always included.
+        blocks: The paragraphs, the most important ones first. The first is never left out.
 
     Returns:
-        The paragraphs with an empty line between them. Those that would make the text too long, and
-        all after them, are left out.
+        The paragraphs with an empty line between them.
     """
     # If the text were longer, Dagster would show a button in place of all of it.
     text = blocks[0] if blocks else ""
@@ -185,22 +222,31 @@ def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:
-    """Return Markdown that Dagster shows in a separate window, where long lines have room.
+    """Return Markdown that Dagster's UI shows in a separate window, after a click on a button.
+
+    This is for texts with long lines, for which the page is too narrow. Dagster opens a window for
+    each text of at least 1,000 characters (INLINE_CHARACTERS). So a shorter text is padded with
+    spaces, which are not visible.
 
     Args:
-        text: The Markdown. A short text is padded with spaces, because Dagster decides by the
-            length of a text whether it opens a window.
+        text: The Markdown.
     """
     return dg.MetadataValue.md(visible(Multiline(text.ljust(INLINE_CHARACTERS))))
 
 
 def code(text: str) -> str:
-    """Return text as a Markdown code span, which shows it literally: `a*b*` becomes "`a*b*`".
+    """Return a text as a Markdown code span, which shows it as it is.
 
-    The fence must have more backticks than occur in a row in the text: "a`b" becomes "``a`b``".
+    Otherwise the `*` in a file's name, for example, would make the rest of a page italic. A code
+    span starts and ends with more backticks than follow each other in the text:
+
+        a*b*         `a*b*`
+        a`b          ``a`b``
+        `a           `` `a ``      (a space separates the backticks)
 
     Args:
-        text: Any text. Runs of white space become one space, and invisible characters are escaped.
+        text: Any text. White space, also line breaks, becomes a single space. Invisible characters
+            are escaped.
     """
     line = visible(" ".join(text.split())) or " "
     longest_run = max((len(run) for run in re.findall("`+", line)), default=0)
@@ -230,10 +276,10 @@ def bold_text(text: str) -> str:
 
 
 def counts_text(facts: Mapping[str, Any]) -> str:
-    """Return the documents and tokens of an output, in bold: "**1 document, 20 tokens**".
+    """Say how many documents and tokens an output has, in bold: "**1 document, 20 tokens**".
 
     Args:
-        facts: Counts of the output, with the keys `documents` and `tokens`.
+        facts: What was counted when the output was made, with the keys `documents` and `tokens`.
     """
     documents = format_count(facts["documents"], "document")
     tokens = format_count(facts["tokens"], "token")
@@ -241,14 +287,15 @@ def counts_text(facts: Mapping[str, Any]) -> str:
 
 
 def facts_of(manifest: Manifest, *names: str) -> dict[str, Any]:
-    """Return some of the counts that were recorded when an output was made, as metadata.
+    """Return some of the counts that were recorded when an output was made.
 
     Args:
-        manifest: The manifest of the output, which stores the counts.
-        names: Names of the counts, such as "documents", "tokens".
+        manifest: The record of the output: its files, and what was counted, such as `{"documents":
+            12, "tokens": 3456, "bytes": 7000}`.
+        names: Which of them to return, such as "documents" and "tokens".
 
     Returns:
-        Such as `{"documents": 12, "tokens": 3456}`.
+        Such as `{"documents": 12, "tokens": 3456}`, which Dagster plots over time.
 
     Raises:
         KeyError: The output has no such count.
@@ -257,13 +304,15 @@ def facts_of(manifest: Manifest, *names: str) -> dict[str, Any]:
 
 
 def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows with an empty text in place of each None, as which a table shows an empty cell.
+    """Prepare rows for a table in Dagster's UI: a missing value becomes an empty text.
+
+    Dagster would not show None as an empty cell.
 
     Args:
-        rows: Rows of a table, each column → value.
+        rows: The rows, each heading of a column → value, such as `{"id": None, "line": 3}`.
 
     Returns:
-        New rows: `[{"id": None, "line": 3}]` becomes `[{"id": "", "line": 3}]`.
+        New rows, such as `{"id": "", "line": 3}`.
     """
     shown: list[dict[str, Any]] = []
     for row in rows:
@@ -282,17 +331,23 @@ def per_second(count: int, seconds: float) -> float:
 
 
 def kept_names(project: Project, folder: Path) -> Collection[str]:
-    """Return the names of the files and folders that are in a folder before a run.
+    """Return which files are in a folder before a run, to find out afterwards which ones it made.
 
-    The run keeps them, and only makes others. So whatever else is in the folder afterwards was made
-    by the run. But a run that rebuilds outputs makes all of them again, and keeps none.
+    A run only makes what is missing. For example:
+
+        before the run            a.tar, b.tar
+        after the run             a.tar, b.tar, c.tar      so it made c.tar
+
+    But if the user asked to rebuild everything, the run makes all files again, and keeps none of
+    those that were in the folder. Then nothing is returned, so that all files count as made by the
+    run.
 
     Args:
-        project: The project, which knows whether outputs are rebuilt.
+        project: Knows whether everything is rebuilt.
         folder: A folder of outputs, which may not exist yet.
 
     Returns:
-        The names; empty if the folder does not exist, or if its content is rebuilt.
+        The names of the files and folders; empty if the folder does not exist.
     """
     if project.rebuild:
         return frozenset()

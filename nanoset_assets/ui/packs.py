@@ -22,13 +22,18 @@ from nanoset_core.records.text import format_count
 
 
 def packs_page(run: AssetRun) -> dict[str, Any]:
-    """Pack the documents of a dataset, and return what the UI shows of the packs.
+    """Pack documents into sequences of one length, and return what Dagster's UI shows of them.
+
+    Trainers need sequences of one length, such as 2,048 tokens. Packing fills each with whole
+    documents as far as possible, so that few documents are cut in two.
 
     Args:
-        run: The run of the asset `packs` for one packing of nanoset.yaml.
+        run: Executes the Dagster asset `packs` for one packing that the settings define.
+            `run.make()` writes the sequences, and returns their manifest: the record of the files
+            and of what was counted.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `packs_metadata`.
+        What the page of the asset shows: heading → value. See `packs_metadata`.
 
     Raises:
         NanosetError: The packs could not be made.
@@ -37,17 +42,24 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 
 
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of packs: sequences of one length, filled with whole documents.
+    """Return what Dagster's UI shows of packs: sequences of one length, filled with whole
+    documents.
 
-    Only documents that are longer than a pack are cut.
+    For example, documents of 3, 5 and 2 tokens give two packs of 5 tokens: one has the documents of
+    3 and 2 tokens, the other that of 5. No document is cut. The page shows:
+
+        summary            "**2 packs of 5 tokens** of 3 documents of `web`; 0.0000% is padding." …
+        cut                a table: how many documents are cut, with and without packing
+        first_documents    the start of their text
+        prefix             the name of the .bin and .idx file that trainers read
+        packs              2
 
     Args:
-        project: Its outputs and settings are read.
-        manifest: Manifest of the packs, the record of its files and counts.
+        project: Gives access to the documents and to the settings, which say what reads the packs.
+        manifest: The record of the packs: their files, and what was counted.
 
     Returns:
-        Name → value: a summary in sentences, a table of the documents that are cut, the first
-        documents as text, the path that trainers are given, and counts.
+        Heading → value, as in the example, and further counts.
     """
     facts = manifest.facts  # what was counted when the output was made
     readers = readers_text(project, manifest.name)  # which nanosets and other outputs read them
@@ -62,24 +74,39 @@ def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(facts: Mapping[str, Any]) -> str:
-    """Return how many packs there are, and how much of them is padding, in a sentence.
+    """Say in a sentence how many packs there are, and how much of them is padding.
+
+    A pack is a sequence of tokens, filled with whole documents. Tokens that no document fills are
+    padding, which makes training slower. For example:
+
+        **600 packs of 2,048 tokens** of 5,000 documents of `web`; 0.1200% is padding.
 
     Args:
-        facts: Counts of the packs, and the dataset that they were made from.
+        facts: What was counted when the packs were made, and the name of the dataset (`of`) that
+            the documents are from.
     """
     packs = format_count(facts["packs"], "pack")
     length = format_count(facts["length"], "token")
     documents = format_count(facts["documents"], "document")
     dataset = facts["of"]
-    padding_share = facts["padding"] / max(facts["tokens"], 1)  # there may be no tokens
+    # Padding as a share of all tokens. There may be none: then avoid a division by 0.
+    padding_share = facts["padding"] / max(facts["tokens"], 1)
     return f"**{packs} of {length}** of {documents} of `{dataset}`; {padding_share:.4%} is padding."
 
 
 def _cut_table(manifest: Manifest) -> dg.TableMetadataValue:
-    """Return a table of how many documents packing cuts, and how many concatenation would cut.
+    """Return a table that shows what packing is good for: how many documents are cut, with and
+    without.
+
+    Without it, a trainer concatenates all documents, and divides the result into sequences of one
+    length. So nearly every sequence starts in the middle of a document. For example:
+
+                                    cut_documents    cut_tokens    dropped_tokens
+        best-fit packing            12               31,000        0
+        concatenation (expected)    590              820,000       0
 
     Args:
-        manifest: Manifest of the packs, with both counts.
+        manifest: The record of the packs, which has the counts of both rows.
     """
     packing = {
         "": "best-fit packing",  # a column without a heading

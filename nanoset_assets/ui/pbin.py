@@ -25,20 +25,23 @@ from nanoset_core.records.text import format_bytes, format_count
 
 
 def pbin_page(run: AssetRun) -> dict[str, Any]:
-    """Make a `.pbin`, the file that Modalities trains on, and return what the UI shows of it.
+    """Write a `.pbin`, the file that the trainer Modalities reads, and return what the UI shows of
+    it.
 
     Args:
-        run: The run of the asset `packed_dataset` (of a corpus) or `packed` (of a view or packs).
+        run: Executes the Dagster asset `packed_dataset` or `packed` for one dataset. `run.make()`
+            writes the file, and returns its manifest: the record of the file and of what was
+            counted. If the same file exists already, nothing is written.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `pbin_metadata`. If the run has written the
-        file, the tokens written per second are included.
+        What the page of the asset shows: heading → value. See `pbin_metadata`. If the run has
+            written the file, this includes how many tokens it wrote per second.
 
     Raises:
         NanosetError: The file could not be made.
     """
-    # Look up which versions exist, to find out whether the run makes a new one. The name of a
-    # version's folder is its digest.
+    # Look up which versions of the file exist before the run. Each is in a folder whose name is
+    # its digest, a checksum of what the version is made from.
     project = run.project
     layout = run.stage.layout
     folder = project.outputs.folder / layout.folder / layout.name_of(run.key)
@@ -46,20 +49,29 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
 
     manifest = run.make()
     metadata = pbin_metadata(manifest)
-    # If the version existed before, there is no speed: a plot over time would show a jump.
+    # If this version existed before, nothing was written, so there is no speed to report.
     if manifest.digest not in digests_before:
         metadata["tokens_per_second"] = per_second(manifest.facts["tokens"], run.seconds)
     return metadata
 
 
 def pbin_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of a `.pbin`, the file that Modalities trains on.
+    """Return what Dagster's UI shows of a `.pbin`, the file that the trainer Modalities reads.
+
+    For example:
+
+        summary        "**5,000 documents, 1,234,567 tokens** of 2 bytes each, 2.47 MB."
+        file           the name of the file
+        documents      5000
+        tokens         1234567
+        token_bytes    2
+        left_out       0    (documents without tokens, which the format cannot store)
 
     Args:
-        manifest: Manifest of the file, the record of its files and counts.
+        manifest: The record of the file, with what was counted when it was written.
 
     Returns:
-        Name → value: a summary in a sentence, the path of the file, and counts.
+        Heading → value, as in the example. Dagster plots the counts over time.
     """
     facts = manifest.facts  # what was counted when the output was made
     size = format_bytes(size_bytes(manifest))

@@ -14,13 +14,18 @@ from nanoset_core.stages.stage import Summary
 
 
 def summary_page(run: AssetRun) -> dict[str, Any]:
-    """Make an output, and return what the UI shows of its summary.
+    """Make an output, and return what Dagster's UI shows of it, whatever kind of output it is.
+
+    Each step of the data pipeline can have a page of its own in the UI. This one is for steps that
+    have none, such as those that another package adds to the pipeline.
 
     Args:
-        run: The run of any asset whose stage has no page of its own.
+        run: Executes a Dagster asset. `run.make()` writes its output, and returns the record of its
+            files and counts. `run.stage` is the step of the pipeline, which can summarise its
+            output.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `summary_metadata`.
+        What the page of the asset shows: heading → value. See `summary_metadata`.
 
     Raises:
         NanosetError: The output could not be made.
@@ -33,14 +38,21 @@ def summary_page(run: AssetRun) -> dict[str, Any]:
 
 
 def summary_metadata(summary: Summary) -> dict[str, Any]:
-    """Return what the UI shows of an output whose stage has no page of its own.
+    """Arrange the summary of an output for Dagster's UI, whatever kind of output it is.
+
+    For example, a summary with a warning, two figures, a detail and a preview becomes:
+
+        warnings     "**`2 files are empty`**"
+        documents    5000
+        tokens       1234567
+        details      a table: language "en"
+        preview      the start of the text, in a separate window
 
     Args:
-        summary: The summary of the output: warnings, figures, details and a preview.
+        summary: What the step of the pipeline says about its output. Each field may be empty.
 
     Returns:
-        Name → value: the warnings in bold, each figure under its own name (such as `documents`),
-        the details as a table, and the preview as Markdown.
+        Heading → value, as in the example. Fields that are empty are left out.
     """
     metadata: dict[str, Any] = {}
     if summary.warnings:

@@ -32,13 +32,19 @@ from nanoset_core.untrusted import markdown_text
 
 
 def view_page(run: AssetRun) -> dict[str, Any]:
-    """Select the documents of a view, a dataset that rules define, and return what the UI shows.
+    """Select documents of a corpus by rules, and return what Dagster's UI shows of the selection.
+
+    Such a selection is called a view: for example, all documents of `web` in English with a score
+    of 3 or more. Trainers read it like any dataset, but it takes little space, because it is only
+    an index of the corpus's tokens.
 
     Args:
-        run: The run of the asset `views` for one view of nanoset.yaml.
+        run: Executes the Dagster asset `views` for one view that the settings define. `run.make()`
+            selects the documents, and returns the manifest: the record of the files and of what was
+            counted.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `view_metadata`.
+        What the page of the asset shows: heading → value. See `view_metadata`.
 
     Raises:
         NanosetError: The view could not be made.
@@ -47,15 +53,24 @@ def view_page(run: AssetRun) -> dict[str, Any]:
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of a view, a dataset of documents that rules select.
+    """Return what Dagster's UI shows of a view, a selection of a corpus's documents.
+
+    For example, a view of the 1,000 best English documents of `web`:
+
+        summary            "**1,000 documents, 690,000 tokens** of `web`. …", and warnings
+        chosen             a table: 6,000 of 10,000 documents are English, 1,000 of them are chosen
+        top                a histogram of the scores, with how many documents of each bar are chosen
+        first_documents    the start of their text
+        prefix             the name of the .bin and .idx file that trainers read
+        documents          1000
+        index_bytes        the size of the view, which does not copy the tokens
 
     Args:
-        project: Its outputs and settings are read.
-        manifest: Manifest of the view, the record of its files and counts.
+        project: Gives access to the documents and to the settings, which say what reads the view.
+        manifest: The record of the view: its files, and what was counted.
 
     Returns:
-        Name → value: a summary in sentences, a table of the rules, histograms, the first documents
-        as text, the path that trainers are given, and counts.
+        Heading → value, as in the example, and further counts.
     """
     facts = manifest.facts  # what was counted when the output was made
     corpus = code(facts["corpus"])
@@ -79,11 +94,19 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _warnings(manifest: Manifest) -> list[str]:
-    """Return warnings, as bold Markdown, of rules that select fewer documents than they ask for.
+    """Warn of rules that select fewer documents than the user expects, in bold Markdown.
+
+    A view selects documents of a corpus by rules. There are three cases:
+
+    - A rule has a list of document ids to leave out, but 3 of them are ids of no document.
+    - A rule takes documents up to 1,000 tokens, but only has 700: the next one is longer than 300.
+    - A rule takes the 100 documents with the best score, but only 90 have a score.
 
     Args:
-        manifest: Manifest of the view. Its rules may list ids that no document has, or have a
-            budget of documents or tokens that is not filled.
+        manifest: The record of the view, which has counted that.
+
+    Returns:
+        The warnings, such as "**3 ids of `views.best.exclude` match no document.**"
     """
     facts = manifest.facts  # what was counted when the output was made
     warnings: list[str] = []
@@ -100,16 +123,32 @@ def _warnings(manifest: Manifest) -> list[str]:
 
 
 def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
-    """Return in words which values each rule `top`, which selects the best documents, chooses."""
+    """Say for each rule that takes the best documents of a corpus how good the last of them is.
+
+    For example, a rule takes the 1,000 documents with the highest score, and the last of them has a
+    score of 3.5.
+
+    Args:
+        facts: What was counted when the documents were selected. There may be no such rules.
+
+    Returns:
+        A sentence for each of these rules, as Markdown.
+    """
     return [markdown_text(cut_text(top)) for top in facts.get(TOPS, [])]
 
 
 def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a histogram of the column of each rule `top`, named `top`, `top_2` and so on.
+    """Return a histogram for each rule that takes the documents with the best values of a column.
+
+    For example, a rule takes the 1,000 documents with the highest score. Its histogram says how
+    many documents have a score from 0 to 1, from 1 to 2 and so on, and how many of them are chosen.
+    So the user sees whether the number is right.
 
     Args:
-        facts: What was counted when the view was made. A rule `top` selects the documents with the
-            highest (or lowest) values of a column, up to a budget of tokens or documents.
+        facts: What was counted when the documents were selected. There may be no such rules.
+
+    Returns:
+        Heading → table: `top` for the first rule, `top_2` for the second one, and so on.
     """
     metadata: dict[str, Any] = {}
     for number, top in enumerate(facts.get(TOPS, []), start=1):
@@ -119,11 +158,21 @@ def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rule_rows(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each rule that selects a view's documents, with what is left after it.
+    """Return a table of what each rule leaves of a corpus, in the order in which they are applied.
+
+    For example, the view `best` selects the best English documents:
+
+        of      rule                             documents   tokens      left
+                all                              10,000      7,500,000   ████████████████████ 100.0%
+        best    where lang = 'en'                6,000       4,100,000   ████████████ 60.0%
+        best    top 1,000 documents by quality   1,000       690,000     ██ 10.0%
 
     Args:
-        facts: What was counted when the view was made. If it was chosen from another view, the
-            rules of that one are included.
+        facts: What was counted when the documents were selected. A view can select from another
+            one; then the rules of that one come first.
+
+    Returns:
+        A row for each rule: heading of a column → value.
     """
     rows: list[dict[str, Any]] = []
     for rule in step_rows(facts):
