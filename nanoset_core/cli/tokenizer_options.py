@@ -139,7 +139,7 @@ def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any
     For example, a .tiktoken file lists the tokens "the", "cat" and so on, but neither how text is
     split into words nor which special tokens there are:
 
-        --tokenizer o200k.tiktoken --tiktoken-pattern v2 --tiktoken-special-tokens "<s>" "</s>"
+        --tokenizer my.tiktoken --tiktoken-pattern o200k --tiktoken-special-tokens "<s>" "</s>"
 
     Args:
         has_vocab_size_option: Whether to leave out --vocab-size, because the command itself has an

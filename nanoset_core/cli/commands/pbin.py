@@ -57,16 +57,24 @@ _FILES = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 
 
 class PbinGroup(click.Group):
-    """A group of commands in which the name `write` may be left out.
+    """The commands `nanoset pbin merge`, `nanoset pbin shuffle` and so on.
 
-    Arguments that do not begin with the name of a command go to `write`.
+    The name of the most common one, `write`, may be left out. These are the same:
+
+        nanoset pbin write corpus.jsonl --output corpus.pbin
+        nanoset pbin       corpus.jsonl --output corpus.pbin
     """
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Insert `write` unless the arguments begin with a command or ask for help.
+        """Insert the name `write` into the arguments, if the user has left it out. click calls
+        this.
+
+            ["corpus.jsonl", "--output", …]   becomes   ["write", "corpus.jsonl", "--output", …]
+            ["merge", "a.pbin", …]            stays: it begins with the name of a command
+            ["--help"]                        stays: it asks for the help of the group
 
         Args:
-            context: The context of the group, which knows the options for help.
+            context: click's state of the group, which knows the options for help.
             args: The arguments after `nanoset pbin`.
 
         Returns:
@@ -137,15 +145,15 @@ def merge(files: tuple[Location, ...], output: Location, overwrite: bool) -> Non
 
 
 def _merge_files(sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-    """Join local copies of files into one, and return its counts.
+    """Join .pbin files into a single one: all documents of the first, then those of the second, ….
 
     Args:
-        sources: The files, in order.
+        sources: The files, on this machine.
         target: The file to write.
-        progress: Shows how much is done.
+        progress: Shows the user how much is done.
 
     Returns:
-        The number of documents and tokens, and other fields of `PbinCounts`.
+        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
     """
     from nanoset_core.stages.pbin.selection import merge_pbin
 
@@ -195,16 +203,16 @@ def shuffle(
 
 
 def _shuffle_file(sources: Sequence[Path], target: Path, progress: Progress, *, seed: int) -> Facts:
-    """Shuffle all documents of a file, and return the counts of the new file.
+    """Write the documents of a .pbin in a random order to a new one.
 
     Args:
-        sources: A local copy of the only file.
+        sources: The path of the .pbin, on this machine, as the only element.
         target: The file to write.
-        progress: Shows how much is done.
-        seed: Decides the order.
+        progress: Shows the user how much is done.
+        seed: Decides the order: the same seed always gives the same one.
 
     Returns:
-        The fields of `PbinCounts`, such as `documents` and `tokens`.
+        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin
 
@@ -220,18 +228,24 @@ def _shuffle_chunk(
     chunk: int,
     chunks: int,
 ) -> Facts:
-    """Shuffle the documents of one chunk of each file, and return the counts of the new file.
+    """Take one chunk of each .pbin, and write the documents of these chunks in a random order.
+
+    Data that is too large for one file can be shuffled like this, chunk by chunk. For example, of
+    two files that are divided into 2 chunks each, chunk 0 is:
+
+        a.pbin    documents 0 to 99 of 200     → taken
+        b.pbin    documents 0 to 49 of 100     → taken; the new file has 150 documents
 
     Args:
-        sources: Local copies of the files.
+        sources: The .pbin files, on this machine.
         target: The file to write.
-        progress: Shows how much is done.
-        seed: Decides the order.
+        progress: Shows the user how much is done.
+        seed: Decides the order: the same seed always gives the same one.
         chunk: Number of the chunk, from 0.
         chunks: How many chunks each file is divided into.
 
     Returns:
-        The fields of `PbinCounts`, such as `documents` and `tokens`.
+        Counts of the new file, such as {"documents": 150, "tokens": 90000, "token_bytes": 2, …}.
     """
     from nanoset_core.stages.pbin.selection import shuffle_pbin_chunk
 
@@ -255,56 +269,71 @@ def _shuffle_chunk(
 @option("--drop", "Leave out the documents whose numbers this text file lists.", type=ANY_FILE)
 @OVERWRITE_OPTION
 def filter_documents(file: Location, output: Location, overwrite: bool, **conditions: Any) -> None:
-    """Keep the documents of FILE that meet all conditions, in the order of FILE."""
-    # Two conditions name text files, which are downloaded if they are in a bucket, as FILE is.
-    list_conditions = [name for name in ("keep", "drop") if conditions[name] is not None]
-    list_files = [conditions[name] for name in list_conditions]
+    """Keep the documents of FILE that meet all conditions, in the order of FILE.
 
-    # Record all conditions with the new file, as text and numbers.
+    For example, `--min-tokens 16 --drop bad.txt` keeps the documents that have at least 16 tokens
+    and whose numbers are not listed in bad.txt.
+    """
+    # --keep and --drop name text files. They may be in a bucket, so they are downloaded like FILE.
+    list_files: dict[str, Location] = {}  # such as {"drop": Path("bad.txt")}
+    for name in ("keep", "drop"):
+        if conditions[name] is not None:
+            list_files[name] = conditions[name]
+
+    # A record next to the new file says how it was made. It names these text files as strings:
+    # {"min_tokens": 16, "max_tokens": None, "every": None, "keep": None, "drop": "bad.txt"}
     settings = dict(conditions)
-    for name in list_conditions:
-        settings[name] = str(conditions[name])
+    for name, list_file in list_files.items():
+        settings[name] = str(list_file)
 
     _make_pbin(
         "filter",
         output,
-        files=[file, *list_files],
+        files=[file, *list_files.values()],
         settings=settings,
-        work=partial(_filter_file, file, conditions, list_conditions),
+        work=partial(
+            _filter_file, shown_name=str(file), conditions=conditions, list_names=list(list_files)
+        ),
         overwrite=overwrite,
     )
 
 
 def _filter_file(
-    file: Location,
-    conditions: Mapping[str, Any],
-    list_conditions: Sequence[str],
-    local_files: Sequence[Path],
+    sources: Sequence[Path],
     target: Path,
     progress: Progress,
+    *,
+    shown_name: str,
+    conditions: Mapping[str, Any],
+    list_names: Sequence[str],
 ) -> Facts:
-    """Write the documents that meet all conditions, and print their number.
+    """Write the documents of a .pbin that meet all conditions, and print how many these are.
+
+    For example, it prints: "web.pbin: 5 of 7 documents are kept".
 
     Args:
-        file: The .pbin as the user named it, for the message.
-        conditions: The fields of `DocumentFilter`, such as `{"min_tokens": 16, …}`.
-        list_conditions: Those of them that name text files.
-        local_files: Local copies of the .pbin, and of these text files in the same order.
+        sources: Paths on this machine: the .pbin, and then the text files that conditions name,
+            such as [Path("web.pbin"), Path("bad.txt")].
         target: The file to write.
-        progress: Shows how much is done.
+        progress: Shows the user how much is done.
+        shown_name: The .pbin as the user named it, for the message.
+        conditions: The conditions, such as {"min_tokens": 16, "drop": …}. Those that are not set
+            are None.
+        list_names: The conditions that name these text files, such as ["drop"].
 
     Returns:
-        The counts of the new file.
+        Counts of the new file, such as {"documents": 5, "tokens": 48, "token_bytes": 2, …}.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
     from nanoset_core.stages.pbin.selection import DocumentFilter, filter_pbin
 
-    source, *local_list_files = local_files
-    local_lists = dict(zip(list_conditions, local_list_files, strict=True))
-    document_filter = DocumentFilter(**{**conditions, **local_lists})
-    is_kept = document_filter.mask(PackedDataset(source))  # (n_documents,)
-    echo(f"{file}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
-    return asdict(filter_pbin(source, target, is_kept, progress=progress))
+    pbin_path = sources[0]
+    list_paths = dict(zip(list_names, sources[1:], strict=True))  # {"drop": Path("bad.txt")}
+    document_filter = DocumentFilter(**{**conditions, **list_paths})
+
+    is_kept = document_filter.mask(PackedDataset(pbin_path))  # (n_documents,)
+    echo(f"{shown_name}: {is_kept.sum():,} of {len(is_kept):,} documents are kept")
+    return asdict(filter_pbin(pbin_path, target, is_kept, progress=progress))
 
 
 @command.command(short_help="Rewrite FILE so that Modalities can read it.")
@@ -324,10 +353,13 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     from nanoset_core.outputs.deliver import replaced_file
     from nanoset_core.storage.working_copies import downloaded
 
-    rewrite = partial(_rewrite, file)
+    rewrite = partial(_rewrite, shown_name=str(file))
     if output is not None:
         _make_pbin("repair", output, [file], settings={}, work=rewrite, overwrite=overwrite)
         return
+
+    # Replace FILE itself. Its new content is written to another file (`target`) first, so that
+    # nothing is lost if the command is interrupted.
     with (
         shown_progress() as progress,
         downloaded([file]) as sources,
@@ -337,24 +369,29 @@ def repair(file: Location, output: Location | None, overwrite: bool) -> None:
     _print_counts(file, counts)
 
 
-def _rewrite(file: Location, sources: Sequence[Path], target: Path, progress: Progress) -> Facts:
-    """Write a correct copy of a .pbin, print what was wrong with it, and return its counts.
+def _rewrite(
+    sources: Sequence[Path], target: Path, progress: Progress, *, shown_name: str
+) -> Facts:
+    """Write a correct copy of a .pbin, and print what was wrong with the old one.
+
+    For example, it prints: "web.pbin had layout C, with 3 faults in its index".
 
     Args:
-        file: The .pbin as the user named it, for the message.
-        sources: A local copy of it.
+        sources: The path of the .pbin, or of its copy on this machine, as the only element.
         target: The file to write.
-        progress: Shows how much is done.
+        progress: Shows the user how much is done.
+        shown_name: The .pbin as the user named it, for the message.
 
     Returns:
-        The fields of `PbinCounts`, such as `documents` and `tokens`.
+        Counts of the new file, such as {"documents": 7, "tokens": 51, "token_bytes": 2, …}.
     """
     from nanoset_core.formats.pbin.dataset import PackedDataset
 
     dataset = PackedDataset(sources[0])
     faults = format_count(dataset.index_facts.merge_faults, "fault")
-    echo(f"{file} had layout {dataset.layout}, with {faults} in its index")
-    # A merge of one file copies it, with a correct index.
+    echo(f"{shown_name} had layout {dataset.layout}, with {faults} in its index")
+
+    # Joining files gives the new one a correct index, even if it is only one file.
     return _merge_files(sources, target, progress)
 
 
@@ -368,17 +405,21 @@ def raw_index(text: Location, output: Location | None, drop_faulty: bool, overwr
 
     The .idx says where each line of the JSONL file begins and ends.
     """
-    index_path = text.with_name(f"{text.stem}.idx") if output is None else output
-    facts, is_new = _make_from_copies(
+    index_path = output
+    if index_path is None:
+        index_path = text.with_name(f"{text.stem}.idx")  # web.idx for web.jsonl
+    on_fault: Literal["drop", "raise"] = "drop" if drop_faulty else "raise"
+
+    facts, is_new = _make_file(
         "raw-index",
         index_path,
         files=[text],
         settings={"drop_faulty": drop_faulty},
-        work=partial(_write_raw_index, on_fault="drop" if drop_faulty else "raise"),
+        work=partial(_write_raw_index, on_fault=on_fault),
         overwrite=overwrite,
     )
 
-    # Every line is a document, except those that were dropped.
+    # Print, for example: "t.idx: 2 of 3 lines, 1 dropped, the first in line 2".
     summary = f"{facts['documents']:,} of {facts['lines']:,} lines"
     n_dropped = facts["lines"] - facts["documents"]
     if n_dropped:
@@ -392,13 +433,15 @@ def _write_raw_index(
     """Write the index of a JSONL file, which says where each of its lines begins and ends.
 
     Args:
-        sources: A local copy of the only file.
+        sources: The path of the JSONL file, on this machine, as the only element.
         target: The index to write.
-        progress: Shows how much is done.
-        on_fault: Whether to leave out lines that are not JSON, or to fail.
+        progress: Shows the user how much is done.
+        on_fault: Whether to leave out lines that are not JSON ("drop"), or to fail ("raise").
 
     Returns:
-        The number of documents and of lines, and the first line that was dropped.
+        Counts, and the number of the first line that was dropped. For example, if the second of
+        three lines is not JSON: {"documents": 2, "lines": 3, "first_dropped": [2]}. The list is
+        empty if no line was dropped.
     """
     from nanoset_core.formats.pbin.raw_index import create_raw_index
 
@@ -428,11 +471,17 @@ def describe(files: tuple[Location, ...]) -> None:
 def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None:
     """Print what a .pbin contains, and what is wrong with it.
 
+    For example, of a file that an earlier version of Modalities (a training program) has written:
+
+        web.pbin: 7 documents, 51 tokens of 2 bytes
+        layout C, written by Modalities 0.2.0; the current Modalities cannot read it: …
+        a document has 1 to 20 tokens, median 4
+
     Args:
         path: Where the file is, for the output.
         file: The opened file.
-        index: Its index, which lists the documents. `index.facts` names faults that it had in the
-            file.
+        index: Its index, which says where each document begins. Wrong entries are corrected
+            already. `index.facts` says what was wrong with them.
     """
     facts = index.facts
     token_size = format_count(file.token_bytes, "byte")
@@ -450,10 +499,16 @@ def _print_description(path: Location, file: PbinFile, index: PbinIndex) -> None
 
 
 def _layout_text(layout: str) -> str:
-    """Return which version of Modalities writes a layout, and whether the current one reads it.
+    """Say which version of Modalities has written a .pbin, and whether the current one reads it.
+
+    Modalities, a training program, has changed the layout of these files twice:
+
+        A    layout A, written by Modalities 0.1.0; the current Modalities cannot read it: …
+        C    layout C, written by Modalities 0.2.0; the current Modalities cannot read it: …
+        D    layout D, the current one
 
     Args:
-        layout: Name of the layout of the bytes: A, C, or D, the current one.
+        layout: The letter of the layout.
     """
     text = f"layout {layout}, {_WRITTEN[layout]}"
     if layout != "D":
@@ -462,16 +517,17 @@ def _layout_text(layout: str) -> str:
 
 
 def _fault(index: IndexFacts) -> str:
-    """Return what is wrong with the index of a .pbin, or an empty text.
+    """Return what is wrong with the index of a .pbin, as a text for the user, or "".
 
-    The index says where each document starts, in bytes. When Modalities merges files, it forgets
-    their headers of 12 bytes each, so the starts of later documents are too small.
+    The index says where each document starts. A file begins with a header of 12 bytes. Two things
+    can be wrong:
+
+    - Modalities joined several files, and forgot their headers when it computed the starts. So the
+      documents of the second file seem to start 12 bytes too early, those of the third 24 bytes, ….
+    - The documents of the index do not cover all tokens of the file, without gaps or overlaps.
 
     Args:
         index: What was found out about the index when it was read.
-
-    Returns:
-        A sentence without its full stop.
     """
     if index.merge_faults:
         places = format_count(index.merge_faults, "place")
@@ -487,7 +543,11 @@ def _fault(index: IndexFacts) -> str:
 
 
 def _check_names(files: Sequence[Location]) -> None:
-    """Check that no file is given under two different names; print a notice on repeated names.
+    """Check that the user has not given the same file under two different names.
+
+        a.pbin b.pbin              correct
+        a.pbin a.pbin              correct, but a notice says that it is read twice
+        a.pbin link_to_a.pbin      an error, since this looks like a mistake
 
     Args:
         files: The files as the user named them.
@@ -511,22 +571,24 @@ def _make_pbin(
     work: Work,
     overwrite: bool,
 ) -> None:
-    """Make a .pbin from local copies of its sources, unless it exists already; print its counts.
+    """Write a .pbin from other files, unless that was done before, and print what it contains.
+
+    For example, it prints "c.pbin: 7 documents, 51 tokens of 2 bytes".
 
     Args:
-        operation: Name of the command, for the record next to the .pbin.
-        output: The .pbin.
-        files: The sources, which are downloaded if they are in a bucket.
-        settings: Everything else that decides the content of the .pbin.
-        work: Writes the .pbin: called with the local sources, the path to write to and the
-            progress; returns the counts.
-        overwrite: Whether to replace a .pbin that was made from other sources or settings.
+        operation: What is done, such as "merge". It is recorded next to the .pbin.
+        output: The .pbin to write.
+        files: The files that it is made from. Those in a bucket are downloaded.
+        settings: Everything else that decides the content of the .pbin, such as {"seed": 7}.
+        work: The function that writes the .pbin. It is called with the paths of the files on this
+            machine, the path to write to, and the progress. It returns counts of the .pbin.
+        overwrite: Whether to replace a .pbin that was made from other files or settings.
     """
-    counts, is_new = _make_from_copies(operation, output, files, settings, work, overwrite)
+    counts, is_new = _make_file(operation, output, files, settings, work, overwrite)
     _print_counts(output, counts, is_new=is_new)
 
 
-def _make_from_copies(
+def _make_file(
     operation: str,
     output: Location,
     files: Sequence[Location],
@@ -534,32 +596,43 @@ def _make_from_copies(
     work: Work,
     overwrite: bool,
 ) -> tuple[Facts, bool]:
-    """Make an output from local copies of its sources, unless it exists already.
+    """Write a file from other files, unless the same command has written it before.
+
+    Next to each output is a record of how it was made. For example, of these three commands, the
+    first writes c.pbin and the record .c.pbin.made.json. The second finds that it has nothing to
+    do. The third fails, since c.pbin is another output, which it must not replace:
+
+        nanoset pbin merge a.pbin b.pbin --output c.pbin
+        nanoset pbin merge a.pbin b.pbin --output c.pbin
+        nanoset pbin merge a.pbin d.pbin --output c.pbin
 
     Args:
-        operation: Name of the command, for the record next to the output.
+        operation: What is done, such as "merge".
         output: The file to write.
-        files: The sources, which are downloaded if they are in a bucket.
-        settings: Everything else that decides the content of the output.
-        work: Writes the file, given the local sources, the path to write to, and the progress to
-            report to; returns facts about the output.
-        overwrite: Whether to replace an output that was made from other sources or settings.
+        files: The files that it is made from. Those in a bucket are downloaded.
+        settings: Everything else that decides the content of the output, such as {"seed": 7}.
+        work: The function that writes the output. It is called with the paths of the files on this
+            machine, the path to write to, and the progress. It returns counts of the output.
+        overwrite: Whether to replace an output that was made from other files or settings.
 
     Returns:
-        Facts about the output, and whether it was made now.
+        The counts, and whether the output was written now. If it existed already, the counts are
+        those in its record.
     """
     from nanoset_core.outputs.deliver import make_once
     from nanoset_core.storage.working_copies import downloaded
 
-    def make(target: Path) -> Facts:
-        """Download the sources, and write the output to a path."""
-        with shown_progress() as progress, downloaded(files) as sources:
-            return work(sources, target, progress)
+    def download_and_work(target: Path) -> Facts:
+        """Download the files, and write the output to a path."""
+        with shown_progress() as progress, downloaded(files) as local_files:
+            return work(local_files, target, progress)
 
-    # `nanoset pbin` was called `nanoset pack` before. Records next to outputs still say so, so that
-    # outputs of earlier versions are recognised.
+    # `nanoset pbin merge` was called `nanoset pack merge` in earlier versions. Records still say
+    # so, so that the outputs of those versions are recognised.
     recorded_command = f"pack {operation}"
-    return make_once(recorded_command, output, files, settings, make, overwrite=overwrite)
+    return make_once(
+        recorded_command, output, files, settings, make=download_and_work, overwrite=overwrite
+    )
 
 
 def _print_counts(
@@ -567,14 +640,16 @@ def _print_counts(
 ) -> None:
     """Print what a .pbin contains, and which text it does not contain.
 
-    For example: "web.pbin: 3 documents, 120 tokens of 2 bytes, 1 line rejected".
+    For example: "web.pbin: 3 documents, 120 tokens of 2 bytes, 1 line rejected (rejects.jsonl)".
 
     Args:
         path: The file.
-        counts: The fields of `PbinCounts`.
-        rejected: Text on rejected lines, such as ", 1 line rejected", or "".
+        counts: Its counts: {"documents": 3, "tokens": 120, "token_bytes": 2, "left_out": 0}.
+            `left_out` counts documents without tokens, which are not in the file.
+        rejected: Text on lines that could not be read, such as ", 1 line rejected (rejects.jsonl)",
+            or "".
         lost: Text on files that could not be read to their end, printed in bold, or "".
-        is_new: Whether this command made the file; if not, it existed already.
+        is_new: Whether this command has written the file. If not, "(already exists)" is added.
     """
     n_documents = f"{counts['documents']:,}"
     n_tokens = f"{counts['tokens']:,}"
