@@ -49,7 +49,8 @@ class BoundedRun(ABC, Generic[Task, Handle]):
     def results(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         """Run all tasks, and yield their results as they end.
 
-        The first error of a task is raised, and ends the run.
+        There may be millions of tasks, so only a limited number is handed out at any time: when one
+        ends, the next one is taken from the iterator.
 
         Args:
             tasks: The tasks, which may come from a long iterator.
@@ -58,7 +59,7 @@ class BoundedRun(ABC, Generic[Task, Handle]):
             (number of the task, from 0; its result)
 
         Raises:
-            Exception: The first error of a task.
+            Exception: The first error of a task. It ends the run.
         """
         remaining = enumerate(tasks)
         while True:

@@ -76,13 +76,13 @@ class ClusterClient(ABC):
 
     @abstractmethod
     def result(self, handle: TaskHandle, keep_waiting: Callable[[], float]) -> Any:
-        """Return the result of a task that has ended.
+        """Return the result of a task that has ended, when it has arrived from the worker.
 
         Args:
             handle: The task.
             keep_waiting: Called whenever the result has not arrived in time. It returns how many
-                seconds to wait next, such as 5.0. To stop the waiting, for example since the
-                cluster is lost, it raises an error, which this method passes on.
+                seconds to wait next, such as 5.0; or it raises an error to stop the waiting, for
+                example since the whole cluster is lost. That error is passed on.
 
         Raises:
             KilledWorkersError: Several workers died of the task.

@@ -107,7 +107,10 @@ def connections_kept() -> Iterator[None]:
 
 @contextmanager
 def connected(cluster: TaskCluster) -> Iterator[ClusterConnection]:
-    """Yield a connection to a cluster: that of `connections_kept`, or one that ends with the block.
+    """Yield a connection to a cluster of workers, such as Dask or Ray.
+
+    Within a block of `connections_kept`, all callers get the same connection, which stays open
+    until that block ends. Otherwise it ends with this block.
 
     Args:
         cluster: The cluster.

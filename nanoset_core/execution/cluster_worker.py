@@ -68,17 +68,21 @@ class TaskWorker(ABC):
 def run_on_worker(
     worker: TaskWorker, check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on the worker on which this is called, and return its result.
+    """Run a task on this worker of a cluster, and return its result to the process that asked for
+    it.
+
+    The task gets what it would have on the machine that asked: the files that it needs are copied
+    here, its progress and warnings appear there, and an error names this worker.
 
     Args:
         worker: This worker.
-        check: What it must have in common with the machine that handed out the task.
-        work: Called for the task.
+        check: What the two machines must have in common, such as the versions of packages that
+            decide the bytes of outputs.
+        work: The function that is called with the task.
         task: The task.
 
     Raises:
-        NanosetError: The machine does not pass the check, or the task failed. The error names the
-            worker.
+        NanosetError: The machines differ, or the task failed.
     """
     # During the task, send its progress and warnings to the process that handed it out.
     with (

@@ -178,11 +178,13 @@ def compatibility_check(
 ) -> Iterator[CompatibilityCheck]:
     """Yield a check by which workers on other machines find out whether they may work for this one.
 
-    In the block, the store of the outputs has a folder with files for the workers.
+    A worker may work if it has the same software, and sees the same store of outputs. For the
+    latter, this process writes a random token to a file in the store. A worker that reads the same
+    token there sees the same store, and not another one that is mounted at the same path.
 
     Args:
         access: Access to the outputs.
-        files: Files that workers may lack, such as the tokenizer.
+        files: Files that workers may lack, such as the tokenizer. They are copied to the store.
 
     Yields:
         The check, which is sent to a worker with each task.
@@ -220,11 +222,11 @@ def _carry(store: Store, path: Path, name: str) -> _CarriedFile:
 
 
 def _remove_run(access: FileAccess, run_folder: str) -> None:
-    """Remove the folder of a run from the store of the outputs.
+    """Remove the files that a run has put into the store of the outputs for its workers.
 
     Args:
         access: Access to the outputs.
-        run_folder: The folder of the run.
+        run_folder: The folder of these files, such as `.workers/4c2e90`.
     """
     for file in list(access.store.list(run_folder)):
         access.store.delete(file.name)

@@ -30,14 +30,14 @@ _OLD_END_OF_STREAM = _END_OF_STREAM[4:]
 
 
 def map_file(file: BinaryIO, size: int) -> mmap.mmap | None:
-    """Map a local file into memory.
+    """Map a local file into memory, so that its bytes can be used without copying them.
 
     Args:
         file: The open file.
         size: Its size in bytes.
 
     Returns:
-        The map, or None if the file is an object in a bucket, which cannot be mapped.
+        The map. None if the file is an object in a bucket, which can only be read.
 
     Raises:
         TableDamageError: The file is empty, so that there is nothing to map.
@@ -135,11 +135,19 @@ def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Itera
 
 
 def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
-    """Return how many bytes of an Arrow file store its first rows, with all columns.
+    """Return how many bytes of an Arrow file store its first rows, to estimate the rest from them.
+
+    An Arrow file stores its rows in batches. For a file with two batches of 100 rows, which end at
+    the bytes 1,000 and 1,800:
+
+        rows    bytes
+        100     1,000
+        150     1,400    half of the second batch counts
+        200     1,800
 
     Args:
         file: The open file.
-        n_rows: How many rows. If they end within a record batch, its share counts.
+        n_rows: How many rows.
 
     Raises:
         pyarrow.ArrowException: The file is damaged before the end of these rows.

@@ -52,13 +52,16 @@ class FileChoice:
         return not is_matched(path, self.exclude)
 
     def unmatched(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Return the patterns that match none of the files, which may be misspelled.
+        """Return the patterns that match none of the files, since they may be misspelled.
+
+        A user chooses files of a corpus by patterns, such as `files: ["*.jsonl", "*.parqet"]`. If
+        the folder has a.jsonl and b.parquet, the second pattern matches neither.
 
         Args:
             paths: All files, relative to the folder of the corpus, with forward slashes.
 
         Returns:
-            Patterns of `files`, then those of `exclude`.
+            Patterns of the setting `files`, then those of `exclude`.
         """
         unmatched = []
         for pattern in self.patterns:

@@ -47,10 +47,17 @@ def row_bytes(array: Any) -> float:
 
 
 def _longest_shared_value(array: Any) -> float | None:
-    """Return the size of the longest value in an encoding that stores it once for many rows.
+    """Return the size of the longest value, if the column stores a value once for many rows.
+
+    Some encodings save memory in this way. A dictionary stores ["en", "de"] once, and a small
+    number in each row. A program that gives each row its own copy may then need far more memory
+    than the file has.
+
+    Args:
+        array: An Arrow array, the values of a column.
 
     Returns:
-        The size in bytes; None if each row has a value of its own.
+        The size in bytes; None if the encoding stores a value for each row.
     """
     import pyarrow as pa
 
@@ -64,10 +71,14 @@ def _longest_shared_value(array: Any) -> float | None:
 
 
 def _longest_value(values: Any) -> float:
-    """Return the size in bytes of the longest value of an Arrow array, or an upper bound of it.
+    """Return the size in bytes of the longest value of an Arrow array, or more if it is not known.
 
     Args:
-        values: The values of a dictionary or of runs.
+        values: The values, such as texts, numbers or lists.
+
+    Returns:
+        For ["a", "abc"], 3. For lists, the size of all lists together, since Arrow does not tell
+        that of a single one.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -234,13 +245,14 @@ def _hyphenated_hex(uuids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
 
 
 def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
-    """Return the values of an Arrow array of fixed_size_binary, without a copy.
+    """Return the values of an Arrow array of values of equal size as a NumPy array, without a copy.
 
     Args:
-        array: The array. It must not consist of nulls alone, since it may then have no bytes.
+        array: An Arrow array of fixed_size_binary, such as UUIDs of 16 bytes each. It must not
+            consist of nulls alone, since it may then have no bytes.
 
     Returns:
-        Shape (n_values, bytes of a value). What a null contains is undefined.
+        The bytes, shape (n_values, bytes of a value). Those of a null are arbitrary.
     """
     # The buffer of a slice is that of the whole array: leave out the values before the slice.
     _, data = array.buffers()  # which values are null; the values
@@ -368,11 +380,14 @@ def column_at(rows: Any, names: tuple[str, ...]) -> Any:
 
 
 def _field_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the column or struct to which some names lead, as the file stores it.
+    """Return the column of a table to which some names lead: ("meta", "url") to `url` in `meta`.
 
     Args:
-        rows: A pyarrow.RecordBatch.
-        names: Names of structs, the outermost first, and then of the column or struct.
+        rows: A pyarrow.RecordBatch, some rows of the table.
+        names: Names of the structs around the column, the outermost first, then its own name.
+
+    Returns:
+        An Arrow array, in the encoding in which the file stores it.
     """
     import pyarrow.compute as pc
 

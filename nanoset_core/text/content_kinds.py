@@ -158,8 +158,9 @@ def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -
 def describe_unreadable_content(head: bytes, path: str) -> str | None:
     """Describe a file that certainly contains no JSON lines, before its lines are read.
 
-    A file that is one JSON value, such as an array over many lines, is only described if its name
-    ends in .json. In a file with another name, each line is read and rejected alone.
+    For example, a file `a.jsonl` that starts as a Parquet file does is one with a wrong name. A
+    file that is one JSON array over many lines is only described if its name ends in .json: in any
+    other file, each line is read, and rejected alone.
 
     Args:
         head: The first bytes of the file, decompressed.
@@ -294,10 +295,11 @@ def _is_json(line: bytes) -> bool:
 
 
 def _first_match(kinds: Iterable[ContentKind], head: bytes) -> str | None:
-    """Return the description of the first kind whose pattern the bytes match.
+    """Return the description of the first kind of file whose pattern the bytes match.
 
     Args:
-        kinds: The kinds to try, in this order.
+        kinds: The kinds to try, in this order. Each has a pattern of its first bytes, such as
+            `PAR1` for Parquet, and a description for users.
         head: The first bytes of a file.
 
     Returns:

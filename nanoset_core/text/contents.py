@@ -276,11 +276,15 @@ def _divide_files(files: Sequence[FileStat]) -> _DividedFiles:
 
 
 def _listed(folder: RawFolder, within: RawFolder | None) -> tuple[list[FileStat], set[str]]:
-    """Return the files and the paths of the folders below a folder; see `list_below`.
+    """Return the files of a folder of text, and the paths of the folders in it.
 
     Args:
-        folder: The folder.
-        within: Links below the folder must lead to files in this folder; None permits all links.
+        folder: The folder, on this machine or in a bucket.
+        within: Symbolic links in the folder must lead to files in this folder, so that delivered
+            data cannot make the program read other files; None permits all links.
+
+    Returns:
+        (the files; folders such as {"2026", "2026/01"})
 
     Raises:
         MissingError: The folder does not exist, or a link leads nowhere.

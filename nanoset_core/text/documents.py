@@ -141,7 +141,11 @@ def _lines_of_piece(folder: RawFolder, piece: Piece, n_read: int) -> int:
 
 
 def reader_of(path: str, json_lines: Collection[str] = ()) -> DocumentReader:
-    """Return the function that reads a file, by the format that the ending of its name stands for.
+    """Return the function that reads a file of documents, chosen by the ending of its name.
+
+        a.jsonl.gz    _read_line_documents     each line is a document
+        a.parquet     read_table_documents     each row is one
+        a.txt         read_txt_document        the whole file is one
 
     Args:
         path: Path of the file.
@@ -226,11 +230,17 @@ def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
 
 
 def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:
-    """Return the reject for a line that is too long, in a batch without documents.
+    """Return the reject for a line that is too long to be a document.
+
+    A reject tells the user which line was left out, and why: "line 7, line_too_long, 90,000,000
+    bytes".
 
     Args:
-        block: The beginning of the line.
+        block: The beginning of the line, its number, and its size.
         path: Path of the file, relative to the corpus's folder.
+
+    Returns:
+        A batch without documents that has this reject.
     """
     reject = Reject(
         path,

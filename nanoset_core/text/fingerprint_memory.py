@@ -103,10 +103,14 @@ class FingerprintMemory:
         self._unsaved_bytes = 0  # size of those that were hashed since the last `save`
 
     def recall(self, stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file with their digests, if its present version is known.
+        """Return the pieces of a file with their digests, if this version of the file was hashed
+        before.
+
+        Large files are hashed in pieces, which takes long. So the digests are remembered, for each
+        path with the size and time of the file, on this machine and in the store of the outputs.
 
         Args:
-            stat: The file, as it was just listed.
+            stat: Size and times of the file, as it was just listed.
 
         Returns:
             The pieces; None if the file has to be hashed.

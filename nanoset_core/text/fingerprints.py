@@ -519,12 +519,14 @@ class _PieceHasher:
 
 
 def _check_unchanged(path: RawFolder, stat: FileStat, status: os.stat_result | ObjectStat) -> None:
-    """Check that a file has not changed since it was listed.
+    """Check that a file is still the version that was listed, after it was read.
+
+    Somebody may write to the file while it is read. Then the digest belongs to neither version.
 
     Args:
         path: The file.
         stat: Size, time and inode of the file when it was listed.
-        status: The present ones.
+        status: Its size, time and inode now.
 
     Raises:
         SourceChangedError: The file has another size or time, or was replaced.

@@ -185,10 +185,12 @@ class _RowGroup:
         )
 
     def _batch_rows(self) -> int:
-        """Choose how many rows to read at once, so that a batch needs about SLICE_BYTES of memory.
+        """Choose how many rows of a Parquet file to read at once, so that they fit into memory.
 
-        If the file stores a value once for many rows, in a dictionary, a batch can be much larger
-        than the average size of a row suggests: in a batch, each row has its own copy of the value.
+        Usually, a batch gets as many rows of average size as fit into SLICE_BYTES. But a file may
+        store a value once for many rows, in a dictionary, so that rows are larger in memory than in
+        the file: 1,000 rows with the same text of 1 MB take 1 MB in the file, and 1 GB in memory.
+        So there is a second limit for the case that each row has the longest value.
         """
         # Looking at damaged metadata would make pyarrow abort the process. Reading a row first
         # raises an exception instead.

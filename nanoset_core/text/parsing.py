@@ -75,11 +75,14 @@ class NotADocumentError(Exception):
 def find(
     value: Any, key: str, fields_of: Callable[[Any, str], dict[str, Any]] | None = None
 ) -> tuple[Any, tuple[str, ...]]:
-    """Find a key in nested JSON objects, or among the fields of a table's schema.
+    """Find a key such as "meta.url" in nested JSON objects, or among the fields of a table's
+    schema.
 
-    A key of an object may itself contain dots. So the key as a whole takes precedence: with the
-    key "a.b", the value in {"a.b": 1, "a": {"b": 2}} is 1. Otherwise the name before the first dot
-    is that of an object, in which the rest of the key is looked for in the same way.
+    A name in a file may itself contain dots, so the key as a whole takes precedence:
+
+        value                          key      found
+        {"a": {"b": 2}}                a.b      2, by the names ("a", "b")
+        {"a.b": 1, "a": {"b": 2}}      a.b      1, by the name ("a.b",)
 
     Args:
         value: A JSON value, or a schema.
@@ -244,18 +247,17 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
 
 
 def has_long_id(line: bytes, key: str) -> bool:
-    """Return whether a document has no id because the id in its line is too long to be kept.
+    """Return whether the id in a line was dropped because it is too long, to count such documents.
 
-    Few lines are parsed again for this: most of those without an id are short, or do not contain
-    the name of the key.
+    This is only called for documents without an id. Few of their lines are parsed again: most are
+    too short to have a long id, or do not contain the name of its key.
 
     Args:
         line: The line of the document, without its line end.
-        key: Key of the id.
+        key: Key of the id, such as `meta.id`.
 
     Returns:
-        True if the line has more than 4,096 bytes, and a value at the key. The caller knows that
-        this value was not kept as an id.
+        True if the line has more than 4,096 bytes, and a value at the key.
     """
     last_name = key.rpartition(".")[2]
     if len(line) <= MOST_ID_CHARACTERS or f'{last_name}"'.encode() not in line:

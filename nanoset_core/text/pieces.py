@@ -202,16 +202,19 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
-    """Group consecutive pieces of a corpus into ranges of about `target_bytes`.
+    """Group the pieces of a corpus into ranges, each of which is tokenized to one output file.
 
-    Whether a range ends after a piece depends only on a hash of the piece; see `ends_range`. So if
-    a file is added, removed or grown, nearly always only the range that contains the file changes,
-    and the shards of all other ranges can be reused. A range ends in any case once it has four
-    times the target size.
+    Pieces are parts of the files of the corpus. Where a range ends depends on a hash
+    of its last piece alone. So if a file is added, the ranges before and after it stay as they are,
+    and their outputs need not be made again:
+
+        pieces               a1 a2 | b1 b2 b3 | c1          "|": a range ends
+        with a new file ab   a1 a2 | ab1 b1 b2 b3 | c1      only the second range is new
 
     Args:
         inventory: The pieces of the corpus, in order.
-        target_bytes: The average size of a range, about.
+        target_bytes: The average size of a range. A range ends in any case once it has four times
+            this size.
     """
 
     def is_last(piece: Piece, range_bytes: int) -> bool:
@@ -241,12 +244,17 @@ def ends_range(piece: Piece, target_bytes: int) -> bool:
 def _grouped(
     pieces: Iterable[Piece], is_last: Callable[[Piece, int], bool]
 ) -> Iterator[SourceRange]:
-    """Group consecutive pieces into ranges.
+    """Group consecutive pieces of a corpus into ranges.
 
     Args:
-        pieces: The pieces.
-        is_last: Takes a piece and the bytes of its range up to its end; returns whether the range
+        pieces: The pieces, in order: a b c d.
+        is_last: Takes a piece and the bytes of its range up to its end. Returns whether the range
             ends there.
+
+    Returns:
+        If the range ends after b and after d: (a b) and (c d). Pieces that are left over at the end
+            are
+        the last range.
     """
     group: list[Piece] = []
     range_bytes = 0

@@ -114,12 +114,16 @@ def _explained_errors(path: RawFolder) -> Iterator[None]:
 
 
 def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedError:
-    """Return the error for a file that differs from what its inventory says.
+    """Return the error for a file that was changed after its inventory was made.
+
+    A build first makes an inventory, which lists the files of a corpus with their sizes and
+    digests, and then reads the files. Text that was written in between must not be mixed with older
+    text.
 
     Args:
         path: The file.
         found: What it is now, such as `12 bytes`.
-        expected: What it was when the inventory was made, in the same form.
+        expected: What it was when the inventory was made, such as `10 bytes`.
     """
     return SourceChangedError(
         "the file is not as the inventory found it",

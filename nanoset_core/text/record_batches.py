@@ -49,13 +49,17 @@ def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[
 
 
 def column_indices(paths: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Return the indices of the columns of a file that have to be read.
+    """Return the indices of the columns of a file that must be read to get some chosen columns.
 
-    These are the chosen columns, the columns inside a chosen struct, and the structs around a
-    chosen field. If `a.b` is chosen, they are `a`, `a.b` and `a.b.c`, but not `a.d`.
+    Columns can contain columns. If `a.b` is chosen in a file with these columns:
+
+        0    a        needed, since it contains the chosen one
+        1    a.b      chosen
+        2    a.b.c    needed, since it is a part of the chosen one
+        3    a.d      not needed
 
     Args:
-        paths: Dotted name of each column of the file.
+        paths: Dotted name of each column of the file, as above.
         columns: Dotted names of the chosen columns; None chooses all.
     """
     if columns is None:

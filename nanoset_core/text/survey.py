@@ -118,16 +118,18 @@ def is_quiescent(
 
 
 def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
-    """Return whether a file has not been written for some time.
+    """Return whether a file has not been written for some time, so that its upload is probably
+    complete.
 
     Args:
-        written_ns: Modification time of the file, nanoseconds since 1970.
-        now_ns: The present time, nanoseconds since 1970.
+        written_ns: When the file was last written, in nanoseconds since 1970.
+        now_ns: The present time, in nanoseconds since 1970.
         settle_seconds: How long the file must not have been written.
 
     Returns:
-        True also for a time that is more than an hour in the future: then a clock is wrong, and the
-        time says nothing.
+        True also if the file was written more than an hour in the future: then a clock is wrong,
+            and
+        the time says nothing.
     """
     age_ns = now_ns - written_ns
     has_wrong_time = age_ns < -_MAX_FUTURE_NS

@@ -29,10 +29,14 @@ class TableIds(NamedTuple):
 
 
 def ids_of(array: Any) -> TableIds:
-    """Return the ids in a column of a table as the texts by which users name documents.
+    r"""Return the ids of documents, which are a column of a table, as the texts that users know.
 
-    Strings and bytes are taken as they are, UUIDs are written with hyphens, and all other values,
-    such as numbers, as in JSON.
+        column        value               id
+        texts         "doc-7"             doc-7
+        bytes         b"doc-\xff"         doc-\xff        not UTF-8: written as an escape
+        integers      7                   7
+        UUIDs         16 bytes            6ba7b810-9dad-11d1-80b4-00c04fd430c8
+        texts         5,000 characters    None            too long for an id: dropped, and counted
 
     Args:
         array: An Arrow array of any type, one id a row.
@@ -96,7 +100,9 @@ def _is_utf_8(value: bytes) -> bool:
 
 
 def _json_values_or_none(array: Any) -> list[Any]:
-    """Return the values of a column as values of JSON, and None for each that JSON cannot hold.
+    """Return the values of a column as values of JSON, and None for each that JSON cannot express.
+
+    For example, an instant in the year 300,000 has no text in ISO 8601.
 
     Args:
         array: An Arrow array of any type.

@@ -111,16 +111,21 @@ def read_table(
 
 
 def _slices(first_row: int, batch: Any, rows: Sequence[int] | None) -> Iterator[NumberedBatch]:
-    """Divide a record batch into slices.
+    """Divide a batch of rows of a table into slices.
+
+    If all rows are requested, slices have about SLICE_BYTES of values each. If only some rows are,
+    each of them is a slice by itself. For a batch with the rows 101 to 200, of which 130 and 170
+    are requested:
+
+        row 130, and row 170
 
     Args:
-        first_row: 1-based number of the first row of the batch in the file.
+        first_row: Number of the first row of the batch in the file, from 1.
         batch: A pyarrow.RecordBatch.
         rows: Numbers of the requested rows of the file, ascending; None for all rows.
 
     Yields:
-        If all rows are requested, slices that have about SLICE_BYTES of values each. Otherwise each
-        requested row of the batch as a slice of one row.
+        The slices, each with the number of its first row.
     """
     stop_row = first_row + batch.num_rows
     if rows is None:
@@ -168,13 +173,18 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _fault(file: BinaryIO, is_parquet: bool, row: int, error: Exception) -> FaultError:
-    """Return the fault of a file whose rows cannot be read to the end.
+    """Return the fault of a table that could not be read to its end, for the list of rejected rows.
 
     Args:
-        file: The file, which is open.
+        file: The file, which is open. Its first bytes may show that it is something else, such as a
+            web page that a server sent instead.
         is_parquet: True for Parquet, False for Arrow.
-        row: 1-based number of the first row that was not read.
+        row: Number of the first row that was not read, from 1.
         error: The exception with which reading failed.
+
+    Returns:
+        For example the reason `corrupt_parquet` with the detail "Unexpected end of stream; nothing
+        was read from row 7 on".
     """
     message = " ".join(str(error).split())[:_MAX_MESSAGE_CHARACTERS]
     message = message or type(error).__name__

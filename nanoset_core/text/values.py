@@ -37,14 +37,18 @@ _MAX_EXACT = 1 << 53
 
 
 def joined(kinds: Iterable[str]) -> str:
-    """Return the narrowest kind of values that holds the values of all these kinds without a loss.
+    """Return the narrowest kind of values that can hold the values of all these kinds exactly.
+
+    A column of documents may have integers in one file and texts in another one. Then it has texts
+    in the whole corpus:
+
+        int, double     double
+        int, string     string
+        bool, int       string    since `true` is no number
+        no kinds        null
 
     Args:
         kinds: Kinds from the table of this module, in any order.
-
-    Returns:
-        For example, `int` and `double` give `double`, and `bool` and `int` give `string`. It is
-        `null` if there are no kinds.
     """
     joined_kind = "null"
     for kind in kinds:
@@ -98,14 +102,16 @@ def type_of(kind: str) -> Any:
 
 
 def kind_of(array: Any) -> str:
-    """Return the kind of the values in an Arrow array.
+    """Return the kind of the values in an Arrow array, such as "int" or "string".
+
+    Integers are of two kinds, since they may be joined with floats: "int" if all are exact as
+    64-bit floats (up to 2**53), and otherwise "int64".
 
     Args:
         array: An array that `from_json` or `narrowed` returned.
 
     Returns:
-        "null" if all values are null, "bool", "double", "string", "int" for integers that are exact
-        as 64-bit floats, or "int64" if one of them is not.
+        "null" if all values are null, "bool", "double", "string", "int" or "int64".
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -185,13 +191,14 @@ def from_json(values: Sequence[Any]) -> Any:
 
 
 def _common_type(types: set[type]) -> Any:
-    """Return the Arrow type that holds JSON values of some Python types.
+    """Return the Arrow type that can hold some JSON values, given their types in Python.
+
+        {int}           int64
+        {int, float}    float64
+        {int, str}      None, since no Arrow type holds both
 
     Args:
         types: The types of the values, without that of None; at least one.
-
-    Returns:
-        The type; None if no Arrow type holds all of them, as with strings and numbers.
     """
     import pyarrow as pa
 
