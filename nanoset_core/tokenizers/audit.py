@@ -55,9 +55,10 @@ class Audit:
         """How many documents were compared."""
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode the next batch of documents, and compare some of them with the reference.
+        """Encode the next batch of documents, and check the tokens of some of them.
 
-        The reference is the engine whose tokens are right: the tokenizer's own library.
+        Documents are encoded by a fast implementation of the tokenizer, the engine. To notice if it
+        is wrong, some documents are also encoded by the reference, the tokenizer's own library.
 
         Args:
             texts: The documents.
@@ -81,15 +82,20 @@ class Audit:
         return encoded
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode a batch with the engine, and find out whose fault it is if the engine fails.
+        """Encode a batch of documents, and find out whose fault it is if that fails.
+
+        Documents are encoded by a fast implementation of the tokenizer, the engine. The tokenizer's
+        own library is the reference:
+
+            the reference can encode them    the engine is at fault: WrongTokensError
+            the reference fails, too         a document is: EncodingError
 
         Args:
             texts: The documents of the batch.
 
         Raises:
-            WrongTokensError: The engine fails on text that the reference can encode.
+            WrongTokensError, EncodingError: See above.
             InputError: A text is not valid Unicode.
-            EncodingError: The reference fails on a document, too.
         """
         reference = self._engine.reference  # None if the engine itself is the reference
         try:
@@ -111,10 +117,12 @@ class Audit:
             raise _engine_failure(error) from error
 
     def _choose_documents(self, texts: Sequence[str]) -> list[int]:
-        """Choose the documents of a batch that are compared with the reference.
+        """Choose the documents of a batch whose tokens are checked.
 
-        A document is chosen at random, or because it is one of the first of its shard. Very long
-        documents are never compared, since the reference would need too much memory or time.
+        They are encoded a second time, by the tokenizer's own library, which is slow. So a small
+        share of all documents is chosen at random, and the first ones of each shard (file of
+        tokens). Very long documents are never chosen, since the library would need too much memory
+        or time.
 
         Args:
             texts: The documents of the batch.
@@ -137,18 +145,18 @@ class Audit:
     def _compare(
         self, texts: Sequence[str], numbers: Sequence[int], encoded: Encoded, reference: Engine
     ) -> None:
-        """Compare the tokens of some documents with those that the reference gives.
+        """Compare the tokens of some documents with those that the tokenizer's own library gives.
 
         Args:
             texts: The documents of the batch.
-            numbers: Numbers of the documents to compare.
-            encoded: The tokens that the engine gave for the batch.
-            reference: The engine whose tokens are right.
+            numbers: Numbers of the documents to compare, such as [0, 17].
+            encoded: The tokens that a faster implementation, the engine, gave for the batch.
+            reference: The library, whose tokens are right.
 
         Raises:
             WrongTokensError: The tokens of a document differ. The error names the first such
-                document.
-            EncodingError: The reference fails on a document.
+                document, and how they differ: "from token 3 on: 11, 15, … instead of 11, 257, …".
+            EncodingError: The library fails on a document.
         """
         try:
             expected_lists = reference.encode([texts[number] for number in numbers]).lists()

@@ -66,13 +66,12 @@ NOTEBOOK = Notebook(FOLDER, Distrust, skips_damaged=True)
 def load_records(
     outputs: OutputRoot, tokenizer: str | None = None, *, refresh: bool = False
 ) -> list[Distrust]:
-    """Return the records of engines that gave wrong tokens in a project.
+    """Return the records of tokenizer engines that gave wrong tokens in a project.
 
-    An engine is a way to turn text into tokens. If its tokens for a document differ from those of
-    the tokenizer's own library, a record says so, and the engine is not used any more.
-
-    Listing a bucket takes time, so records of a bucket that were read a few seconds ago are
-    returned again. A record that cannot be read is skipped with a warning.
+    An engine is an implementation of tokenizers, such as "numpy 0.9.0". If its tokens for a
+    document differ from those of the tokenizer's own library, a record is stored with the project's
+    outputs, and the engine is no longer used. Listing a bucket takes time, so records that were
+    read a few seconds ago are returned again.
 
     Args:
         outputs: The root of the project's outputs.
@@ -86,17 +85,16 @@ def load_records(
 
 
 def recipe_options(records: Iterable[Distrust]) -> dict[str, Any]:
-    """Return the options by which recipes exclude engines that gave wrong tokens.
+    """Return the options by which recipes exclude tokenizer engines that gave wrong tokens.
 
-    A recipe lists everything that an output is made from, so the output becomes stale if this
-    changes.
+    A recipe lists everything that an output is made from. An engine (implementation of a tokenizer)
+    that is excluded changes the recipe, so that outputs it may have spoilt are made anew.
 
     Args:
-        records: The records of one tokenizer.
+        records: The records of one tokenizer's engines that gave wrong tokens.
 
     Returns:
-        One option with the sorted names and versions of these engines, such as `["gigatoken
-        0.8.0"]`; empty if there are no records.
+        {"distrusted_engines": ["gigatoken 0.8.0"]}, for example; empty if there are no records.
     """
     engines = sorted({record.name for record in records})
     return {OPTION: engines} if engines else {}

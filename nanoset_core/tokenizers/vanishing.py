@@ -45,7 +45,8 @@ class VanishingCharacters:
     def _count_in_text(self, text: str) -> int:
         """Count the characters of one text for which the tokenizer has no token.
 
-        They vanish: the text is encoded without them.
+        They vanish: the text is encoded without them. For "añb", with no token for ñ, the count is
+        1.
 
         Args:
             text: A document.
@@ -83,10 +84,13 @@ def _added_token_pattern(tokenizer: Mapping[str, Any]) -> re.Pattern[str] | None
 
 
 def vanishing_characters(engine: Engine) -> VanishingCharacters | None:
-    """Return a counter of the characters that an engine's tokenizer drops.
+    """Return a counter of the characters that a tokenizer drops, if it drops any.
+
+    Some tokenizers have tokens for certain characters only, and leave out all others: "añb" may
+    become the tokens of "ab". Such losses are counted, so that the user can be told.
 
     Args:
-        engine: An engine of the tokenizer; which one does not matter.
+        engine: An implementation (engine) of the tokenizer; which one does not matter.
 
     Returns:
         The counter; None if the tokenizer has tokens for all text.

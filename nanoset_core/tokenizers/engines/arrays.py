@@ -107,15 +107,16 @@ def find_runs(mask: Bools) -> Runs:
 def indices_at_or_before(ascending: Ints, positions: Ints) -> Ints:
     """Return the index of the last value that is at or before each position.
 
-    For the values 10 20 30 and the positions 10 29, the indices are 0 and 1. With the starts of
-    runs as values, this is the index of the run that contains a position.
+        values       10   20   30       (sorted; their indices are 0 1 2)
+        positions    5    10   29
+        result       -1   0    1        (-1: all values are after this position)
 
     Args:
         ascending: int64, shape (n_values,), sorted.
         positions: int64, shape (n_positions,).
 
     Returns:
-        int64, shape (n_positions,): -1 for positions before the first value.
+        int64, shape (n_positions,).
     """
     return np.searchsorted(ascending, positions, side="right") - 1
 
@@ -142,6 +143,8 @@ def cut_positions(starts: Ints, stops: Ints, max_length: int) -> Ints:
 
 def character_starts(data: Bytes, positions: Ints) -> Ints:
     """Return the first byte of the character that each position of a UTF-8 text is in.
+
+    For "aé", with the bytes 61 C3 A9, the positions 0 1 2 give 0 1 1.
 
     Args:
         data: uint8, shape (n_bytes,): valid UTF-8.

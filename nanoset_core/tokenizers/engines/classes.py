@@ -320,14 +320,19 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
+
+    # Characters with the same first two bytes are successive code points: 1 of those with two
+    # bytes, 64 of those with three, 4096 of those with four. For U+0800 to U+FFFF, for example,
+    # `points` is this range, and `block_size` is 64.
     for points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
-        # A row for each two bytes, with the classes of the characters that begin with them.
-        rows = classes[points.start : points.stop].reshape(-1, block_size)
-        classes_of_rows = _common_classes(rows).tolist()
-        for first_point, class_of_row in zip(points[::block_size], classes_of_rows, strict=True):
+        # (n_blocks, block_size) the classes of the characters of each block
+        blocks = classes[points.start : points.stop].reshape(-1, block_size)
+        class_of_block = _common_classes(blocks).tolist()
+        first_points = points[::block_size]  # the first code point of each block
+        for first_point, block_class in zip(first_points, class_of_block, strict=True):
             # Surrogates are in no text, but have their place among the code points.
             first_byte, second_byte, *_ = chr(first_point).encode(errors="surrogatepass")
-            table[first_byte, second_byte] = class_of_row
+            table[first_byte, second_byte] = block_class
     return table.ravel()
 
 

@@ -80,9 +80,11 @@ def find_apostrophes(data: Bytes) -> Ints:
 
 
 def byte_pairs_after(data: Bytes, apostrophes: Ints) -> NDArray[np.uint16]:
-    """Return the two bytes after each apostrophe, as an index into `ContractionTables`.
+    """Return the two bytes after each apostrophe of a text, as one number.
 
-    Two bytes decide for every contraction: the longest have two letters after the apostrophe.
+    These decide whether there is a contraction, such as 's or 've, by a table with 65536 entries.
+    For "it's ok", the bytes after the apostrophe are "s" (73 in hexadecimal) and a space (20):
+    0x7320.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts; the last byte is a separator, 0xFF.

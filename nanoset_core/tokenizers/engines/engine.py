@@ -103,14 +103,14 @@ class EncodingError(InputError):
 
 
 def encode_utf8(texts: Sequence[str], first_number: int = 0) -> list[bytes]:
-    """Encode texts in UTF-8, and report which of them is not valid Unicode.
+    """Encode documents in UTF-8, or report which of them is not valid Unicode.
 
     Args:
-        texts: Documents of a batch.
-        first_number: Number of the first of them within the batch.
+        texts: Documents of a batch, which tokenizers encode together.
+        first_number: Number of the first of them within the batch, for the error.
 
     Raises:
-        InputError: A text is not valid Unicode (a lone surrogate).
+        InputError: A text has half of a character (a lone surrogate), which UTF-8 cannot represent.
     """
     encoded = []
     for number, text in enumerate(texts, first_number):
@@ -130,13 +130,18 @@ def encode_utf8(texts: Sequence[str], first_number: int = 0) -> list[bytes]:
 def slices(
     texts: Sequence[str] | Sequence[bytes], limit: int = BATCH_CHARACTERS
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges (start, stop) of consecutive documents that have about `limit` characters.
+    """Divide documents into groups of successive ones that have about `limit` characters together.
 
-    A range ends with the document that reaches the limit.
+    A group ends with the document that reaches the limit. For documents of 3, 4, 2 and 9
+    characters, and a limit of 5, the groups are (0, 2), (2, 4): documents 0 and 1, and documents 2
+    and 3.
 
     Args:
         texts: The documents, as text or in UTF-8.
-        limit: Characters of a range, or bytes if the documents are bytes.
+        limit: Characters of a group, or bytes if the documents are bytes.
+
+    Yields:
+        (number of the first document, number after that of the last one).
     """
     start = 0
     size = 0

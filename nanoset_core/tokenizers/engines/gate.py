@@ -215,8 +215,7 @@ class GatedEngine:
         return is_refused
 
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
-        """Return which texts have a doubtful character, one that a fast tokenizer may encode
-        wrongly.
+        """Return which texts have a character that the fast tokenizer may encode wrongly.
 
         All texts are searched at once, as one text with zeros between them. For ☃ as the doubtful
         character, and the texts "aé" and "Ω☃☃":
@@ -231,8 +230,7 @@ class GatedEngine:
             int64, shape (n_doubtful_characters,), ascending: for each doubtful character, the index
             of its text. In the example 1 1.
         """
-        # Search all texts at once. With ASCII left out, and a zero between texts, "aé" and "Ω☃☃"
-        # become "é", 0, "Ω", "☃", "☃".
+        # Join the texts, and leave out ASCII characters, which are never doubtful.
         joined = b"\0".join(texts)
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
         points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
@@ -240,9 +238,13 @@ class GatedEngine:
         if not len(doubtful):
             return doubtful
 
-        # One zero is before each ☃, so they are in the text with the index 1. But texts may contain
-        # zeros: compare the number of zeros before a character with that up to each text's end.
+        # How many zeros are before each doubtful character: 1 and 1 for both ☃. If texts had no
+        # zeros themselves, that would be the index of its text.
         zeros_before = np.cumsum(points == 0)[doubtful]
+
+        # But texts may have zeros. So also count them up to each text's end, with the one that
+        # follows it: 1 and 2. The index of a character's text is how many texts end before it,
+        # which are those whose number is not larger than the character's.
         zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
         return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
 
@@ -278,8 +280,7 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 
 
 def _normal_form(normalizer: Any) -> Form | None:
-    """Return the Unicode normal form to which a tokenizer converts text, such as NFC; None for
-    none.
+    """Return the Unicode normal form to which a tokenizer converts text, such as NFC, or None.
 
     These are settings of the normalizer that are accepted:
 

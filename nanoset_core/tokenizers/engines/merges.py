@@ -112,7 +112,7 @@ class PairRanks:
             entries = entries[is_refused]
 
     def find(self, left: Words, right: Words) -> Ints:
-        """Look up when pairs of neighbouring tokens merge: the rank of each pair, lowest first.
+        """Look up the ranks of pairs of neighbouring tokens: when, and if, they are merged.
 
         A BPE tokenizer starts with single letters, and merges pairs of tokens in the order of their
         ranks. For example, with the merges "t"+"h" (rank 0) and "th"+"e" (rank 1):
@@ -120,26 +120,30 @@ class PairRanks:
             pair    "t","h"    "th","e"    "e","t"
             rank    0          1           NO_RANK: they never merge
 
+        The ranks are in several hash tables. Nearly all pairs are found in the first one.
+
         Args:
             left: Id of the left token of each pair, uint64, shape (n_pairs,); NO_TOKEN is allowed.
             right: Id of the right token, uint64, shape (n_pairs,); NO_TOKEN is allowed.
 
         Returns:
-            int64, shape (n_pairs,): NO_RANK for pairs that do not merge.
+            int64, shape (n_pairs,).
         """
         # Both ids of a pair in one number.
         pairs = left << _ID_SHIFT
         pairs |= right
 
-        # The first table decides most pairs. A pair whose slot holds another pair is undecided: it
-        # may be in the next table.
+        # The first table decides most pairs. The others may be in the next table.
         first_table, *further_tables = self._tables
         ranks, undecided = first_table.find(pairs)  # (n_undecided,) indices into `pairs`
         for table in further_tables:
             if not len(undecided):
                 break
-            further_ranks, still_undecided = table.find(pairs.take(undecided))
+            undecided_pairs = pairs.take(undecided)
+            further_ranks, still_undecided = table.find(undecided_pairs)
             ranks[undecided] = further_ranks
+
+            # These are indices into `undecided_pairs`. Turn them into indices into `pairs`.
             undecided = undecided.take(still_undecided)
         return ranks
 
@@ -160,15 +164,16 @@ class _RankTable:
         self._factor = np.uint64(pow(_GOLDEN_RATIO, number + 1, 1 << 64))
 
     def insert(self, pairs: Words, entries: Words) -> Bools:
-        """Enter pairs into the empty table; a pair is refused if an earlier one has its slot.
+        """Enter pairs of tokens into the empty table, those that have a slot of their own.
 
-        A slot has room for one pair. If the pairs A, B and C have the slots 5, 9 and 5, then A and
-        B are entered, and C is refused.
+        A pair's slot is computed from its two ids, and has room for one pair. If the pairs A, B and
+        C have the slots 5, 9 and 5, then A and B are entered, and C is refused. The caller enters
+        refused pairs into another table.
 
         Args:
             pairs: uint64, shape (n_pairs,): left token and right token in one number. No pair
                 occurs twice.
-            entries: uint64, shape (n_pairs,): each pair and its rank in one number.
+            entries: uint64, shape (n_pairs,): what is stored: each pair and its rank in one number.
 
         Returns:
             bool, shape (n_pairs,): which pairs were refused.
@@ -184,15 +189,21 @@ class _RankTable:
         return is_refused
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
-        """Look up the ranks of pairs in this table.
+        """Look up the ranks of pairs of tokens in this table.
+
+        A tokenizer merges pairs with low ranks first. A pair has a *slot* in the table, computed
+        from its two ids. What is in the slot decides:
+
+            the pair itself    its rank
+            nothing            NO_RANK: it never merges
+            another pair       not decided: the pair may be in another table
 
         Args:
-            pairs: uint64, shape (n_pairs,): left token and right token in one number.
+            pairs: uint64, shape (n_pairs,): the ids of the left and the right token in one number.
 
         Returns:
             ranks: int64, shape (n_pairs,): NO_RANK for pairs that are not in this table.
-            undecided: int64: indices of the pairs whose slot holds another pair. They may be in
-                another table.
+            undecided: int64: indices of the pairs of the third kind.
         """
         # What is in the slot of each pair. An entry has a pair in its upper bits, and the rank of
         # the pair in its lower bits. In a free slot, all bits are set.
@@ -375,7 +386,11 @@ class _MergeTable:
             self._rank_pairs(np.concatenate([before, left]), np.concatenate([left, after]), ranks)
 
     def _best_priorities(self) -> Ints:
-        """Return the least priority of each word that has a merge: int64, shape (n_merges,)."""
+        """Return the most urgent merge of each word that has one: int64, shape (n_merges,).
+
+        Words are columns of the table. Each cell has the priority of merging its token with the
+        next one; a low number is urgent, and _NO_PRIORITY means that the two never merge.
+        """
         best = self._priority_table[:-1].min(axis=0)  # (n_words,)
         best_of_merges: Ints = best.take((best < _NO_PRIORITY).nonzero()[0])
         return best_of_merges
@@ -383,40 +398,63 @@ class _MergeTable:
     def _replace_pairs(self, left: Ints, merged: Words) -> None:
         """Replace pairs of neighbouring tokens, each by the token that the two become.
 
-        The tokens of a word are a linked list. The new token takes the place of the left one:
+        The tokens of many words are in one table, with a number for each place (cell). `_next` and
+        `_previous` say which place is after and before each. Merging "t" and "h" of the word
+        "then", which is in the cells 0 to 3:
 
-            before    t ⇄ h ⇄ e        after    th ⇄ e
+            cell              0     1     2     3
+            tokens before     t     h     e     n
+            tokens after      th    -     e     n       (-: NO_TOKEN)
+            next cell         2           3             (cell 0 is followed by cell 2)
+            previous cell                 0     2
+
+        After the last token of a word, there is a cell without a token, so `_next` always has a
+        value.
 
         Args:
-            left: int64, shape (n_merges,): where the left token of each pair is in the table.
+            left: int64, shape (n_merges,): the cell of the left token of each pair.
             merged: uint64, shape (n_merges,): the new token of each pair.
         """
         # The new token takes the cell of the left one. The right one is removed, and is no longer
-        # the left part of any pair.
-        right = self._next.take(left)
+        # the left part of any pair that could merge.
+        right = self._next.take(left)  # (n_merges,) cells
         self._tokens[left] = merged
         self._tokens[right] = NO_TOKEN
         self._priorities[right] = _NO_PRIORITY
 
-        # The tokens of a word are a linked list: connect the new one with the one after the pair.
-        after = self._next.take(right)
+        # Connect the new token with the one after the pair.
+        after = self._next.take(right)  # (n_merges,) cells
         self._next[left] = after
         self._previous[after] = left
 
     def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
-        """Compute the priorities of pairs of adjacent tokens, one of which is new.
+        """Compute how urgent the merges of some neighbouring tokens are.
+
+        A tokenizer merges pairs of tokens to longer ones, those with the lowest rank first, and of
+        equal ranks the leftmost. Both are in one number, the priority: `rank << 32 | cell`, in
+        which the cell is the number of the left token's place in the table. For the word "then" in
+        the cells 0 1 2 3:
+
+            pair        "t","h"        "h","e"        "e","n"
+            rank        0              7              NO_RANK: they never merge
+            priority    0 << 32 | 0    7 << 32 | 1    NO_RANK << 32 | 2
 
         Args:
-            left: int64, shape (n_pairs,): the cell of the left token of each pair, which is its
-                number in the table.
+            left: int64, shape (n_pairs,): the cell of the left token of each pair. At least one of
+                the two tokens is new.
             right: int64, shape (n_pairs,): the cell of the right one.
             ranks: The ranks of all merges.
         """
-        # A priority is `rank << 32 | cell`, and the least one is merged first. A pair that does not
-        # merge has the rank NO_RANK, which is above all others.
-        priorities = ranks.find(self._tokens.take(left), self._tokens.take(right))
+        # Look up the rank of each pair.
+        left_tokens = self._tokens.take(left)
+        right_tokens = self._tokens.take(right)
+        priorities = ranks.find(left_tokens, right_tokens)  # (n_pairs,) so far only the ranks
+
+        # rank << 32 | cell, in place to save time
         priorities <<= _CELL_BITS
         priorities |= left
+
+        # The table has the priority of a pair in the cell of its left token.
         self._priorities[left] = priorities
 
     def tokens_by_word(self) -> tuple[Ids, Ints]:

@@ -126,7 +126,8 @@ class NumpyEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Turn documents into token ids, nearly all of their text by array operations.
 
-        Long documents are cut into units, which are encoded together with those of other documents:
+        Long documents are cut into pieces that can be encoded on their own, called units. Many
+        units, of several documents, are encoded at once, and their numbers of tokens are added up:
 
             document    unit              tokens
             0           "Once upon …"     5
@@ -176,16 +177,19 @@ class NumpyEngine:
             # This engine does not split some rare text: it passes it on to the library.
             if self._rules.context_spans.occurs_in(text.encode()):
                 continue
-            # The library returns each pre-token with its range: ("né", (0, 2)), (" a", (2, 4)).
-            expected_starts = [start for _, (start, _stop) in reference.split(text)]
+            # The library returns each word with its range: ("né", (0, 2)), (" a", (2, 4)).
+            expected_starts = []
+            for _word, (start, _stop) in reference.split(text):
+                expected_starts.append(start)
             if self.pretoken_starts(text) != expected_starts:
                 return False
         return True
 
     def pretoken_starts(self, text: str) -> list[int]:
-        """Return at which characters of a text pre-tokens start, if added tokens are ignored.
+        """Return at which characters of a text the words start into which a tokenizer cuts it.
 
-        "né a" has the pre-tokens "né" and " a", which start at the characters 0 and 2.
+        "né a" has the words "né" and " a", which start at the characters 0 and 2. Tokens that are
+        found before a text is cut, such as those of several spaces, are left out of account.
 
         Args:
             text: The text.
@@ -232,7 +236,7 @@ class NumpyEngine:
             yield batch
 
     def _units(self, texts: Sequence[str]) -> Iterator[Unit]:
-        """Divide documents into units: pieces that can be encoded on their own.
+        """Divide documents into pieces that can be encoded on their own, called units.
 
         Some rare text, such as "<|endoftext|>", cannot be encoded by array operations. Units with
         it are marked: they are left to Hugging Face's library.
@@ -241,7 +245,9 @@ class NumpyEngine:
             texts: The documents.
 
         Yields:
-            The units of all documents, in order.
+            The units of all documents, in order: (b"Hello", document 0, False), for example. False:
+                it is
+            not for the library.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -262,14 +268,16 @@ class NumpyEngine:
     def _partition(
         self, text: str, data: bytes, has_fallback: bool
     ) -> Iterator[tuple[bytes, bool]]:
-        """Divide a document into pieces for this engine, and pieces for Hugging Face's library.
+        """Divide a document into pieces for our fast tokenizer, and for Hugging Face's library.
 
-        The library encodes what this engine cannot: mostly special tokens, and some text around
-        them.
+        The library encodes what the fast one cannot: mostly special tokens. There are four cases:
 
-            "Hello"                              this engine
-            "…<|endoftext|>…"                    the library
-            "the rest of the document"           this engine
+            normalisation changes the document    all of it for one of the two
+            no special tokens                     all of it for the fast one
+            the tokenizer looks at what is        all of it for the library
+            around special tokens
+            else                                  "Hello …"  "…<|endoftext|>…"  "and the rest"
+                                                  fast       library            fast
 
         Args:
             text: The document.
@@ -278,7 +286,8 @@ class NumpyEngine:
 
         Yields:
             (piece in UTF-8, whether it is for the library). The library gets text as it is. Pieces
-            for this engine are normalised, and have a space for each ▁, if the tokenizer does that.
+            for the fast tokenizer are normalised, and have a space for each ▁, if the tokenizer
+            does that.
         """
         # A document that normalisation changes is encoded by one engine as a whole: the places of
         # added tokens may be others in the normal form.
@@ -336,13 +345,17 @@ class NumpyEngine:
         return split.prepared(text) if isinstance(split, SpaceSigns) else text
 
     def _encode_units(self, units: list[Unit]) -> FlatLists:
-        """Encode pieces of documents, each by this engine or by the reference.
+        """Encode pieces of documents, each by our fast tokenizer or by Hugging Face's library.
+
+            piece           "Hello"    "<|endoftext|>"    "a time"
+            encoded by      fast       library            fast
+            tokens          [5, 6]     [0]                [7]
 
         Args:
-            units: The pieces. Their `is_fallback` says which ones the reference has to encode.
+            units: The pieces. Their `is_fallback` says which ones are for the library.
 
         Returns:
-            (ids of all units, concatenated; number of tokens of each unit).
+            (ids of all pieces, concatenated; number of tokens of each piece).
         """
         encoded = self._encode_texts([unit.text for unit in units if not unit.is_fallback])
         fallback_texts = [unit.text.decode() for unit in units if unit.is_fallback]
@@ -356,9 +369,16 @@ class NumpyEngine:
     def _encode_texts(self, texts: list[bytes]) -> FlatLists:
         """Encode texts by cutting them into words, whose tokens are mostly known already.
 
+        The tokens of a text are those of its words, one after another:
+
+            text                       "the cat"         "tokenizers"
+            words                      "the"  " cat"     "tokenizers"
+            tokens of each word        1      1          3
+            tokens of each text        2                 3
+
         Args:
             texts: The texts in UTF-8, none of them empty. They are normalised, and contain nothing
-                that only the tokenizers library can encode, such as added tokens.
+                that only the tokenizers library can encode, such as special tokens.
 
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
@@ -377,14 +397,18 @@ class NumpyEngine:
         return ids, np.add.reduceat(word_lengths, np.concatenate(first_words))
 
     def _look_up(self, texts: list[bytes], batch: Batch) -> Ints:
-        """Cut texts into words, and add these to a batch.
+        """Cut texts into words, and look these up in the cache of words.
+
+        The words are added to a batch, with their tokens if these are known. The batch numbers all
+        of its words. If it has 100 words, and the texts have 3 and 5 words, the first words of
+        these texts have the numbers 100 and 103.
 
         Args:
             texts: The texts in UTF-8, none of them empty.
             batch: Words that are encoded together. Earlier texts may have added some.
 
         Returns:
-            int64, shape (n_texts,): the index of each text's first word in the batch.
+            int64, shape (n_texts,): the number of each text's first word in the batch.
         """
         n_words_before = batch.size
         split = self._split(texts)
@@ -419,7 +443,17 @@ class NumpyEngine:
         return SplitTexts(data, starts, stops - starts, first_words)
 
     def _encode_words(self, words: Bytes) -> FlatLists:
-        """Return the tokens of zero-padded words, uint8, shape (n_words, width)."""
+        """Return the tokens of words that the cache does not know.
+
+        A few words are faster encoded by Hugging Face's library: merging in numpy takes as many
+        steps for one word as for many.
+
+        Args:
+            words: uint8, shape (n_words, width): the bytes of each word in a row, then zeros.
+
+        Returns:
+            (ids of all words, concatenated; number of tokens of each word).
+        """
         n_words, width = words.shape
         if n_words < _FEW_WORDS_PER_BYTE * width:
             return self._encode_by_reference([word.tobytes().rstrip(b"\0") for word in words])
@@ -431,11 +465,13 @@ class NumpyEngine:
         self._seed_vocabulary(pretokens)
 
     def _seed_repeated_characters(self, pretokens: PretokenCache) -> None:
-        """Add words that repeat one character, such as four spaces, to the cache of words.
+        """Tell the cache of words the tokens of words such as four spaces, from the start.
 
-        Some of them are a single token. The cache knows the tokens of words; for other words, they
-        are found by merging letters. But these tokens are not made by merging, so the cache has to
-        know them from the start.
+        The cache knows the tokens of words. It finds those of a new word by merging letters to
+        tokens. But some vocabularies have tokens of 2, 3, 4 and more spaces or newlines that no
+        merging makes. So they are added when the cache is empty:
+
+            {" ": {2: 50276, 4: 50274}}    →    the word of two spaces has the token 50276, …
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
@@ -454,7 +490,11 @@ class NumpyEngine:
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
         """Add the text of each token of the vocabulary to the cache of words, with its tokens.
 
-        Most words of a text are in the vocabulary. With them in the cache, few have to be merged.
+        Most words of a text are in the vocabulary. With them in the cache, few have to be encoded
+        by merging letters. There are two kinds of tokenizers:
+
+            whole words    a word in the vocabulary is one token, whatever merging would make of it
+            others         merging decides, and may make two tokens of a word in the vocabulary
 
         Args:
             pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
@@ -475,7 +515,10 @@ class NumpyEngine:
 
 
 def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
-    """Return what cuts text into words: by a split pattern, or between certain characters.
+    """Return what cuts text into words, as a tokenizer does.
+
+    There are two kinds of tokenizers. Most have a regular expression for it. Those that write
+    spaces as ▁ cut nothing; for these, text is cut between characters that are never in one token.
 
     Args:
         rules: The tokenizer's rules.
@@ -490,7 +533,9 @@ def _make_splitter(rules: Rules) -> PairSplitter | PatternSplitter:
 
 
 def _make_merger(rules: Rules) -> Merger:
-    """Return what turns words into tokens, starting with their characters or with their bytes.
+    """Return what merges the bytes or characters of words to tokens.
+
+    Tokenizers such as GPT-2's start with bytes. Those that write spaces as ▁ start with characters.
 
     Args:
         rules: The tokenizer's rules.

@@ -49,15 +49,17 @@ class ContextSpans:
     """Matches in all such text. It may match in other text, which then costs time only."""
 
     def occurs_in(self, data: bytes) -> bool:
-        """Return whether a text may contain a character whose class depends on all text before it.
+        """Return whether only Hugging Face's library can cut a text into words, in rare cases.
 
-        The reference engine, the tokenizers library, then has to encode it.
+        Some tokenizers cut text by rules such as "an accent belongs to the letter before it". Our
+        fast tokenizer looks at the classes of single characters, such as letter and symbol. In rare
+        texts, that is not enough, and Hugging Face's library has to encode them.
 
         Args:
             data: The text in UTF-8.
 
         Returns:
-            False is certain; True may be wrong, which costs time only.
+            False is certain. True may be wrong, which costs time only.
         """
         # Nearly all texts contain none of the hints, so that the slow pattern is not needed.
         has_hint = any(hint in data for hint in self.hints)
@@ -86,11 +88,15 @@ class SpaceSigns:
     def prepared(self, text: bytes) -> bytes:
         """Put a space before a document if the tokenizer does, and write each ▁ as a space.
 
+        Some tokenizers write spaces as ▁, so that the two are the same for them. Here, a space
+        stands for both. "a▁b" becomes, by `prepend`:
+
+            "never"                  "a b"
+            "always"                 " a b"
+            "unless there is one"    " a b"     but " a" stays " a"
+
         Args:
             text: The document, or its beginning, in UTF-8.
-
-        Returns:
-            The text in UTF-8, in which every space stands for a ▁ of the tokenizer.
         """
         text = text.replace(SPACE_SIGN.encode(), b" ")
         if not text or self.prepend == "never":

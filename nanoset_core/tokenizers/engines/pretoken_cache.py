@@ -228,8 +228,8 @@ class PretokenCache:
                 byte.
             batch: The words are added to it as a new block.
         """
-        # Words of up to 8 bytes, which most are: each is one 64-bit integer. To select them would
-        # take long. So all words go to their table, which skips the longer ones.
+        # Most words have up to 8 bytes, which are one 64-bit integer. To select these would take
+        # long. So all words are looked up in their table, which skips the longer ones.
         longer_words = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
         codes = self._tables[1].find(short_keys, skip=longer_words)  # (n_words,)
@@ -269,6 +269,9 @@ class PretokenCache:
         """
         # (n_words,) the number of each word's list of tokens in `self._lists`, or ABSENT
         codes = np.concatenate([np.empty(0, np.int32), *batch.codes])
+
+        # Divide the unknown words into those that the cache has room for, and others. They are
+        # grouped by width, the number of 64-bit integers that their bytes fill.
         cacheable, uncacheable = self._divide_by_room(batch.unknown_by_width())
 
         # Encode the words for which there is room, and keep their lists.
@@ -285,7 +288,8 @@ class PretokenCache:
         all_tokens = self._lists.gather(codes)
         self._lists.truncate(n_kept_lists)
 
-        # If short words find no room, the text has changed: make room for the words of the new one.
+        # Short words recur. If there is no room for new ones, the texts are of another kind than
+        # before, and words of the earlier texts are of no use: forget these.
         if any(width in _RECURRING_WIDTHS for width in uncacheable):
             self.restart()
         self._save_if_grown()
@@ -509,11 +513,12 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
         return integers[np.newaxis]
 
     keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
-    # Clear the bytes behind the end of each word. Words of this width are so long that they fill
-    # the first integers, which saves time.
+    # Replace the bytes behind the end of each word by zeros. Words of the width 4, for example,
+    # have 17 bytes or more: these fill the integers 0 and 1, so only 2 and 3 may have such bytes.
     first_partial = _MIN_BYTES[width] // 8
     for number in range(first_partial, width):
-        keys[number] &= _byte_masks(lengths - 8 * number)
+        n_bytes_left = lengths - 8 * number  # of each word, from this integer on
+        keys[number] &= _byte_masks(n_bytes_left)
     return keys
 
 

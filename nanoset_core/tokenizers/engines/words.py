@@ -69,17 +69,16 @@ class WordTable:
         return WordTable(np.zeros((width, n_slots), np.uint64), np.full(n_slots, ABSENT))
 
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
-        """Look up words in this hash table, and return the code that is stored with each.
+        """Look up words in this hash table, and return the number (code) that is stored with each.
 
         A word is stored in the slot of its hash. If another word has taken that slot, it is in a
-        later one of a fixed sequence of slots. So a free slot means that the word is not in the
-        table:
+        later one of a fixed sequence of slots, its path. So a free slot means that the word is not
+        in the table:
 
             slot    5       6       7
             word    "the"   "cat"   (free)
 
-        If "dog" has the sequence 5, 6, 7, it is compared with "the" and "cat", and is not in the
-        table.
+        If "dog" has the path 5, 6, 7, it is compared with "the" and "cat", and is not in the table.
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
@@ -104,17 +103,23 @@ class WordTable:
         return codes
 
     def _find_along_paths(self, keys: Keys, slots: Ints) -> Codes:
-        """Look up words whose first slot has another word, by trying further slots.
+        """Look up words whose first slot in the hash table has another word, in further slots.
 
-        All of them try their next slot at the same time. In each round, those that have found their
-        word, or a free slot, are done.
+        All words try their next slot at the same time. After each round, those are done that have
+        found themselves or a free slot, which means that they are not in the table:
+
+            words          "dog"       "cow"
+            first slot     "the"       "of"
+            round 1        "cat"       "cow": found
+            round 2        free: not in the table
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
             slots: int64, shape (n_keys,): the first slot of each word.
 
         Returns:
-            int32, shape (n_keys,): ABSENT for words that are not in the table.
+            int32, shape (n_keys,): the code stored with each word; ABSENT for words that are not in
+            the table.
         """
         codes = np.full(len(slots), ABSENT)
         pending = np.arange(len(slots))  # indices of the keys that are still looked for
@@ -153,15 +158,16 @@ class WordTable:
             self._place(keys[:, start:stop], codes[start:stop])
 
     def _place(self, keys: Keys, codes: Codes) -> None:
-        """Write keys and codes into free slots, each into the first one along its path.
+        """Write words into free slots of the hash table, each into the first one along its path.
 
-        If the paths of the keys A and B start at the slots 5 and 5, A gets the slot 5, and B tries
-        the next slot of its path, which is 6, in the next round.
+        A path is the sequence of slots that a word tries, which starts at the slot of its hash. If
+        the paths of the words A and B both start at the slot 5, A gets it, and B tries 6 in the
+        next round.
 
         Args:
-            keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers. All
-                keys are different, and none is in the table.
-            codes: int32, shape (n_keys,).
+            keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers. All
+                words are different, and none is in the table.
+            codes: int32, shape (n_keys,): what is stored with each word.
         """
         slots = self._slots(keys)  # (n_keys,) the slot that each key tries
         step = 0
@@ -180,16 +186,19 @@ class WordTable:
             slots = self._advanced(slots.take(others), step)
 
     def _claim(self, slots: Ints) -> Ints:
-        """Return which keys get the slot that they try: the first ones that try a free slot.
+        """Return which words get the slot of the hash table that they try to take.
 
-        If the keys 0 to 3 try the slots 5 7 5 9, and the slot 9 is taken, the keys 0 and 1 get
-        their slots. The table then holds any codes in these slots: the caller has to replace them.
+            word            0      1      2      3
+            tries slot      5      7      5      9       (the slot 9 is taken)
+            gets it         yes    yes    no     no      (the word 0 is first at the slot 5)
+
+        The table then holds any codes in these slots: the caller has to replace them.
 
         Args:
-            slots: int64, shape (n_keys,): the slot that each key tries.
+            slots: int64, shape (n_keys,): the slot that each word tries.
 
         Returns:
-            int64, shape (n_winners,), ascending: indices into `slots`.
+            int64, shape (n_winners,), ascending: indices of the words that get their slot.
         """
         tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]
         free_slots = slots.take(tries_free)
@@ -208,12 +217,15 @@ class WordTable:
         return (slots + step) & (len(self.codes) - 1)
 
     def _hold_other_keys(self, slots: Ints, slot_codes: Codes, keys: Keys) -> Bools:
-        """Return which slots hold another key than expected; free slots hold none.
+        """Return which slots of the hash table hold another word than expected.
+
+        Free slots hold none.
 
         Args:
-            slots: int64, shape (n_keys,): one slot for each key.
+            slots: int64, shape (n_keys,): one slot for each word.
             slot_codes: int32, shape (n_keys,): the code in each of these slots; ABSENT if free.
-            keys: uint64, shape (width, n_keys): the key to expect in each slot.
+            keys: uint64, shape (width, n_keys): the word to expect in each slot, its bytes packed
+                into `width` integers.
 
         Returns:
             bool, shape (n_keys,).
@@ -255,14 +267,17 @@ class WordTable:
 
 
 def hash_keys(keys: Keys) -> Words:
-    """Return a hash of each word, which decides where the word is stored in a table.
+    """Return a hash of each word: a number that looks random, and decides where the word is stored.
+
+    A hash table is fast if words are spread evenly over its places. A place is the upper bits of
+    the hash, since these depend on all bits of the word.
 
     Args:
         keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers; the first
             row has the first integer of every word.
 
     Returns:
-        uint64, shape (n_keys,). Use the upper bits: they depend on all bits of the word.
+        uint64, shape (n_keys,).
     """
     # In a product, each bit of the key changes the bits from its own place upwards. So the upper
     # bits of the product depend on all bits of the key, and the lowest ones on few.
@@ -278,30 +293,33 @@ def hash_keys(keys: Keys) -> Words:
 
 
 def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
-    """Find the distinct keys among many, and number all keys by them.
+    """Find the distinct words among many, and number all words by them.
 
-    For the keys "b a b", the distinct keys are "b", which occurs first at index 0, and "a", which
-    occurs first at index 1. So the result is the first indices 0 1, and the numbers 0 1 0.
+    Words are given as keys: their bytes, packed into 64-bit integers. For the words "b a b":
+
+        distinct words       "b"   "a"         in the order in which they first occur
+        first_indices        0     1           where that is
+        numbers              0     1     0     which of them each word is
 
     Args:
-        keys: uint64, shape (width, n_keys): the bytes of each key, as `width` integers.
+        keys: uint64, shape (width, n_keys): the key of each word, as `width` integers.
 
     Returns:
-        first_indices: int64, shape (n_distinct,), ascending: where each distinct key first occurs.
-            Should two different keys have the same hash, a key may be listed twice.
-        numbers: int64, shape (n_keys,): index into `first_indices` for each key.
+        first_indices: int64, shape (n_distinct,), ascending. Should two different words have the
+            same hash, a word may be listed twice.
+        numbers: int64, shape (n_keys,): index into `first_indices` for each word.
     """
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    # Sort by hash, so that equal keys form a group. The keys "b a b" may become "a" and "b b",
-    # which are the groups 0 and 1.
+    # Sort by hash, so that equal words form a group. "b a b" may become "a b b", with "a" as the
+    # group 0 and "b b" as the group 1.
     order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key: 1 0 2
     is_first_in_group = _differ_from_previous(keys.take(order, axis=1))  # (n_keys,) T T F
     group_of_key = np.empty_like(order)
     group_of_key[order] = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "b a b": 1 0 1
 
-    # Where the key of each group first occurs: the least of its indices.
+    # Where the word of each group first occurs: the least of its indices.
     group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in the sorted keys: 0 1
     first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) of "a" and "b": 1 0
 

@@ -177,8 +177,7 @@ def _add_special_tokens(
 def _tokenizer_json(
     vocabulary: Mapping[str, int], merges: list[tuple[str, str]], ranked: RankedVocabulary
 ) -> bytes:
-    """Return a tokenizer.json (Hugging Face's format) that encodes text as the library tiktoken
-    does.
+    """Return a tokenizer.json (Hugging Face's format) that encodes text as tiktoken does.
 
     It has a component for each step:
 
@@ -263,8 +262,7 @@ def check_regex(regex: str, source: TokenizerFile) -> None:
 
 
 def _check_repetitions(regex: str, source: TokenizerFile) -> None:
-    """Refuse a split pattern with a repetition such as `a{1,3}+`, which two libraries read
-    differently.
+    """Refuse a split pattern with a repetition such as `a{1,3}+`, which has two meanings.
 
     The pattern, a regular expression, says how text is cut into words. For tiktoken's library, this
     is one repetition, which never gives back a character that it has matched. For Hugging Face's,

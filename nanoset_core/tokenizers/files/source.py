@@ -166,8 +166,7 @@ def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
 
 
 def local_tokenizer(tokenizer: TokenizerPath) -> TokenizerPath:
-    """Return the copy of a tokenizer's file on this machine, or the tokenizer itself if there is
-    none.
+    """Return this machine's copy of a tokenizer's file, or the tokenizer itself if there is none.
 
     A task may be given out by another machine, which names the tokenizer by a path there. A worker
     may have a copy of that file elsewhere: /shared/tok/vocab.json → /local/cache/vocab.json. The

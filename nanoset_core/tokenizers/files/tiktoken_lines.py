@@ -35,8 +35,7 @@ _NAME_LIKE = re.compile(r"[\w .-]*")
 
 
 def read_tiktoken_lines(source: TokenizerFile) -> ConvertedTokenizer:
-    """Read a tokenizer's file in the format of the library tiktoken, and convert it to a
-    tokenizer.json.
+    """Read a file of the library tiktoken, and convert it to a tokenizer.json.
 
     The file has a line for each token, with its bytes in base64 and its rank, which is also its id.
     How text is split into words is a setting, and so are special tokens.
@@ -151,11 +150,12 @@ def _parse_line(line: bytes) -> _RankedToken:
 
 
 def _configured_pattern(source: TokenizerFile) -> NamedPattern:
-    r"""Return the regular expression that splits text, which the user has to set for a tiktoken
-    file.
+    r"""Return the regular expression that splits text, which is a setting of the user.
+
+    A file of the library tiktoken does not contain it. In nanoset.yaml:
 
         pattern: cl100k                the name of a published one
-        pattern: " ?\\w+|\\s+"         an expression
+        pattern: ' ?\w+|\s+'           an expression
         pattern: cl100                 refused: looks like a name, and is none
 
     Args:
@@ -199,8 +199,7 @@ def _configured_pattern(source: TokenizerFile) -> NamedPattern:
 def _special_tokens(
     source: TokenizerFile, ranks: Mapping[bytes, int], pattern: NamedPattern
 ) -> dict[str, int]:
-    """Return the special tokens of a tokenizer, which a file of the library tiktoken does not
-    contain.
+    """Return the special tokens of a tokenizer, which a file of tiktoken does not contain.
 
     The user may name them, such as ["<s>"]: then they get the ids after those of the file. If the
     user does not, and the file is a published vocabulary, its special tokens are known, such as
