@@ -107,11 +107,15 @@ def _build_and_report(
 ) -> None:
     """Build what is missing or stale, print a report, and exit with status 1 if a step failed.
 
+    This is `nanoset build` without `--dry-run`. Outputs of a project are datasets, data mixtures
+    for training and so on; one is stale if its text or settings have changed since it was made.
+
     Args:
-        config: The configuration of the project.
-        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty:
-            all.
-        corpora: The values of `--corpus`: only these corpora are examined; empty: all.
+        config: The settings of nanoset.yaml.
+        select: The values of `--select`, such as ["pretrain"]: names, patterns, or Dagster's
+            selection syntax. Empty: build everything.
+        corpora: The values of `--corpus`, such as ["web"]: only these collections of texts are
+            examined. Empty: examine all.
         force: Whether selected outputs that are up to date are rebuilt, too.
         verbose: Whether Dagster's own log is printed.
     """
@@ -139,19 +143,28 @@ def _build(
     force: bool,
     verbose: bool,
 ) -> BuildReport:
-    """Build what is missing or stale, and return a report; without Dagster if that is nothing.
+    """Build what is missing or stale, and return what was done; without Dagster if that is nothing.
+
+    Dagster executes the work and records its history: which outputs were made, when and by which
+    run. Importing it takes seconds, which a user should not wait for if there is nothing to do. Two
+    things must be known for that:
+
+    - Every output is up to date: its folder was made from the present text and settings.
+    - The history lacks none of these outputs. An earlier build remembered this: it stored a digest
+      (a hash) of all outputs that it found in the history.
 
     Args:
         project: The project; its progress shows the steps.
-        select: The values of `--select`.
-        corpora: The values of `--corpus`.
+        select: The values of `--select`; empty: everything.
+        corpora: The values of `--corpus`; empty: all collections of texts.
         force: Whether selected outputs that are up to date are rebuilt, too.
         verbose: Whether Dagster's own log is printed.
     """
     started = time.monotonic()
     survey: OutputSurvey | None = None
     is_everything_requested = not select and not corpora and not force
-    digests = known_outputs(dagster_home(project.config))  # of outputs that the history has
+    # Digests of outputs that the history is known to have; none if it has changed since.
+    digests = known_outputs(dagster_home(project.config))
     if is_everything_requested and digests:
         survey = survey_outputs(project)
         digest = digest_of_outputs(project.config, survey.steps)
@@ -177,7 +190,13 @@ def _build(
 
 
 def _print_failures(report: BuildReport) -> None:
-    """Print each step that failed with its error, and the steps that could not be made for it.
+    """Print each step that failed with its error, and the steps that were skipped because of it.
+
+    A step makes one output. For example, if the text of the collection `web` cannot be tokenized:
+
+        failed: tokenized_shards [web]
+        (the error, where it occurred, and how to fix it)
+        not made, since they need what failed: indexed_dataset [web], pretrain/train
 
     Args:
         report: What the build did.
@@ -198,14 +217,22 @@ def _show_dry_run(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Print what a build would make, without writing anything, not even the user's tokenizer cache.
+    """Print what a build would make and why, without writing any file: `nanoset build --dry-run`.
+
+    To say what would be made, the text, settings and existing outputs have to be looked at. In a
+    build, this would also fill two caches, which a dry run must leave alone:
+
+    - the user's cache of tokenizers, with what has been computed about each tokenizer;
+    - the local copy of files that are stored in a bucket, such as one of S3. A dry run copies them
+      to a temporary folder, which is deleted at the end.
 
     Args:
-        config: The configuration of the project.
-        select: The values of `--select`: names, patterns, or Dagster's selection syntax; empty:
-            all.
-        corpora: The values of `--corpus`: only these corpora are examined; empty: all.
-        force: Whether selected outputs that are up to date are rebuilt, too.
+        config: The settings of nanoset.yaml.
+        select: The values of `--select`, such as ["pretrain"]: names, patterns, or Dagster's
+            selection syntax. Empty: everything.
+        corpora: The values of `--corpus`, such as ["web"]: only these collections of texts are
+            examined. Empty: all.
+        force: Whether selected outputs that are up to date count as to be rebuilt, too.
         as_json: Whether JSON is printed instead of tables.
     """
     with contextlib.ExitStack() as stack:
@@ -213,8 +240,7 @@ def _show_dry_run(
         progress.step("looking at text and outputs")
         from nanoset_assets.build import dry_run  # slow: it imports Dagster
 
-        # Write nothing that would stay: neither to the cache of tokenizers, nor to the local copy
-        # of the files of a bucket.
+        # Leave both caches as they are.
         stack.enter_context(cache_read_only())
         is_in_bucket = config.root_place is not None
         if is_in_bucket:
@@ -234,6 +260,13 @@ def _show_dry_run(
 def _print_dry_run(plan: DryRun) -> None:
     """Print a table of the outputs that a build would make, and the disk space that they need.
 
+    Below the table, there are lines such as these:
+
+        view web_clean would hold 120,000 documents, 90,000,000 tokens
+        plan: 12 steps, from 3.2 GB of text in 2 corpora
+        takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB); 80.0 GB are free
+        Nothing was made: this was a dry run.
+
     Args:
         plan: The outputs, with their sizes and the reasons why they would be made.
     """
@@ -248,8 +281,15 @@ def _print_dry_run(plan: DryRun) -> None:
 def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
     """Print a table of the outputs that a build would make, each with the reason.
 
+    For example:
+
+        output                   state    steps  why
+        corpus web               missing      3  not built yet
+        nanoset pretrain train   missing      2  not built yet
+
     Args:
-        outputs: The outputs. Only the first _MAX_DRY_RUN_ROWS are printed, and the others counted.
+        outputs: The outputs. A project may have thousands: only the first _MAX_DRY_RUN_ROWS (100)
+            are printed, and the others are counted.
     """
     rows: list[dict[str, object]] = []
     for output in outputs[:_MAX_DRY_RUN_ROWS]:
@@ -267,11 +307,17 @@ def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
 
 
 def _view_line(name: str, view: PlannedView) -> str:
-    """Return what a view would choose, and where its rules `top` end.
+    """Return how much a view would choose. A view is a selection of the documents of a corpus.
+
+    For example, the view `best` takes the 10 documents with the best quality by a rule `top`. The
+    line says where such a rule ends, so that users see whether it is too strict:
+
+        view best would hold 10 documents, 900 tokens; top 10 documents by quality: the cut is at
+        quality = 4. Documents with higher values are chosen, and …
 
     Args:
-        name: Name of the view, which is a selection of a corpus's documents.
-        view: What it would choose.
+        name: Name of the view.
+        view: What it would choose; its `cuts` say where the rules `top` end.
     """
     documents = format_count(view.documents, "document")
     tokens = format_count(view.tokens, "token")
@@ -300,8 +346,15 @@ def _disk_line(plan: DryRun) -> str:
 def _rows(report: BuildReport) -> list[StatusRow]:
     """Return the rows that `nanoset status` would print on the outputs that a build examined.
 
+    A row is what a user thinks of as one output, such as the text collection (corpus) `web`. It may
+    stand for several outputs in the pipeline: the list of files, the tokens, and the dataset of
+    `web`.
+
+    After `nanoset build --corpus web`, only the row of `web` is returned: nothing is known of
+    others.
+
     Args:
-        report: What the build did. With `--corpus`, it examined only outputs of some corpora.
+        report: What the build did, and which outputs it examined.
     """
     from nanoset_core.project.status import graph_status
 
@@ -327,11 +380,19 @@ def show_report(
 ) -> None:
     """Print the outputs of a project after a build, how long it took, and what to do next.
 
+    There are three parts:
+
+    - The outputs, as tables with sizes, states and times; or two or three lines instead if the
+      build had nothing to do.
+    - How much space old versions of outputs take, if that is more than the current ones take.
+    - Notices and next steps, such as "Made by other settings than before: nanoset pretrain (seed: 7
+      → 8)." and a command that reads samples.
+
     Args:
         project: The project that was built; its outputs and settings are read.
         report: What the build did.
         rows: The rows of `nanoset status` after the build; default: they are looked up.
-        is_selected: Whether the user selected some outputs, and not all, to be built.
+        is_selected: Whether the user selected some outputs to be built, and not all.
     """
     if rows is None:
         rows = _rows(report)
@@ -359,7 +420,10 @@ def show_report(
 
 
 def _readable_splits(rows: Iterable[StatusRow]) -> list[_ReadableSplit]:
-    """Return the splits of nanosets that are up to date and have samples.
+    """Return the splits from which samples can be read now, for the advice after a build.
+
+    A nanoset is a data mixture for training, with the splits train, valid and test. A split can be
+    read if it is up to date and has samples: a small one may be too short for a single sample.
 
     Args:
         rows: The rows of `nanoset status`. Only those of splits have a number of samples.
@@ -372,62 +436,90 @@ def _readable_splits(rows: Iterable[StatusRow]) -> list[_ReadableSplit]:
 
 
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print the tables of `nanoset status`, with the time that each row took.
+    """Print the tables of `nanoset status` with times, and how many outputs were made.
+
+    A user sees one row for the text collection `web`, but the build has several steps for it. So
+    the times of the steps of each row are added up:
+
+        step                         seconds    row          seconds
+        raw_jsonl [web]                  0.1    corpus web       4.2
+        tokenized_shards [web]           3.1    corpus web
+        indexed_dataset [web]            1.0    corpus web
+
+    If the second row of two was up to date before, the last line is "Made 1 of 2 outputs in 4.5 s."
 
     Args:
         project: The project that was built; its settings are read.
-        report: What the build did.
+        report: What the build did, with the time of each step.
         rows: The rows to print.
     """
     from nanoset_core.cli.commands.status import print_tables
 
-    # A row of a table is an output for the user. Several steps may make it: add up their times.
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
         seconds_by_row[step.node.row] += report.seconds_of(step.node)
     print_tables(rows, seconds_by_row, project=project)
 
     n_rows_made = len(_rows_made(report))
-    n_rows = len(seconds_by_row)  # also those that were up to date
+    n_rows = len(seconds_by_row)  # includes rows of which no step was executed
     echo(f"Made {n_rows_made:,} of {n_rows:,} outputs in {report.seconds:.1f} s.")
 
 
 def _rows_made(report: BuildReport) -> set[RowKey]:
-    """Return the rows of `nanoset status` that count as made.
+    """Return the rows of `nanoset status` that a build has made, to count them.
 
-    These are the rows of which some steps were executed, and none has failed or was skipped.
+    A row is what a user sees as one output; several steps may make it. For example, the row `corpus
+    web` has three steps. It counts as made if the build executed at least one of them (the others
+    may have been up to date), but not if one of them failed or was skipped:
+
+        steps of the row                       counts as made
+        up to date, executed, executed         yes
+        up to date, up to date, up to date     no
+        executed, failed, skipped              no
 
     Args:
         report: What the build did.
     """
     made_nodes = [step.node for step in report.steps if report.was_made(step.node)]
-    with_made_step: set[RowKey] = {node.row for node in made_nodes}
-    with_missing_step: set[RowKey] = {node.row for node in report.nodes_given_up()}
-    return with_made_step - with_missing_step
+    rows_with_made_step: set[RowKey] = {node.row for node in made_nodes}
+    rows_with_failed_step: set[RowKey] = {node.row for node in report.nodes_given_up()}
+    return rows_with_made_step - rows_with_failed_step
 
 
 def _had_nothing_to_do(report: BuildReport, rows: Sequence[StatusRow], is_selected: bool) -> bool:
     """Return whether a build left everything as it was, so that tables would show nothing new.
 
+    The cases are:
+
+    - Something was made, has failed or was skipped: no, the tables show it.
+    - `nanoset build` without a selection made nothing: yes, if every output is done. Otherwise the
+      tables show which one is not.
+    - `nanoset build --select pretrain` made nothing: yes, even if other outputs are missing or
+      stale, since the user chose not to build them. But if a check has found errors in any output,
+      the user may not know of it: the tables show it.
+
     Args:
         report: What the build did.
-        rows: The rows of `nanoset status` that the build examined.
-        is_selected: Whether the user selected some outputs. Then others may be missing or stale.
+        rows: The rows of `nanoset status` that the build examined, each with the state of an
+            output.
+        is_selected: Whether the user selected some outputs.
     """
     from nanoset_core.cli.commands.status import DONE
 
     if report.made or report.failed or report.skipped:
         return False
-    # The tables are worth showing if an output is not done. If the user has selected outputs, they
-    # know that others may be missing or stale, but not that a check of one has found errors.
-    states = {row.state for row in rows}
+    states = {row.state for row in rows}  # such as {"up to date", "stale"}
     if is_selected:
-        return "failing" not in states
-    return states.issubset(DONE)
+        return "failing" not in states  # failing: a check of the output has found errors
+    return states.issubset(DONE)  # DONE: "up to date", or "not read" for a folder without text
 
 
 def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
-    """Print in a few lines that a build had nothing to do.
+    """Print in a few lines that a build had nothing to do, instead of tables that show nothing new.
+
+    For example:
+
+        Everything is up to date: nothing was made (0.4 s). 3 up to date: `nanoset status` …
 
     Args:
         project: The project that was built, for warnings about its outputs.
@@ -447,20 +539,27 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
-    """Return notices on outputs that replaced versions which may still be in use.
+    """Return notices on outputs that have taken the place of versions that may still be in use.
+
+    Somebody may be training on the earlier version, or may not have meant to change a setting.
+    There are two notices:
+
+        Made by other settings than before: nanoset pretrain (seed: 7 → 8).
+        If another nanoset.yaml uses the same root, these outputs are stale for it now: …
+
+    The second one is for two projects that store their outputs in the same folder (root): each
+    build of one replaces outputs of the other.
 
     Args:
         report: What the build did.
-
-    Returns:
-        Such as "Made by other settings than before: nanoset pretrain (seed: 7 → 8)."
     """
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     notices: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
         names = abbreviated(outputs, _MAX_NAMES)
         notices.append(f"Made by other settings than before: {names} ({changes}).")
-    # Such an output existed already, but another version of it had become the current one.
+    # A version with these settings existed already, but a build with other settings has replaced
+    # it since. If these are two projects, they will replace each other's outputs forever.
     if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
         notices.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
@@ -470,26 +569,32 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
 
 
 def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[str, list[str]]:
-    """Return which settings were changed, and the outputs that were built again because of it.
+    """Return which changes of settings were found in a build, and the outputs that each concerns.
 
-    For example, `{"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}` if both have a new seed.
+    Several outputs often have the same change. It is told to the user once, with all their names:
+
+        output               changes                   result
+        nanoset pretrain     ["seed: 7 → 8"]           {"seed: 7 → 8": ["nanoset pretrain",
+        nanoset tuning       ["seed: 7 → 8"]                            "nanoset tuning"]}
+        corpus web           []
 
     Args:
         report: What the build did, with the changes of settings.
-        steps: The steps that were executed, each of which made one output.
+        steps: The steps that were executed, each of which made one output. A nanoset (data mixture)
+            has several steps, but is named only once.
 
     Returns:
-        The changes of settings, joined by "; " → the outputs, such as `nanoset pretrain`.
+        The changes, joined by "; " → the outputs.
     """
     outputs_by_changes: dict[str, list[str]] = defaultdict(list)
     for step in steps:
         settings = report.replaced_settings(step.node)
         if not settings:
             continue
-        outputs = outputs_by_changes["; ".join(settings)]
-        output = f"{step.node.stage.kind} {step.node.key.subject}"
-        if output not in outputs:
-            outputs.append(output)
+        changes = "; ".join(settings)  # such as "seed: 7 → 8"
+        output = f"{step.node.stage.kind} {step.node.key.subject}"  # such as "nanoset pretrain"
+        if output not in outputs_by_changes[changes]:
+            outputs_by_changes[changes].append(output)
     return outputs_by_changes
 
 
@@ -507,10 +612,18 @@ def _next_steps(
 ) -> list[str]:
     """Return lines that say what to do with the outputs of a build.
 
+    For example, after a build of the data mixture (nanoset) `pretrain`:
+
+        Outputs are below /data/out; `current` in each folder names the live version.
+        Read samples: python -c 'from nanoset_core import load_nanoset; print(load_nanoset(…)[0])'
+        Train on it: /data/out/nanosets/pretrain/handoff/…/START.md says how to start.
+        Look at it: DAGSTER_HOME=… NANOSET_CONFIG=… dagster dev -m nanoset_assets.definitions
+
     Args:
-        config: The configuration of the project.
+        config: The settings of nanoset.yaml.
         graph: The outputs of the project, with their current versions.
-        readable: The splits (train, valid, test) that have samples.
+        readable: The splits (train, valid, test) that have samples. Without any, the lines on
+            reading and training are left out.
     """
     manifest_by_name = _existing_outputs(graph)
     lines: list[str] = []
@@ -529,14 +642,19 @@ def _next_steps(
 
 
 def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
-    """Return the outputs that exist, in the order of the pipeline.
+    """Return the outputs that exist, each with its manifest.
+
+    A manifest is a file that lists what is in the folder of the output. A later line names one of them as an example, and the folder of instructions for training:
+
+        {"web": …, "pretrain/train": …, "pretrain/handoff": …}
 
     Args:
         graph: The outputs of the project, with their current versions.
 
     Returns:
-        Name of each output → its current manifest. If outputs of several stages share a name, it is
-        that of the first.
+        Name of each output → its current manifest, in the order of the pipeline. The list of files,
+        the tokens and the dataset of the corpus `web` share the name "web": the first of them is
+        returned.
     """
     manifest_by_name: dict[str, Manifest] = {}
     for node in graph.nodes():
@@ -547,18 +665,28 @@ def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
 
 
 def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
-    """Return a line that says where the outputs are.
+    """Return where the outputs are, and how to find the current version of each.
+
+    For example: "Outputs are below /data/out; `current` in each folder names the live version."
 
     Args:
-        config: The configuration of the project.
-        manifest: Manifest of any of the outputs.
+        config: The settings of nanoset.yaml, which say where outputs are stored.
+        manifest: Manifest of any of the outputs: the file that lists what is in the output's
+            folder.
     """
     pointer = _pointer_name(config, manifest)
     return f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
 
 
 def _server_line(config: ProjectConfig) -> str:
-    """Return a line with the command that shows the project in Dagster's UI."""
+    """Return a line with the command that starts Dagster's web server, to look at the project.
+
+    Dagster finds its history and the project by two environment variables: "DAGSTER_HOME=/data/home
+    NANOSET_CONFIG=/data/nanoset.yaml dagster dev -m nanoset_assets.definitions".
+
+    Args:
+        config: The settings of nanoset.yaml.
+    """
     home = shell_word(dagster_home(config))
     file = shell_word(config.file)
     return (
@@ -568,14 +696,19 @@ def _server_line(config: ProjectConfig) -> str:
 
 
 def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
-    """Return `current` or `current.json`: how this project names the live version of an output.
+    """Return `current` or `current.json`: how this project marks the live version of an output.
 
-    The folder of an output has a folder for each version, and a symbolic link `current` to one of
-    them. Buckets and some file systems have no symbolic links, so a file takes their place.
+    The folder of an output has a folder for each version, and a symbolic link to the live one:
+
+        datasets/web/3f9a…/     the version before
+        datasets/web/81c2…/     the live version
+        datasets/web/current →  81c2…
+
+    Buckets and some file systems have no symbolic links: a file `current.json` takes its place.
 
     Args:
-        config: The configuration of the project, which says whether the outputs are in a bucket.
-        manifest: Manifest of any output of the project.
+        config: The settings of nanoset.yaml, which say whether the outputs are in a bucket.
+        manifest: Manifest of any version of an output; its folder is that of the version.
     """
     is_in_bucket = config.root_place is not None
     if is_in_bucket:
@@ -593,17 +726,20 @@ def _root(config: ProjectConfig) -> str:
 def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
     """Return a Python program that prints the first sample of a split.
 
-    For example: from nanoset_core import load_nanoset; print(load_nanoset("outputs", "pretrain",
-    "train")[0])
+    It is printed after a build, so that the user can try at once what was built. For the split
+    `train` of the data mixture (nanoset) `pretrain`, if all outputs are in the folder `out`:
+
+        from nanoset_core import load_nanoset; print(load_nanoset("out", "pretrain", "train")[0])
 
     Args:
-        config: The configuration of the project, which says where the outputs are.
+        config: The settings of nanoset.yaml, which say where the outputs are.
         split: The split to read.
     """
-    imports = "load_nanoset"
+    imports = "load_nanoset"  # what the program imports
     arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
 
-    # A bucket that is not at AWS has an address of its own, the fourth argument.
+    # If the bucket is not one of AWS, the program has to know the address of its server. It is
+    # passed as a fourth argument: StorageSpec("https://storage.example.org").
     is_in_bucket = config.root_place is not None
     endpoint = config.storage.endpoint_url
     if is_in_bucket and endpoint is not None:
@@ -615,8 +751,12 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a Python string in double quotes, around which a shell can put single ones.
+    """Return a text as a Python string in double quotes: web → "web".
 
-    A JSON string is also a Python string.
+    The user passes the program to `python -c '…'` in a shell, in single quotes: so there must be no
+    others in it. A JSON string is in double quotes, and Python reads it as the same text.
+
+    Args:
+        text: Such as a name or a path.
     """
     return json.dumps(text, ensure_ascii=False)
