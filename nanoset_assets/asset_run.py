@@ -52,12 +52,18 @@ class AssetRun:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether a sensor or the schedule requested the run, and not a person."""
+        """Whether a sensor or the schedule requested the run, and not a person.
+
+        Sensors and the schedule add a tag to each run that they request.
+        """
         tags = self.context.run.tags
         return self.project_defs.names.tag(RAW_TAG) in tags or AUTOMATION_TAG in tags
 
     def make(self) -> Manifest:
-        """Make the output as its stage does, and return its manifest.
+        """Make the output as its stage (its step of the pipeline) does, and return its manifest.
+
+        The manifest is the file that lists what is in the output's folder, with the digest of each
+        file.
 
         Raises:
             NanosetError: The output could not be made.
@@ -65,20 +71,32 @@ class AssetRun:
         return self.finish(self.stage.make(self.project, self.key))
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """Record that the output is made, and how long that took; return its manifest.
+        """Note the manifest of the output that was just made, and how long it took.
+
+        Both are shown in Dagster when the run ends, see `results`.
 
         Args:
-            manifest: The manifest of the output, which `results` records in Dagster.
+            manifest: The manifest, which is the file that lists what is in the output's folder. It
+                is also returned.
         """
         self.manifest = manifest
         self.seconds = time.monotonic() - self.started
         return manifest
 
     def results(self) -> Iterator[dg.MaterializeResult[Any]]:
-        """Make the output, and yield its materialisation; nothing if there was nothing to make.
+        """Make the output of this run, and yield what Dagster is to record about it.
+
+        Dagster calls this when somebody materialises an asset, such as the dataset of the text
+        collection `web`. There are three cases:
+
+        - The output was made: yield its digest, its size, how long it took, and the values that
+          Dagster's web page of the asset shows.
+        - There was nothing to make, since the settings do not request this output: yield nothing.
+        - The output has no manifest (the list of its files, which has the digest). Then its page
+          returns a complete result, which is yielded as it is.
 
         Yields:
-            What Dagster records and shows of the run, at most once.
+            What Dagster records, at most once.
 
         Raises:
             dg.Failure: The output could not be made.
@@ -87,17 +105,18 @@ class AssetRun:
         self.project_defs.started(self.node)
         metadata = self._make_page()  # makes the output; the metadata is for Dagster's UI
         if isinstance(metadata, dg.MaterializeResult):
-            yield metadata  # a stage without manifests has made the materialisation itself
+            yield metadata
             return
-        # The stage has called `finish` with the manifest of the output, unless it made none.
+        # `_make_page` has set the manifest if it has made an output; see `finish`.
         if self.manifest is not None:
             yield result(self.project, self.manifest, self.seconds, metadata=metadata)
 
     def _warn_of_settings(self) -> None:
-        """Log warnings on the settings of the output.
+        """Log warnings about settings of the output that are allowed, but rarely intended.
 
-        It has no settings if nanoset.yaml, which may have changed, no longer requests it. Then
-        making it raises an error.
+        Settings of the output only exist if nanoset.yaml still requests it. The file may have been
+        changed since Dagster showed the asset. In this case nothing is logged: making the output
+        will fail, and report the reason.
         """
         config = self.project.config
         is_requested = self.key in self.stage.keys(config, (self.key.subject,))
@@ -106,7 +125,12 @@ class AssetRun:
                 self.warn(warning)
 
     def _make_page(self) -> Mapping[str, Any] | dg.MaterializeResult[Any]:
-        """Make the output, and return its metadata for Dagster's UI, or a complete result.
+        """Make the output, and return what Dagster's web page of the asset shows with it.
+
+        If that fails, the error goes two ways. Dagster gets it as a `dg.Failure`, whose text its
+        web page shows. `nanoset build`, which executes runs of Dagster in its own process, would
+        see only an error such as "the step has failed": it finds the original one in the list
+        `failures`.
 
         Raises:
             dg.Failure: The output could not be made, for a reason that the user can correct.
@@ -115,26 +139,32 @@ class AssetRun:
         try:
             return self.make_page(self)
         except Exception as error:
-            # `nanoset build` reports this error; Dagster's own says only that the run failed.
             self.project_defs.failures.append((self.node, error))
             if isinstance(error, NanosetError):
                 raise failure(self._with_missing_input(error)) from error
             raise
 
     def _with_missing_input(self, error: NanosetError) -> NanosetError:
-        """Return an error that also names the asset to make first, if it is about a missing input.
+        """Return the error of this run; if an input is missing, it also says how to make that one.
+
+        An output is made from others, its inputs. In Dagster's web page, a user may materialise an
+        asset before those that it needs. For example, a split of the data mixture `pretrain` is
+        made from the dataset of `web`. If there is none, the error gets this remedy:
+
+            run `nanoset build`, or materialise indexed_dataset for the corpus 'web' first
 
         Args:
-            error: The error with which the output could not be made.
+            error: The error with which the output could not be made. If it is not about a missing
+                input, it is returned unchanged.
         """
         if not isinstance(error, MissingError):
             return error
-        # If an input is missing, `error.where` is its folder. Find the input with this folder.
+        # `error.where` is the path or URL of what is missing. Compare the folder of each input.
         outputs = self.project.outputs
         for input_node in self.node.inputs(self.project.config).values():
             folder = outputs.folder / input_node.stage.layout.folder / input_node.name
             if error.where == outputs.access.url(folder):
-                asset_label = self.input_label(input_node)  # such as "indexed_dataset [web]"
+                asset_label = self.input_label(input_node)
                 remedy = f"run `nanoset build`, or materialise {asset_label} first"
                 return error.at(error.where, remedy)
         return error

@@ -44,12 +44,16 @@ class BuildReport:
         """Return whether the build made an output, instead of finding it up to date.
 
         Args:
-            node: An output of the project.
+            node: An output of the project, such as the dataset of the text collection `web`.
         """
         return label_of(node) in self.made
 
     def nodes_given_up(self) -> set[Node]:
-        """Return the outputs that failed, or need one that failed."""
+        """Return the outputs that could not be made: those that failed, or need one that failed.
+
+        If the tokens of the text collection `web` failed, the dataset that is made from them is
+        returned, too.
+        """
         given_up = self.given_up
         return {step.node for step in self.steps if label_of(step.node) in given_up}
 
@@ -64,19 +68,26 @@ class BuildReport:
     def replaced_settings(self, node: Node) -> list[str]:
         """Return the changes of settings between an output and the version that it replaced.
 
+        Such as `["seed: 7 → 8"]`. Empty if no setting has changed, and only the text has, or if
+        there was no version before.
+
         Args:
             node: An output of the project.
-
-        Returns:
-            Such as `["seed: 7 → 8"]`; empty if no settings changed.
         """
         return self.replaced.get(label_of(node), [])
 
     def skip(self, nodes: Collection[Node]) -> None:
-        """Record that outputs are not made, except those that are recorded as failed already.
+        """Record outputs that were not made because of a failure, except the failed ones.
+
+        For example, a run makes the files list, tokens and dataset of `web`, and fails at the
+        tokens. It records the tokens as failed, and calls this with the tokens and the dataset.
+        Then:
+
+            failed     tokenized_shards [web]
+            skipped    indexed_dataset [web]
 
         Args:
-            nodes: The outputs of steps that are not executed.
+            nodes: The outputs of steps that have failed or were not executed.
         """
         for node in nodes:
             label = label_of(node)

@@ -42,20 +42,20 @@ class StepCounter:
         self._numbers: dict[Node, int] = {}  # output → number of its step, from 1
 
     def expect(self, nodes: Iterable[Node]) -> None:
-        """Set the outputs that the build makes, in the order of their steps.
+        """Set the outputs that the build makes, in the order in which it makes them.
 
-        The counter is created before they are known, since the definitions need it.
+        The counter is created earlier, before it is known how many there are.
 
         Args:
-            nodes: The outputs. The step of the first one has the number 1.
+            nodes: The outputs. Making the first one is step 1.
         """
         self._numbers = {node: number for number, node in enumerate(nodes, start=1)}
 
     def begin(self, node: Node) -> None:
-        """Report that a step begins, if it is one of the expected steps.
+        """Report that the build begins to make an output: "3 of 71" if it is the third of 71.
 
         Args:
-            node: The output that the step makes.
+            node: The output. If it is not one of those that were expected, nothing is reported.
         """
         if node in self._numbers:
             self._progress.step(label_of(node), self._numbers[node], len(self._numbers))
@@ -87,15 +87,25 @@ class BuildRuns:
     """Tags and run config of all runs, as arguments of Dagster's `execute_in_process`."""
 
     def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
-        """Execute the runs of one corpus, nanoset, …, once no other build works on it.
+        """Make all outputs of one subject, such as a text collection or a data mixture, run by run.
+
+        A run of Dagster makes one or several outputs, one step for each. For example, the data
+        mixture `pretrain` has these runs:
+
+            run    makes                             needs
+            1      pretrain/index_mappings [train]   indexed_dataset [web]
+            2      pretrain/handoff                  pretrain/index_mappings [train]
+
+        Two builds must not make the same outputs at once. So this waits until no other build works
+        on the subject. If an output has failed, the runs that need it are skipped: here, run 2 if
+        run 1 fails.
 
         Args:
-            subject: The corpus, nanoset (a data mixture for training), webdataset and so on, whose
-                outputs the runs make.
-            runs: The steps of each run. A run is skipped if it needs an output that failed.
+            subject: Name of the text collection (corpus), data mixture (nanoset) or webdataset.
+            runs: The steps of each run, in order.
         """
         with self._lease_of(subject):  # waits while another build works on the subject
-            # That build may have made some of the outputs: they need not be made again.
+            # A build that this one waited for may have made some of the outputs.
             steps = list(chain.from_iterable(runs))
             made_elsewhere = self._made_elsewhere(steps)
             for run in runs:
@@ -103,20 +113,24 @@ class BuildRuns:
                 input_labels = {label_of(node) for node in inputs}  # such as "raw_jsonl [web]"
                 # Outputs that failed in an earlier run, or were skipped because of that.
                 unavailable_labels = self.report.given_up
-                if unavailable_labels.isdisjoint(input_labels):
-                    self._execute_run(run, made_elsewhere)
-                else:
+                needs_unavailable = not unavailable_labels.isdisjoint(input_labels)
+                if needs_unavailable:
                     self.report.skip([step.node for step in run])
+                else:
+                    self._execute_run(run, made_elsewhere)
 
     @contextlib.contextmanager
     def _lease_of(self, subject: str) -> Iterator[None]:
-        """Hold the lease (lock) of a subject, which keeps other builds from working on it.
+        """Hold the lease of a subject, so that no other build makes its outputs meanwhile.
 
-        If the root cannot be written to, nothing is held: the steps will fail, and report the
-        reason.
+        A lease is a lock between machines: a file next to the outputs that says which build works
+        on them. If another build holds it, this waits for its end. If the file cannot be written,
+        nothing is held: the outputs cannot be written either, and the steps that make them will
+        report the reason.
 
         Args:
-            subject: The corpus, data mixture (nanoset), … whose outputs this build will make.
+            subject: Name of the text collection (corpus), data mixture (nanoset), … that will be
+                made.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(StorageError):
@@ -127,10 +141,14 @@ class BuildRuns:
             yield
 
     def _report_wait(self, subject: str, work: Work) -> None:
-        """Report which build has to end before this one can continue.
+        """Print which build has to end before this one can continue.
+
+        For example: "waits for the build of web on node7 …". If the process is known, the line also
+        says how to end it: "waits for …, which makes web; `kill 123` on node7 ends it …".
 
         Args:
-            subject: The corpus, nanoset, … on which the other build works.
+            subject: The text collection (corpus), data mixture (nanoset), … that the other build
+                makes.
             work: The other build, as far as it is known.
         """
         if work.owner is None:
@@ -139,12 +157,21 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return the outputs that another build has made while this one waited.
+        """Return the outputs that another build has made while this one waited, to leave them out.
+
+        For example, this build was to make the list of files, tokens and dataset of `web`. It
+        waited for a build on another machine, which was stopped after the tokens. Then only the
+        dataset is left:
+
+            output                    looked up    complete
+            raw_jsonl [web]           yes          yes
+            tokenized_shards [web]    yes          yes
+            indexed_dataset [web]     yes          no
 
         Args:
-            steps: The steps that this build is about to execute. Each makes one output.
+            steps: The steps that this build is about to execute, in order. Each makes one output.
         """
-        # Read the outputs again, instead of relying on what this process has cached.
+        # Read the outputs again: `seen` is what this process remembers of them.
         project = replace(self.project, seen=None)
         complete_nodes: set[Node] = set()
         for step in steps:
@@ -158,10 +185,10 @@ class BuildRuns:
         return complete_nodes
 
     def _is_made(self, project: Project, node: Node) -> bool:
-        """Return whether an output need not be built any more, because it is up to date.
+        """Return whether an output is up to date now: there is nothing left to do for it.
 
         Args:
-            project: The project, without a cache of outputs.
+            project: The project, without a cache: outputs are read as they are stored now.
             node: The output.
         """
         recipe = self.report.graph.recipe(node)
@@ -174,7 +201,15 @@ class BuildRuns:
             return False  # it cannot be read; the step that makes it reports the error
 
     def _execute_run(self, run: Sequence[Step], made_elsewhere: Collection[Node]) -> None:
-        """Execute a run, without the steps whose outputs another build has made meanwhile.
+        """Execute one run, and print a line before and after it.
+
+        For example, a run makes the list of files (raw_jsonl), the tokens and the dataset of `web`,
+        but another build has made the list of files a moment ago. It is left out, and these lines
+        are printed:
+
+            [1/3] raw_jsonl [web]: another build made it meanwhile
+            [2/3] tokenized_shards, indexed_dataset [web] …
+            [3/3] tokenized_shards, indexed_dataset [web]: made in 4.2 s
 
         Args:
             run: The steps of the run, each of which makes one output.
@@ -197,6 +232,16 @@ class BuildRuns:
     def _execute_steps(self, steps: Sequence[Step]) -> str:
         """Execute one run of Dagster, record its result in the report, and return it in words.
 
+        A run executes its steps in order, and ends at the first one that fails. For example, a run
+        of 12 seconds has three steps, and the second fails:
+
+            step                      recorded as
+            raw_jsonl [web]           made, in 4 s (a third: Dagster reports only the total)
+            tokenized_shards [web]    failed
+            indexed_dataset [web]     skipped
+
+        The result is then "tokenized_shards [web] failed after 12.0 s".
+
         Args:
             steps: The steps of the run, each of which makes one output.
         """
@@ -204,27 +249,29 @@ class BuildRuns:
         started = time.monotonic()
         error = self._run_and_catch(nodes)
         seconds = time.monotonic() - started
-        # Dagster reports only the time of the whole run: assume that all steps took the same.
         seconds_of_step = seconds / len(nodes)
         if error is None:
             self._report_made(nodes, seconds_of_step)
             return f"made in {seconds:.1f} s"
 
-        # Steps are executed in this order: those after the failed one were not reached.
         failed_node = self._report_failure(nodes, error)
         position = nodes.index(failed_node)
         self._report_made(nodes[:position], seconds_of_step)
-        self.report.skip(nodes[position:])
+        self.report.skip(nodes[position:])  # all but the failed one, which is recorded already
         return f"{label_of(failed_node)} failed after {seconds:.1f} s"
 
     def _run_and_catch(self, nodes: Sequence[Node]) -> Exception | None:
         """Execute a run of Dagster that makes outputs; return the error if it fails, or None.
 
+        A build continues after a failed run with the runs that do not need its outputs. The
+        exception is a history that cannot be written: then no later run could be recorded, and the
+        build ends.
+
         Args:
-            nodes: The outputs, in the order of their steps.
+            nodes: The outputs, in the order in which the run makes them.
 
         Raises:
-            HistoryError: The run could not be recorded, and so no later run could be.
+            HistoryError: The run could not be recorded in Dagster's history.
         """
         job_name = self.project_defs.names.definition(job_of(nodes[0]))
         job = self.definitions.resolve_job_def(job_name)
@@ -250,12 +297,15 @@ class BuildRuns:
     def _report_failure(self, nodes: Sequence[Node], error: Exception) -> Node:
         """Record which output of a failed run could not be made, and why; return the output.
 
+        Dagster's error only says that the run has failed. A step that fails therefore adds its
+        output and its own error to the list `failures` before it ends. If the list is empty, the
+        run failed before its first step: this is recorded as a failure of the first output.
+
         Args:
-            nodes: The outputs of the run, in the order of its steps.
-            error: Dagster's error, which only says that the run failed.
+            nodes: The outputs of the run, in the order in which it makes them.
+            error: Dagster's error.
         """
-        # A step that fails adds its output and its own error to this list, and ends the run.
-        failures = self.project_defs.failures
+        failures = self.project_defs.failures  # (output, error) of each failed step
         if failures:
             failed_node, reason = failures[0]
         else:  # the run has failed before its first step
@@ -265,14 +315,17 @@ class BuildRuns:
         return failed_node
 
     def _execute_in_dagster(self, job: dg.JobDefinition, nodes: Sequence[Node]) -> None:
-        """Execute a run of Dagster in this process, which makes outputs.
+        """Execute a run of Dagster in this process, and wait for its end.
+
+        An asset in Dagster, such as `indexed_dataset`, has partitions, such as `web`: a run makes
+        one partition of one or several assets. Ctrl-C ends it.
 
         Args:
-            job: The job that makes them.
-            nodes: The outputs, all of the same partition.
+            job: The job that makes them: Dagster's name for the assets that may be made in one run.
+            nodes: The outputs to make, all of the same partition.
 
         Raises:
-            HistoryError: The run could not be recorded.
+            HistoryError: The run could not be recorded in Dagster's history.
             Exception: The run failed.
         """
         names = self.project_defs.names
@@ -286,13 +339,14 @@ class BuildRuns:
 
 
 def _run_label(steps: Sequence[Step]) -> str:
-    """Return the assets that a run makes, and their partition.
+    """Return how a run is called in the lines that a build prints.
+
+    A run makes the same partition of one or several assets, so the partition is named once. For
+    example, `raw_jsonl, tokenized_shards, indexed_dataset [web]` makes three outputs of the text
+    collection `web`. An asset without partitions is named alone: `pretrain/handoff`.
 
     Args:
-        steps: The steps of one run, each of which makes one output.
-
-    Returns:
-        Such as `raw_jsonl, tokenized_shards, indexed_dataset [web]`.
+        steps: The steps of the run, each of which makes one output.
     """
     assets = ["/".join(asset_path(step.node)) for step in steps]
     label = ", ".join(assets)

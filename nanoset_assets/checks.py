@@ -51,12 +51,17 @@ class _Check:
 def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
     """Return the asset checks of the project, up to two for each asset.
 
+    In Dagster, an asset is what is made (such as the datasets of all text collections), and a check
+    is a function that examines it after each run. For example, `indexed_dataset` has the check
+    `verified`, which reads the dataset that was just made and compares it with its list of digests.
+
     Args:
         project_defs: The names and settings of the project in Dagster. Its settings decide which
             assets there are.
 
     Returns:
-        The definitions of the checks. Each examines one partition of its asset in a run.
+        The definitions of the checks. Each examines one partition of its asset in a run, such as
+        the dataset of `web`.
     """
     definitions: list[dg.AssetChecksDefinition] = []
     for stage in stages():
@@ -68,17 +73,21 @@ def checks_for(project_defs: ProjectDefs) -> list[dg.AssetChecksDefinition]:
 
 
 def _checks_of(stage: Stage) -> list[_Check]:
-    """Return the checks that each asset of a stage has.
+    """Return the checks that the assets of one stage have. A stage makes one kind of output.
 
-    A check that verifies an output blocks everything downstream if it finds errors. Warnings have a
-    separate check, which blocks nothing: Dagster's automation conditions build nothing from an
-    asset whose blocking check has failed, even with a mere warning.
+    There are two kinds of checks:
+
+    - One verifies that files are intact. If it finds errors, nothing is made from the output.
+    - One shows warnings, such as documents that contain texts of evaluations. It stops nothing.
+
+    They are two checks since Dagster makes nothing from an asset whose first check has failed, even
+    if it has failed with a warning only.
 
     Args:
-        stage: A step of the pipeline, such as the one that makes datasets.
+        stage: The stage, such as the one that makes datasets.
 
     Returns:
-        None, one or two checks: the blocking one first.
+        None, one or two checks: the one that verifies first.
     """
     shape = shape_of(stage)
     checks: list[_Check] = []
@@ -93,15 +102,16 @@ def _checks_of(stage: Stage) -> list[_Check]:
 def _define_check(
     project_defs: ProjectDefs, stage: Stage, subject: str, keys: Sequence[Key], kind: _Check
 ) -> dg.AssetChecksDefinition:
-    """Return the definition of one check of an asset.
+    """Define one check of one asset for Dagster, which calls it after each run of the asset.
 
-    A run of the check examines one partition of the asset.
+    An asset such as `indexed_dataset` has partitions, such as the dataset of `web`. A run makes one
+    partition, and the check examines that one.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage whose outputs the asset contains.
-        subject: The nanoset, webdataset, … whose asset is checked; `ALL_CORPORA` for an asset whose
-            partitions are corpora.
+        stage: The stage (step of the pipeline) whose outputs the asset contains.
+        subject: The data mixture (nanoset), webdataset, … whose asset is checked; `ALL_CORPORA` for
+            an asset whose partitions are text collections (corpora).
         keys: The outputs of the asset, which decide its partitions.
         kind: The name of the check, and what it does.
     """
@@ -130,15 +140,20 @@ def _define_check(
 def _verify(
     context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Verify an output, and return the result as that of a check in Dagster.
+    """Verify an output that was just made, and return the result of the check for Dagster.
+
+    For example, if the file of a shard was cut off, the check fails, and Dagster builds nothing
+    from this output. Each error and warning is a *finding*, which says what is wrong and where.
+    They are written to the log of the run, and shown as a table in Dagster's web page.
 
     Args:
-        context: The context of the check's run, whose log lists the findings.
+        context: Dagster's context of the run, with its log.
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage that makes the output.
+        stage: The stage (step of the pipeline) that makes the output.
         key: Which of its outputs is verified.
     """
-    report = stage.verify(project_defs.load_in_step(context), key)
+    project = project_defs.load_in_step(context)
+    report = stage.verify(project, key)
     if not report.passed:
         # `nanoset build` reports this error, since Dagster's own says only that the run failed.
         project_defs.failures.append((Node(stage, key), _verification_error(report)))
@@ -158,11 +173,11 @@ def _verify(
 def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:
     """Write each error and warning of a verification into the log of a run.
 
-    Findings may quote text of users, so characters that steer a terminal are escaped.
+    They may quote text of users, so characters that could steer a terminal are escaped.
 
     Args:
         log: The log of the run.
-        report: The result of the verification.
+        report: The result of the verification. Each finding is one error or warning.
     """
     for finding in report.findings:
         text = visible(Multiline(finding))
@@ -173,7 +188,16 @@ def _log_findings(log: dg.DagsterLogManager, report: Report) -> None:
 
 
 def _findings_table(report: Report) -> dg.TableMetadataValue:
-    """Return a table with a row for each error and warning of a verification."""
+    """Return a table for Dagster's web page, with a row for each finding (an error or a warning).
+
+    Its columns are _FINDING_COLUMNS. Values that a finding does not have are empty:
+
+        severity    output          what                     where       …
+        error       datasets/web    (what is wrong there)    web.bin     …
+
+    Args:
+        report: The result of a verification.
+    """
     rows: list[dict[str, object]] = []
     for finding in report.findings:
         rows.append({column: getattr(finding, column) or "" for column in _FINDING_COLUMNS})
@@ -181,10 +205,13 @@ def _findings_table(report: Report) -> dg.TableMetadataValue:
 
 
 def _verification_error(report: Report) -> VerificationError:
-    """Return the exception that `nanoset build` reports for an output that failed its check.
+    """Return the error that `nanoset build` prints for an output whose verification has failed.
+
+    It describes the first problem and counts the others: "what was made is not right: (first
+    problem) (and 2 more: run `nanoset verify`)".
 
     Args:
-        report: Report with at least one error. The first is described, and the others are counted.
+        report: The result of the verification, with at least one error.
     """
     first = report.errors[0]
     message = f"what was made is not right: {first.what}"
@@ -200,12 +227,16 @@ def _verification_error(report: Report) -> VerificationError:
 def _warn(
     context: dg.AssetCheckExecutionContext, project_defs: ProjectDefs, stage: Stage, key: Key
 ) -> dg.AssetCheckResult:
-    """Report the warnings about an output: about its content, and about its settings.
+    """Check an output for what is allowed, but perhaps not intended; return the result for Dagster.
+
+    There are warnings about its content, such as documents that contain texts of evaluations, and
+    about its settings. If there are any, Dagster shows the check as failed with a warning, but goes
+    on to build what is made from the output.
 
     Args:
-        context: The context of the check's run.
+        context: Dagster's context of the run.
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage that makes the output.
+        stage: The stage (step of the pipeline) that makes the output.
         key: Which of its outputs is examined.
 
     Raises:

@@ -196,7 +196,7 @@ def _print_failures(report: BuildReport) -> None:
 
         failed: tokenized_shards [web]
         (the error, where it occurred, and how to fix it)
-        not made, since they need what failed: indexed_dataset [web], pretrain/train
+        not made, since they need what failed: indexed_dataset [web]
 
     Args:
         report: What the build did.
@@ -644,7 +644,8 @@ def _next_steps(
 def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
     """Return the outputs that exist, each with its manifest.
 
-    A manifest is a file that lists what is in the folder of the output. A later line names one of them as an example, and the folder of instructions for training:
+    A manifest is a file that lists what is in the folder of an output. The advice after a build
+    names one of them as an example, and the folder with instructions for training (the handoff):
 
         {"web": …, "pretrain/train": …, "pretrain/handoff": …}
 

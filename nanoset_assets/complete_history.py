@@ -56,7 +56,17 @@ class CompleteHistory(Record):
 
 
 def digest_of_outputs(config: ProjectConfig, steps: Iterable[Step]) -> str:
-    """Return a digest of the outputs of a project, and of how Dagster's history names them.
+    """Return a digest (a hash) of all outputs of a project and their names in the history.
+
+    If a later build computes the same digest, it looks at the same outputs. This has to be the
+    same:
+
+        what                     example                                    changes if
+        versions of outputs      ["datasets", "web", "81c2…"] and others    text or settings change
+        prefix of asset names    "llm"                                      nanoset.yaml is changed
+        version of the package   "0.2.0"                                    nanoset is upgraded, and
+                                                                            might name assets
+                                                                            otherwise
 
     Args:
         config: The settings of nanoset.yaml.
@@ -72,22 +82,38 @@ def digest_of_outputs(config: ProjectConfig, steps: Iterable[Step]) -> str:
 
 
 def known_outputs(home: Path) -> tuple[str, ...]:
-    """Return the digests of outputs that a history is known to have; none if it has changed.
+    """Return digests of all outputs of projects that Dagster's history is known to have.
+
+    An earlier build found that the history lacked nothing, and noted a digest (a hash of all
+    outputs) together with size and times of the history's files. If these files have changed since,
+    nothing is known any more.
 
     Args:
         home: The folder of the history.
+
+    Returns:
+        One digest for each project that shares the history; none if nothing is known.
     """
     path = home / FILE
     try:
         known = load(CompleteHistory, path.read_bytes(), path)
         files = _stats(home, Path(known.database))
     except (OSError, FormatError):
-        return ()  # there is no such file, or it is damaged
-    return known.outputs if _are_unchanged(known.files, files) else ()
+        return ()  # nothing was noted, or the file with it is damaged
+    if not _are_unchanged(known.files, files):
+        return ()
+    return known.outputs
 
 
 def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -> None:
-    """Remember that a history has all outputs of a project, as long as it does not change.
+    """Note that Dagster's history has all outputs of a project, for as long as it does not change.
+
+    The next build then need not read the history, which saves more than a second. Nothing is noted
+    if that would not be safe:
+
+    - The history is found by an environment variable, which may be another one in the next build.
+    - Its files were changed within two seconds before it was read, or later. Clocks of file systems
+      are so coarse that two changes may have the same time: a change could go unnoticed.
 
     Args:
         home: The folder of the history.
@@ -99,10 +125,10 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
     with suppress(OSError):
         settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
         if _ENVIRONMENT.search(settings):
-            return  # environment variables may lead the next build to another history
+            return
         files = _stats(home, database)
-        # Another process may have changed the history since it was read, or may do so unnoticed.
-        if any(file.mtime_ns > read_at_ns - _RACY_NS for file in files):
+        last_safe_change_ns = read_at_ns - _RACY_NS  # two seconds before it was read
+        if any(file.mtime_ns > last_safe_change_ns for file in files):
             return
         digests = {*known_outputs(home), digest}  # several projects may share the history
         known = CompleteHistory(str(database), files, tuple(sorted(digests)))
@@ -110,7 +136,10 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
 
 
 def _stats(home: Path, database: Path) -> tuple[FileStat, ...]:
-    """Return size and times of the files that change with a history.
+    """Return size and times of the files that change whenever Dagster's history changes.
+
+    These are its settings, dagster.yaml, the SQLite file, and the file to which SQLite writes new
+    events first (the write-ahead log, if there are any events in it).
 
     Args:
         home: The folder of the history.
@@ -123,7 +152,7 @@ def _stats(home: Path, database: Path) -> tuple[FileStat, ...]:
     for path in (home / _SETTINGS, database):
         stats.append(file_stat(str(path), path.stat()))
 
-    # SQLite appends new events to the write-ahead log first. It creates an empty one to read.
+    # SQLite also creates an empty log when it only reads: that is no change.
     log = database.with_name(f"{database.name}-wal")
     with suppress(FileNotFoundError):
         stat = file_stat(str(log), log.stat())
@@ -133,7 +162,12 @@ def _stats(home: Path, database: Path) -> tuple[FileStat, ...]:
 
 
 def _are_unchanged(files: tuple[FileStat, ...], files_now: tuple[FileStat, ...]) -> bool:
-    """Return whether files are the same as before, with the same content."""
+    """Return whether files are the same as before: same paths, sizes and times.
+
+    Args:
+        files: Size and times of each file as they were noted.
+        files_now: The same as they are now.
+    """
     if [file.path for file in files] != [file.path for file in files_now]:
         return False
     return all(file.is_same_version(now) for file, now in zip(files, files_now, strict=True))

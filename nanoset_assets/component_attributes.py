@@ -53,14 +53,20 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
 def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
     """Check the nanoset.yaml that a defs.yaml names, and return its path.
 
-    It is checked while this attribute is resolved, so that Dagster reports errors at its line.
+    Dagster calls this for the line `config: {{ env.HOME }}/nanoset.yaml` of a defs.yaml. If the
+    nanoset.yaml has mistakes, Dagster reports them at this line. For example, in the folder /defs:
+
+        as written                     returned                   file that is checked
+        conf/nanoset.yaml              conf/nanoset.yaml          /defs/conf/nanoset.yaml
+        {{ env.HOME }}/nanoset.yaml    /home/ann/nanoset.yaml     /home/ann/nanoset.yaml
 
     Args:
         context: Knows the values of the templates, and the folder of the defs.yaml.
         value: The path as written in the defs.yaml, or None.
 
     Returns:
-        The path with its templates filled in, perhaps relative to the folder of the defs.yaml.
+        The path with its templates filled in. It may stay relative: whoever uses it knows the
+            folder.
 
     Raises:
         ConfigError: The file has mistakes, and no earlier valid version of it is known.
@@ -70,30 +76,34 @@ def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None
     if path is None:
         return None
     check_file(context.resolve_source_relative_path(path))
-    return path  # may stay relative: the component resolves it again when it uses the file
+    return path
 
 
 def named_projects(attributes: Mapping[str, Any]) -> list[str]:
-    """Return which of the attributes `config` and `project` are given.
+    """Return which of the attributes `config` and `project` are given. There should be exactly one.
+
+    A defs.yaml names a project either by the path of its nanoset.yaml (`config`), or has the keys
+    of a nanoset.yaml itself (`project`):
+
+        {"config": "nanoset.yaml", "project": None}     ["config"]
+        {}                                              []
 
     Args:
         attributes: Name → value. An attribute whose value is None is not given.
-
-    Returns:
-        A list of up to two names, such as ["config"].
     """
     return [name for name in ("config", INLINE) if attributes.get(name) is not None]
 
 
 def checked(component: str, attributes: Any) -> Any:
-    """Return the attributes of a component after checking all values that contain no templates.
+    """Check the attributes of a component in a defs.yaml, and return them unchanged.
+
+    Dagster parses a defs.yaml with pydantic, a library that checks data. It calls this, and shows
+    each mistake at its line in the file. So they are raised as pydantic's own error. Values that
+    contain templates such as `{{ env.RAW }}` are checked later, when their text is known.
 
     Args:
         component: The name of the component's class, for messages.
         attributes: The attributes in the defs.yaml.
-
-    Returns:
-        The same attributes, unchanged.
 
     Raises:
         ValidationError: Some are invalid; each mistake has the path of its key.
@@ -116,7 +126,10 @@ class _Mistake:
     """The keys that lead to it; Dagster reports the line of the last one."""
 
     def details(self, attributes: Mapping[str, Any]) -> InitErrorDetails:
-        """Return the mistake in the form from which pydantic makes its error.
+        """Return the mistake in pydantic's form, from which it makes its error.
+
+        A `value_error` is pydantic's name for an error that a function raised; its text is that of
+        `error`. The keys that lead to the value (`loc`) tell Dagster the line in the defs.yaml.
 
         Args:
             attributes: All attributes in the defs.yaml.
@@ -127,7 +140,11 @@ class _Mistake:
 
 
 def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
-    """Return the mistakes in the attributes of a component, with the keys that lead to them.
+    """Return the mistakes in the attributes of a component, each with the keys that lead to it.
+
+    For example, `key_prefix: my-team` is a mistake, since a prefix has no hyphens. Its keys are
+    ("key_prefix",): Dagster finds the line in the defs.yaml by them. A mistake such as the lack of
+    any project belongs to no line, and has no keys.
 
     Values with templates such as `{{ env.RAW }}`, whose text is not known yet, are not checked.
 
@@ -154,14 +171,17 @@ def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
 def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     """Return what is wrong with the attributes `key_prefix` and `group_prefix`.
 
+    They are put before the names of assets and of groups of assets in Dagster, which allows only
+    some characters in them. The rules are in `names_of`, which makes these names: so call it once
+    with each prefix, and see whether it raises an error.
+
     Args:
         attributes: The attributes as written in a defs.yaml.
     """
     mistakes: list[_Mistake] = []
-    # Check each prefix by making names with it.
     key_prefix = attributes.get("key_prefix")
     if _TEMPLATE not in str(key_prefix):
-        for error in raised(names_of, key_prefix, None):
+        for error in raised(names_of, key_prefix, None):  # calls names_of(key_prefix, None)
             mistakes.append(_Mistake(error, ("key_prefix",)))
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in str(group_prefix):
@@ -172,6 +192,10 @@ def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
 
 def _inline_mistakes(settings: Mapping[str, Any]) -> list[_Mistake]:
     """Return what is wrong with the attribute `project`, which has the keys of a nanoset.yaml.
+
+    For example, the value of `nanosets.pretrain.blend` is invalid. The keys of this mistake are
+    ("project", "nanosets", "pretrain", "blend"), since the settings are below `project` in a
+    defs.yaml.
 
     Args:
         settings: The value of the attribute, without templates.
@@ -185,10 +209,12 @@ def _inline_mistakes(settings: Mapping[str, Any]) -> list[_Mistake]:
 
 
 def no_project(projects: list[str]) -> ConfigError:
-    """Return the error for a component with neither or both of `config` and `project`.
+    """Return the error for a component that names no project, or two.
+
+    A defs.yaml names a project either by `config` or by `project`.
 
     Args:
-        projects: The attributes that are given: the result of `named_projects`.
+        projects: Which of the two are given: either both or none.
     """
     found = "neither `config` nor `project`"
     remedy = f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`"
@@ -206,29 +232,38 @@ def no_project(projects: list[str]) -> ConfigError:
 def _key_path(value: Any, where: str) -> KeyPath:
     """Return the keys that lead to the place that an error names.
 
-    The place `project: nanosets.pretrain.blend` becomes ("nanosets", "pretrain", "blend"). The
-    attribute `project` of a defs.yaml contains the keys of a nanoset.yaml.
+    An error names a place as text, with dots between the keys; Dagster needs the keys one by one,
+    to find the line in the file. A key may contain dots itself, so the text cannot simply be split:
+
+        project: nanosets.pretrain.blend        ("nanosets", "pretrain", "blend")
+        project: corpora.web-v1.5.files         ("corpora", "web-v1.5", "files")
 
     Args:
-        value: The value of the attribute `project`.
-        where: The place. Keys in it that do not exist are left out.
+        value: The value of the attribute `project`, which has the keys of a nanoset.yaml.
+        where: The place. If a key does not exist in `value`, the result ends before it.
     """
     dotted_keys = where.removeprefix(f"{INLINE}: ")  # "nanosets.pretrain.blend"
     path: list[str | int] = []
-    # Follow the keys into the value. Each is looked up there, since a key such as "web-v1.5" has
-    # dots itself.
+    # Follow the keys into the value, one level in each round.
     while isinstance(value, Mapping) and dotted_keys:
         key = _first_key(value, dotted_keys)
         if key is None:
             break
         path.append(key)
         value = value[key]
-        dotted_keys = dotted_keys[len(key) :].lstrip(".")
+        dotted_keys = dotted_keys[len(key) :].lstrip(".")  # "pretrain.blend"
     return tuple(path)
 
 
 def _first_key(value: Mapping[str, Any], path: str) -> str | None:
-    """Return the key of a mapping with which a dotted path begins; keys may contain dots, too."""
+    """Return the key of a mapping with which a dotted path begins, or None.
+
+    For example, `web-v1.5.files` begins with the key `web-v1.5`, and `files[0]` with `files`.
+
+    Args:
+        value: The mapping.
+        path: The rest of a path, below this mapping.
+    """
     for key in value:
         if path == key or path.startswith((f"{key}.", f"{key}[")):
             return key
