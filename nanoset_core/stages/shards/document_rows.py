@@ -89,6 +89,8 @@ class DocumentRows:
     def _rows_by_group(self, rows: Iterable[int]) -> dict[int, list[int]]:
         """Group rows of the table by the row group that contains them, which is read at once.
 
+        For row groups of 100 rows, the rows 105, 7 and 5 are grouped as `{0: [5, 7], 1: [105]}`.
+
         Args:
             rows: Numbers of the rows, in any order; a row may be named several times.
 
@@ -104,7 +106,10 @@ class DocumentRows:
         return rows_by_group
 
     def search(self, values: Mapping[str, str | int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (row, column → value) of each row with certain values.
+        """Yield the documents of the table that have certain values in certain columns.
+
+        `{"file": "a.jsonl", "line": 7}` yields `(0, {"file": "a.jsonl", "line": 7, "tokens": 250,
+        …})` if it is the first row.
 
         Args:
             values: Column → value; a row must have all of them.
@@ -182,7 +187,13 @@ class DocumentRows:
 
 
 def _values_of_rows(scanned: Iterable[ScannedRows]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (row, column → value) of each document that a scan returned."""
+    """Yield (row, column → value) of each document that a scan returned.
+
+        (7, {"file": "a.jsonl", "line": 8, …})
+
+    Args:
+        scanned: Parts of the result: numbers of rows, and an array for each column.
+    """
     for part in scanned:
         names = list(part.columns)
         rows_of_values = zip(*[column.to_pylist() for column in part.columns.values()], strict=True)

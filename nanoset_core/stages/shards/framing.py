@@ -97,13 +97,19 @@ def make_framing(
 ) -> Framing:
     """Return which special tokens are put before and after the tokens of every document.
 
+    For example, `bos` is 1 and `eod` is 2, and the tokenizer itself adds 101 before and 102 after
+    each text, which is its template:
+
+        only bos and eod     1       … 2
+        only the template    101     … 102
+        both                 1 101   … 102 2
+
     Args:
         preset: The preprocessing tool whose output is matched.
         tokenizer_file: Path of the tokenizer.
         bos: Id of a begin-of-document token to add, or None.
         eod: Id of an end-of-document token to add, or None.
-        special_tokens: Whether to add the tokenizer's template: special tokens that its own
-            `encode` adds to each text. None to do what the preset's tool does.
+        special_tokens: Whether to add the template. None to do what the preset's tool does.
 
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
@@ -183,9 +189,11 @@ def special_tokens_notices(
 
 
 def _left_out_notice(template: Sequence[str]) -> str:
-    """Return the notice that special tokens are left out, though nobody chose that.
+    """Return the notice that the tokenizer's special tokens are left out, though nobody chose that.
 
-    Some versions of Megatron-LM add them, and others do not, so that the user has to know.
+    A tokenizer may add `[CLS]` and `[SEP]` to each text. Megatron-LM keeps them up to core 0.14 and
+    from 0.17 on, and leaves them out in 0.15 and 0.16. This program leaves them out, so the user
+    should know, and choose.
 
     Args:
         template: The special tokens that the tokenizer itself would add to each text.
@@ -201,9 +209,11 @@ def _left_out_notice(template: Sequence[str]) -> str:
 
 
 def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | None) -> list[str]:
-    """Return notices on special tokens that are added twice: by the settings and by a template.
+    """Return notices on special tokens that are added twice: by the settings and by the tokenizer.
 
-    The template of a tokenizer is the tokens that it adds to each text by itself.
+        settings          tokenizer itself       each document
+        prepend_bos       adds nothing           <s> the cat
+        prepend_bos       adds <s>               <s> <s> the cat      a notice
 
     Args:
         tokenizer_file: Path of the tokenizer.

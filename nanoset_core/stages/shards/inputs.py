@@ -139,8 +139,10 @@ def check_different(paths: Sequence[Location]) -> None:
 def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFiles, Location]]:
     """Divide inputs into one job for each file, whose output is named after the file.
 
-    The prefix of an output is <output_prefix>_<path>, where the path has no ending, and _ instead
-    of /.
+    With the output prefix out/all:
+
+        input web/part1.jsonl.gz     output out/all_web_part1
+        input code.jsonl             output out/all_code
 
     Args:
         inputs: The files.
@@ -184,6 +186,10 @@ def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
 
 def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
     """Return the files that one input of the command line names, and notices on them.
+
+        web/a.jsonl      this file
+        web              the files of text in this folder, and in the folders below it
+        web/*.jsonl      the files that match
 
     Args:
         name: The path of a file or folder, or a pattern.
@@ -270,6 +276,9 @@ def _unexpected_files(contents: Contents) -> list[str]:
 def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
     """Return files with paths relative to the folder that contains them all, and their sizes.
 
+    The files /raw/web/a.jsonl and /raw/code/b.jsonl become web/a.jsonl and code/b.jsonl, below
+    /raw.
+
     Args:
         listed: The files, with absolute paths.
 
@@ -316,6 +325,8 @@ def _json_lines_among(folder: RawFolder, files: Sequence[FileStat]) -> frozenset
 
 def _common_folder(paths: Sequence[Location]) -> RawFolder:
     """Return the folder that contains all files; without files, the current folder.
+
+    For /raw/web/a.jsonl and /raw/code/b.jsonl, that is /raw.
 
     Args:
         paths: Absolute paths on this machine, or paths in a bucket.

@@ -76,13 +76,20 @@ class TokenizeJob:
     """
 
     def run(self) -> MadeShards:
-        """Make the shards that do not exist yet, only with engines whose tokens can be trusted.
+        """Tokenize all ranges of text, only with implementations of the tokenizer that can be
+        trusted.
 
-        An engine that gave wrong tokens for some document is recorded as distrusted, and the shards
-        are made again with another one.
+        There are several implementations (engines), and fast ones are compared with the reference
+        in a share of the documents. For example:
+
+            attempt 1    engine "gigatoken"     gives wrong tokens for a document: it is recorded
+            attempt 2    engine "tokenizers"    all ranges are tokenized
+
+        Ranges whose tokens exist already, by the same engines and settings, are not tokenized
+        again.
 
         Returns:
-            All shards, those that existed before included.
+            The tokens of each range (a shard), those that existed before included.
 
         Raises:
             InputError, SourceChangedError, MissingError: A worker could not make its shard; see
@@ -116,10 +123,16 @@ class TokenizeJob:
             return MadeShards(attempt.shards, options)
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
-        """Make the shards that do not exist yet, until an engine gives wrong tokens.
+        """Try to tokenize all ranges of text, until an implementation of the tokenizer gives wrong
+        tokens.
+
+        The caller then tries again without this implementation.
 
         Args:
-            options: Options of the shards' recipes, which name the engines that are not used.
+            options: Settings that decide the tokens. They name the implementations to avoid.
+
+        Returns:
+            Either the tokens of all ranges, or a record of the wrong ones.
         """
         try:
             return _Attempt(shards=self._make(options))
@@ -134,10 +147,10 @@ class TokenizeJob:
             sweep_abandoned(self.root.folder / SHARDS / self.corpus)
 
     def _make(self, options: Mapping[str, Any]) -> Sequence[Manifest]:
-        """Make the shards that do not exist yet, one from each range of text.
+        """Tokenize the ranges of text that have no tokens yet, in worker processes.
 
         Args:
-            options: Options of the shards' recipes.
+            options: Settings that decide the tokens; they are part of the recipes of the shards.
 
         Returns:
             Manifests of all shards, in document order. They are stored compressed, since there may
@@ -217,7 +230,14 @@ class _ShardsOfRanges(PerShard[SourceRange, bytes]):
 def _all_returned_documents(
     group: ExceptionGroup[Exception],
 ) -> purged.ReturnedDocumentsError:
-    """Return one error for the erased documents that are in the text of any shard again."""
+    """Return one error for the erased documents that are in the text of any shard again.
+
+    Each worker reports those of its own part of the text. The caller records all of them, and
+    tokenizes the text again without them.
+
+    Args:
+        group: The errors of all workers.
+    """
     places: list[purged.ErasedPlace] = []
     for error in group.exceptions:
         if isinstance(error, purged.ReturnedDocumentsError):

@@ -67,22 +67,30 @@ class LineNumbers:
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> LineNumbers:
-        """Return the line numbers of a corpus, as its shards have counted them.
+        """Return the line numbers of a corpus, as they were counted when it was tokenized.
+
+        A large file is cut into pieces without being read, so lines are first counted in each
+        piece.
 
         Args:
-            facts: Facts in the manifest of the corpus's set of shards.
+            facts: Facts in the manifest of the tokenized corpus. They may have the number of lines
+                of each piece, such as `{"web.jsonl": [(0, 5), (4000, 4)]}`: 5 lines in the piece
+                that begins with byte 0, and 4 in the other.
 
         Returns:
-            Numbers that are equal in pieces and files if no file was cut without being read.
+            Converts numbers in pieces to numbers in files. Without this fact, they are equal.
         """
         return LineNumbers(facts.get(PIECE_LINES))
 
     def in_file(self, path: str, byte: int, line: int) -> int:
-        """Return the number that a line has in its file.
+        """Return the number that a line has in its file, for messages.
+
+        If a file was cut into pieces of 5 and 4 lines, then line 2 of the second piece is line 7.
 
         Args:
             path: The file.
-            byte: Position of the line's first byte in the file, which tells its piece.
+            byte: Position of the line's first byte in the file. It shows which piece contains the
+                line.
             line: Number of the line in its piece.
         """
         file = self._files.get(path)
@@ -95,6 +103,8 @@ class LineNumbers:
 
     def in_piece(self, path: str, line: int) -> LineInPiece | None:
         """Find the piece that contains a line, and the number of the line in it.
+
+        If a file was cut into pieces of 5 and 4 lines, then line 7 is line 2 of the second piece.
 
         Args:
             path: The file.
@@ -122,7 +132,7 @@ class LineNumbers:
         """Return a rejected line with its number in its file, instead of that in a piece of it.
 
         Args:
-            reject: The rejected line, as a shard's rejects.jsonl lists it.
+            reject: The rejected line, as it was recorded when its piece of the file was read.
 
         Returns:
             The reject itself if the lines of its file are numbered in the file.
@@ -180,16 +190,16 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
 
 
 def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
-    """Return how messages name a line while its range is read: `path:line`, or the path alone.
+    """Return how messages name a line while its text is read: `web.jsonl:7`, or `web.jsonl` alone.
 
-    In some pieces of large files, lines are counted from the start of the piece. Such a number
-    would mislead users.
+    Of a large file that was cut into pieces without being read, line 7 of a piece may be line 9,007
+    of the file. A wrong number would mislead users, so it is left out.
 
     Args:
         source: The range of text that is read, which consists of pieces of files.
         path: The file.
         line: Number of the line, as it is counted while the range is read.
-        byte: First byte of the line.
+        byte: First byte of the line, which shows its piece.
     """
     for piece in source.pieces:
         is_in_piece = piece.path == path and piece.begin <= byte < piece.end

@@ -308,7 +308,11 @@ class Losses:
 
 
 def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
-    """Return what shards lost in total of the text that they were made from.
+    """Return how much text was lost in a corpus, which is tokenized in parts (shards).
+
+        shard 3f9c…      3 lines were no documents
+        shard a07e…      1 line was no document, and b.jsonl.gz could not be read to its end
+        in all           4 lines, and a file
 
     Args:
         shards: Manifests of the shards, in document order.
@@ -330,13 +334,12 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
 
 
 def stored_sizes(pieces: Iterable[Piece]) -> dict[str, int]:
-    """Return how many stored bytes each file has, by the pieces of files that are read.
+    """Return how many bytes each file has, as the sum of the pieces that it was cut into.
+
+        {"a.jsonl": 1500000, "b.jsonl": 500000}
 
     Args:
         pieces: Pieces of files, in any order.
-
-    Returns:
-        Relative path of each file → bytes of its pieces together.
     """
     sizes: Counter[str] = Counter()
     for piece in pieces:
@@ -357,7 +360,14 @@ def counts_by_reason_text(count_by_reason: Mapping[str, int]) -> str:
 
 
 def _may_be_damage(reason: str) -> bool:
-    """Return whether a line that was rejected for a reason may be damaged."""
+    """Return whether a line that was rejected for a reason may be damaged.
+
+    `invalid_json` may be a line that was cut; `blank_line` is no damage. Nor is a fault, which is
+    no line: it is a file that cannot be read to its end.
+
+    Args:
+        reason: The reason.
+    """
     return not is_fault(reason) and reason not in _SOUND_REASONS
 
 

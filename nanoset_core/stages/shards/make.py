@@ -95,6 +95,8 @@ class ShardSettings:
     def recipe_options(self, tokenizer: str) -> dict[str, Any]:
         """Return the settings that decide which tokens a text becomes.
 
+            {"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …}
+
         They are part of a recipe, everything that decides the bytes of an output. If one of them
         changes, the text is tokenized again.
 
@@ -237,7 +239,10 @@ def _add_sequences(builder: MMapIndexedDatasetBuilder, framed: Framed) -> None:
 
 
 def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | FileFact]:
-    """Return what the manifest of a shard records of each of its files.
+    """Return what is recorded of each file of a shard, by which a change of the file is noticed
+    later.
+
+        {"tokens.bin": "77cd…", "tokens.idx": "a07e…", "rejects.jsonl": "b113…", …}
 
     Args:
         folder: The folder with the files.
@@ -302,7 +307,14 @@ class _ShardInProgress:
         """Where documents that were erased are in the text again."""
 
     def finds_erased(self, batch: DocumentBatch) -> bool:
-        """Return whether this batch, or an earlier one, contains erased documents."""
+        """Return whether documents that a user has erased were found in the text, now or earlier.
+
+        Their places are added to `erased_places`. The text is then read to its end, but not
+        tokenized.
+
+        Args:
+            batch: The documents that were read last.
+        """
         self.erased_places += purged.find_erased(self._erased, self._task.source, batch)
         return bool(self.erased_places)
 
@@ -356,7 +368,9 @@ class _ShardInProgress:
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
         """Record that an implementation of the tokenizer gave wrong tokens: nobody uses it again.
 
-        The record is stored with the outputs of the project, where other machines find it.
+        The record is stored with the outputs of the project, where other machines find it:
+
+            gigatoken 0.3 gave wrong tokens for web: raw/web/a.jsonl:7: …
 
         Args:
             place: The document with wrong tokens.
@@ -406,9 +420,9 @@ class _ShardInProgress:
         """Count a batch that was written; report the progress every half second.
 
         Args:
-            batch: The documents and rejected lines.
-            encoded: The tokens of the documents, of which repeated documents are counted.
-            facts: The counts of the batch.
+            batch: The documents, and lines that were rejected since they are no documents.
+            encoded: The tokens of the documents. Documents with equal tokens count as repeated.
+            facts: The numbers of documents, tokens and so on in the batch.
         """
         self._facts = self._facts + facts
         if self._vanishing is not None:
@@ -420,7 +434,11 @@ class _ShardInProgress:
             self._report()
 
     def _report(self) -> None:
-        """Report the progress, and free copies of files if the disk has little room."""
+        """Report the progress, and free copies of files if the disk has little room.
+
+        `tokenize web: 1.2 GiB, 3,400 documents, 250,000 tokens`, for example: the main process
+        shows the sum over all workers.
+        """
         task = self._task
         facts = self._facts
         amount = Amount(self._read_bytes, facts.documents, facts.tokens)
@@ -429,7 +447,10 @@ class _ShardInProgress:
         self._reported_at = time.monotonic()
 
     def all_facts(self) -> dict[str, Any]:
-        """Return the facts of the shard's manifest, once all batches were counted."""
+        """Return what the manifest of the shard records, once all batches were counted.
+
+        {"documents": 3400, "tokens": 250000, "rejected": 3, "repeated": 0, …}
+        """
         self._facts.repeated = self._repeats.among(self._facts.documents)
         engine = self._engine
         encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
@@ -495,6 +516,9 @@ def _engine(task: ShardTask) -> Engine:
 def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
     """Return which implementation of the tokenizer is used, and why, for the user to see.
 
+    There may be a faster one than the `tokenizers` library. "auto" takes it only if it gives the
+    same tokens for test texts.
+
     Args:
         tokenizer_file: Path of the tokenizer.
         kind: Name of the implementation that the settings ask for, or "auto".
@@ -545,8 +569,12 @@ def _n_engine_loads() -> int:
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:
     """Return the error with which a build fails at the first rejected line.
 
+        a line was rejected: invalid_json
+        where: raw/web/a.jsonl:7 (byte 4,096)
+        found: … {"text": "the c
+
     Args:
-        task: The shard that is being made.
+        task: The part of the text that is tokenized.
         reject: The rejected line, or the fault by which a file cannot be read to its end.
     """
     if reject.is_fault:

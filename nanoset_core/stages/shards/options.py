@@ -20,12 +20,18 @@ from nanoset_core.tokenizers.files import define
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
     """Return all options that decide the tokens of a corpus, also those for erased documents.
 
+    They are compared with those of the stored tokens: if one has changed, the corpus is tokenized
+    again. A user may erase documents, for example because their author asks for it. That changes
+    the option `purged`, a digest of their places in the text:
+
+        {"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …, "purged": "77cd…"}
+
     Args:
         project: Its settings, tokenizer, and records below its output root are read.
         corpus: Name of the corpus.
 
     Returns:
-        Name → value, for the recipe of the corpus's set of shards.
+        Name → value.
 
     Raises:
         MissingError: The tokenizer is missing.
@@ -37,16 +43,18 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options that decide the tokens of a shard: settings, and engines to avoid.
+    """Return the options that decide the tokens of a shard, which is a part of a tokenized corpus.
 
-    An engine, a way to turn text into tokens, is avoided once it gave wrong tokens.
+    These are settings of nanoset.yaml, and implementations of the tokenizer (engines) that must not
+    be used, since they gave wrong tokens for some text. If a shard with the same text and options
+    exists, it is used again.
 
     Args:
         project: Its settings, tokenizer, and records below its output root are read.
         corpus: Name of the corpus, which may have settings of its own.
 
     Returns:
-        Name → value, for the recipe of each shard.
+        Name → value, such as `{"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …}`.
 
     Raises:
         MissingError: The tokenizer is missing.
@@ -91,7 +99,10 @@ def shard_settings(project: Project, corpus: str) -> ShardSettings:
 
 
 def framing(project: Project) -> Framing:
-    """Return the special tokens that are put around each document.
+    """Return the special tokens that nanoset.yaml puts around each document.
+
+    With `prepend_bos: true` and `append_eod: true`, "the cat" may become the ids 1, 5, 9 and 2, of
+    which 1 begins the document (bos) and 2 ends it (eod).
 
     Args:
         project: Its settings and tokenizer are read.
@@ -120,16 +131,22 @@ def framing(project: Project) -> Framing:
 
 
 def range_bytes(project: Project) -> int:
-    """Return about how many bytes of stored text become one shard.
+    """Return about how many bytes of text one worker tokenizes at a time, and writes to files of
+    its own.
+
+    `tokenization.range_mib: 256` gives 268,435,456. For compressed files, compressed bytes count.
 
     Args:
-        project: Its setting `tokenization.range_mib` is read.
+        project: Its settings are read.
     """
     return int(project.config.tokenization.range_mib * (1 << 20))
 
 
 def check_tokenizer(project: Project) -> None:
     """Check that a build could use the tokenizer, before it begins.
+
+    A build reads much text before it needs the tokenizer. A missing file, or a misspelt name of a
+    special token, should be reported earlier.
 
     Args:
         project: Its settings and tokenizer are read.
@@ -143,7 +160,11 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return what a user should know about the tokenizer, such as special tokens that it adds.
+    """Return what a user should know about the tokenizer, such as special tokens that are added
+    twice.
+
+        each document begins with '<s>' twice: the tokenizer's template adds it, and so does
+        prepend_bos (--bos); one of them is enough
 
     Args:
         project: Its settings and tokenizer are read.

@@ -140,11 +140,18 @@ def preprocess(
 
 
 def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> list[Preprocessed]:
-    """Return the pair of each key, its .bin and .idx, which is made unless an earlier call did.
+    """Return a .bin and .idx for each key of the texts, which are made unless an earlier call did.
+
+    A line may have several texts, such as `{"text": "the cat", "summary": "cat"}`. Each of the keys
+    `text` and `summary` gets a .bin, which has the tokens, and an .idx, which says where documents
+    start:
+
+        out/web_text_document.bin, .idx
+        out/web_summary_document.bin, .idx
 
     Args:
-        call: The call.
-        prefix_by_key: Key of the texts → path of its pair, without the endings .bin and .idx.
+        call: The call: its inputs and settings.
+        prefix_by_key: Key of the texts → path of its two files, without the endings .bin and .idx.
 
     Raises:
         ConfigError: A file with the name of an output may not be replaced.
@@ -164,10 +171,15 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
     """Return whether a file is the list of rejected lines of an earlier call of `preprocess`.
 
     Such a list has the ending .jsonl, so a pattern for inputs such as `out/*.jsonl` may match it.
-    It is not an input.
+    It is not an input. If this call writes to out/web:
+
+        out/web_rejects.jsonl        a list, if an earlier call has written to out/web
+        out/web2_rejects.jsonl       a list, if an earlier call has written to out/web2
+        out/web_part.jsonl           text: it is not named like a list
+        other/web_rejects.jsonl      text: it is in another folder
 
     Args:
-        path: The file, such as out/web_rejects.jsonl.
+        path: The file.
         output_prefix: The start of the names of all outputs of this call, such as out/web.
     """
     # Is the file named like a list? Its prefix may also be longer than that of this call: the list
@@ -183,10 +195,11 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
 
 
 def _has_record(folder: Location, prefix_name: str) -> bool:
-    """Return whether a folder has the record of a call of `preprocess`.
+    """Return whether an earlier call of `preprocess` has written to a folder, by the record that it
+    left.
 
-    A record says what a .bin and .idx were made from. It is stored next to them, and its name
-    consists of the prefix, the key of the texts and an ending.
+    A record is a file next to a .bin and .idx that says what these were made from. For the prefix
+    `web`, it is named `web_text_document.manifest.json`.
 
     Args:
         folder: The folder, on this machine or in a bucket.
@@ -232,6 +245,8 @@ def _check_options(options: PreprocessOptions) -> None:
 
 def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     """Check that files can be named after the keys, and that their names are not too long.
+
+    For the prefix `web` and the key `text`, the longest name is web_text_document.manifest.json.
 
     Args:
         output_prefix: The start of the names of all outputs.
@@ -292,6 +307,9 @@ def _check_apart_from_inputs(
 
 def _framing_of(options: PreprocessOptions) -> Framing:
     """Return which special tokens are put before and after each document, by the settings.
+
+    With `--bos <s> --eod </s>`, the tokens of each document are between those of `<s>` and `</s>`.
+    The tokenizer may also add some by itself.
 
     Args:
         options: The settings of the call.
@@ -403,6 +421,9 @@ class _Call:
     def _receipt(self, key: str, name: str) -> Receipt:
         """Return the receipt of a .bin and .idx: a file that says what the two were made from.
 
+            {"nanoset": …, "key": "text", "options": {"dtype": "uint16", …}, "sources": [the input
+            files]}
+
         If a later call has the same input and settings, its receipt is equal, and it need not make
         the two files again.
 
@@ -438,9 +459,11 @@ class _Call:
         }
 
     def job(self, key: str) -> TokenizeJob:
-        """Return the job that tokenizes the texts of one key.
+        """Return the job that tokenizes the texts of one key, in several processes.
 
-        It makes a shard of each range of the input in the scratch folder.
+        The input is divided into ranges of some MiB. The tokens of each range are written to a
+        folder of their own (a shard), which is below the scratch folder until all are done. If the
+        call is killed, the next one finds them there.
 
         Args:
             key: Key of the texts, one of `options.keys`.
@@ -468,10 +491,11 @@ class _Call:
         )
 
     def _shard_settings(self, key: str) -> ShardSettings:
-        """Return how the shards of one key are made.
+        """Return how the texts of one key become tokens.
 
         Args:
-            key: Key of the texts, one of `options.keys`.
+            key: Key of the texts, one of `options.keys`. A line must have all of these, or it is
+                rejected for each of them, so that all outputs have the same documents.
         """
         options = self.options
         return ShardSettings(
@@ -536,10 +560,11 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
 
 
 def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
-    """Return how much text an earlier call lost, or None if its pair has to be made again.
+    """Return how much text an earlier call lost, or None if its files have to be made again.
 
-    It is made again if the present limits do not allow the loss, or if the record does not name all
-    files that could not be read to their end.
+        it rejected 3 of 1,000 lines, and 1 % is allowed now     the losses
+        nothing may be lost now                                  None
+        its record does not name all damaged files               None
 
     Args:
         call: The present call.
@@ -674,10 +699,16 @@ def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
 def _write_pair(
     shards: Sequence[Manifest], prefix: Path, options: PreprocessOptions, root: OutputRoot
 ) -> None:
-    """Write the .bin and .idx of the documents of all shards.
+    """Write the tokens of all documents to a .bin, and where each document starts to an .idx.
 
-    With two `partitions`, documents 0 to 4 get the order 0, 2, 4, 1, 3. Megatron-LM's tool also
-    deals the input to several processes, like cards, and concatenates their outputs.
+    They have been tokenized in parts (shards), which are concatenated here. With two `partitions`,
+    the documents are then dealt to two files like cards, and these concatenated, as by
+    Megatron-LM's tool:
+
+        documents           0 1 2 3 4
+        first partition     0 2 4
+        second partition    1 3
+        written             0 2 4 1 3
 
     Args:
         shards: The shards, in document order.

@@ -121,6 +121,8 @@ class ReturnedDocumentsError(Exception):
 def id_digest(identity: str) -> str:
     """Return what is stored of an erased document's own id, which may itself be personal data.
 
+    By the digest, the document is recognised if it comes back in another file.
+
     Args:
         identity: The id, as the raw text has it.
 
@@ -131,7 +133,11 @@ def id_digest(identity: str) -> str:
 
 
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
-    """Return the place of an erased document: a piece of a file, and a position in the file.
+    """Return where an erased document is in the raw text, so that it is left out from now on.
+
+    Large files are read in pieces. The place of a document on line 7 of a.jsonl, which begins with
+    byte 4,096, has the piece of the file that contains it, for example its bytes 0 to 1,000,000
+    with their digest, and the position 4,096. If the piece changes, the place no longer counts.
 
     Args:
         pieces: Pieces of files. One of them contains the document.
@@ -196,6 +202,9 @@ def add_record(
 def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> ErasedDocuments:
     """Return the documents of a corpus that users have erased, by the records of all purges.
 
+    A purge erases documents, for example because their author asks for it. It leaves a record, so
+    that they are left out whenever the text is read again.
+
     Args:
         outputs: The root of the project's outputs, below which records are stored. In a bucket,
             they are remembered for a few seconds.
@@ -217,9 +226,11 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
 
 
 def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
-    """Return the options that erased documents add to the recipes of a corpus.
+    """Return the option that erased documents add to the recipes of a corpus: `{"purged":
+    "77cd…"}`.
 
-    So everything that was made with these documents becomes stale, and is rebuilt without them.
+    A recipe is everything that decides the bytes of an output. With this option, all that was made
+    with these documents no longer has the present recipe, and is rebuilt without them.
 
     Args:
         erased: The erased documents.
@@ -249,10 +260,14 @@ def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[So
 
 
 def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
-    """Return a range of text with the positions of its erased documents, which readers skip.
+    """Return a range of text that names the erased documents in it, which readers skip.
+
+        piece 0    a.jsonl, bytes 0 to 1,000,000
+        piece 1    b.jsonl, bytes 0 to 500,000      erased: the documents at the bytes 0 and 4,096
+        without    ((1, (0, 4096)),)
 
     Args:
-        source: The range.
+        source: The range, which consists of pieces of files.
         erased: The erased documents of the corpus.
 
     Returns:

@@ -64,7 +64,9 @@ class RejectPolicy:
     names: SettingNames = SettingNames()
 
     def check(self, losses: Losses, folder: RawFolder) -> None:
-        """Check that not more was lost than is allowed.
+        """Check that not more of a text was lost than the settings allow.
+
+        Text is lost if lines are no documents, or if files cannot be read to their end.
 
         Args:
             losses: What was lost.
@@ -78,10 +80,14 @@ class RejectPolicy:
             raise refusal
 
     def refusal(self, losses: Losses, folder: RawFolder) -> InputError | None:
-        """Return an error if more was lost than the settings allow, or None.
+        """Return an error if more of a text was lost than the settings allow, or None.
 
-        One limit is for text in files that cannot be read to their end, the other one for lines
-        that are not documents.
+        There are two limits, and three errors:
+
+            too many damaged files                     files cannot be read to their end
+            all of these are of another format,        files are not what their endings say
+            such as a PDF named web.jsonl
+            too many lines without a document          too many lines are no documents
 
         Args:
             losses: What was lost.
@@ -99,9 +105,13 @@ class RejectPolicy:
         return None
 
     def _has_too_many_unreadable(self, losses: Losses) -> bool:
-        """Return whether more of the text is in unreadable files than the settings allow.
+        """Return whether more of the text is in damaged files than the settings allow.
 
-        If no file may be unreadable, that includes empty files, which have no share of the text.
+        With a limit of 0.01, damaged files may have 1 % of all bytes. With a limit of 0, no file
+        may be damaged, not even an empty one, which has no bytes.
+
+        Args:
+            losses: What was lost. A fault is a file that cannot be read to its end.
         """
         max_share = self.options.max_unreadable_fraction
         if self._fails_on_reject or max_share <= 0:
@@ -109,7 +119,13 @@ class RejectPolicy:
         return losses.facts.faults > 0 and losses.unreadable_share > max_share
 
     def _has_too_many_rejects(self, losses: Losses) -> bool:
-        """Return whether more of the lines are rejected than the settings allow."""
+        """Return whether more of the lines are no documents than the settings allow.
+
+        With a limit of 0.01, up to 10 of 1,000 lines may be rejected.
+
+        Args:
+            losses: What was lost.
+        """
         max_share = 0.0 if self._fails_on_reject else self.options.max_rejected_fraction
         return losses.facts.rejected > max_share * max(losses.facts.lines, 1)
 
@@ -122,6 +138,9 @@ class RejectPolicy:
         self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
     ) -> InputError:
         """Return the error for files whose content is of another format than their names say.
+
+            2 files are not what their endings say
+            remedy: leave out files that are not text of the corpus: …; convert the others
 
         Args:
             losses: What was lost. Its unreadable files are these.
@@ -146,7 +165,13 @@ class RejectPolicy:
     def _unreadable_files_error(
         self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
     ) -> InputError:
-        """Return the error for files that cannot be read to their end.
+        """Return the error for files that cannot be read to their end, such as a truncated
+        download.
+
+            a file cannot be read to its end
+            where: raw/web/a.jsonl.gz
+            found: 1 file not readable to the end (3.0 MB of 80.0 MB stored, 3.75%): …
+            expected: whole files (documents.max_unreadable_fraction: 0.01)
 
         Args:
             losses: What was lost.
@@ -181,6 +206,12 @@ class RejectPolicy:
     def _remedy_for_unreadable(self, losses: Losses, foreign_files: Sequence[str]) -> str:
         """Return what the user can do about files that cannot be read to their end, for an error.
 
+        The advice has up to three parts:
+
+            fetch or write it again
+            , or accept what could be read of it: documents.max_unreadable_fraction 0.038
+            ; leave out files that are not text: …
+
         Args:
             losses: What was lost.
             foreign_files: Those of the files whose content is of another format than their names
@@ -200,12 +231,26 @@ class RejectPolicy:
         return repair + acceptance + exclusion
 
     def _sufficient_limit(self, losses: Losses) -> str:
-        """Return the smallest limit for unreadable text that allows a loss, in steps of 0.001."""
+        """Return the smallest limit for unreadable text that allows a loss, in steps of 0.001.
+
+        A loss of 3.75 % gives "documents.max_unreadable_fraction 0.038".
+
+        Args:
+            losses: What was lost.
+        """
         thousandths = max(1, math.ceil(losses.unreadable_share * 1000))
         return f"{self.names.unreadable} {thousandths / 1000:g}"
 
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
         """Return the error for too many rejected lines, which explains the most common reason.
+
+        Usually a single mistake leads to most of them, such as the wrong key of the text. So the
+        error shows the first line with that reason, and what helps:
+
+            too many lines are no documents
+            where: raw/web/a.jsonl
+            found: 900 of 1,000 lines rejected, 90.00% (missing_key 900); line 1 has the keys …
+            remedy: name the key that holds the text (documents.text_key), or raise …
 
         Args:
             losses: What was lost.
@@ -295,7 +340,12 @@ class RejectPolicy:
         )
 
     def _how_to_leave_out(self, paths: Sequence[str]) -> str:
-        """Return how the user leaves out some files."""
+        """Return how the user leaves out some files, such as `corpora: {web: {exclude:
+        ["a.jsonl"]}}`.
+
+        Args:
+            paths: Relative paths of the files. Characters that patterns give a meaning are escaped.
+        """
         patterns = [escape(path) for path in paths]
         return self.names.leave_out.replace("{files}", json.dumps(patterns))
 
@@ -317,7 +367,13 @@ def _most_common_reason(losses: Losses) -> str:
 
 
 def _rejected_share_text(losses: Losses) -> str:
-    """Return how many lines were rejected, and why, as text for an error."""
+    """Return how many lines were rejected, and why, as text for an error.
+
+        3 of 1,000 lines rejected, 0.30% (invalid_json 2, missing_key 1)
+
+    Args:
+        losses: What was lost.
+    """
     facts = losses.facts
     share = facts.rejected / max(facts.lines, 1)
     return (
@@ -327,7 +383,12 @@ def _rejected_share_text(losses: Losses) -> str:
 
 
 def _foreign_files(losses: Losses) -> list[str]:
-    """Return the unreadable files that are not what their endings say."""
+    """Return the unreadable files that are not what their endings say, such as a PDF named
+    web.jsonl.
+
+    Args:
+        losses: What was lost, with the fault of each file that could not be read to its end.
+    """
     return [fault.file for fault in losses.file_faults if fault.reason == WRONG_FORMAT]
 
 
@@ -343,7 +404,11 @@ def _kind_of_other_file(folder: RawFolder, reject: Reject) -> str | None:
 
 
 def _lists_text(losses: Losses) -> str:
-    """Name some lists of rejected lines."""
+    """Name the first lists of rejected lines: "/data/…/rejects.jsonl and 7 more".
+
+    Args:
+        losses: What was lost. The text was tokenized in parts (shards), each of which has a list.
+    """
     names = ", ".join(str(path) for path in islice(losses.lists(), _MAX_LISTS_NAMED))
     n_lists = sum(1 for shard in losses.shards if shard.facts["reasons"])
     n_more = n_lists - _MAX_LISTS_NAMED
@@ -351,7 +416,14 @@ def _lists_text(losses: Losses) -> str:
 
 
 def _line_text(reject: Reject) -> str:
-    """Describe what a rejected line contains."""
+    """Describe what a rejected line contains.
+
+        line 7 is '{"text": "the c' (invalid_json: …)
+        line 1 has the keys "content", "url"
+
+    Args:
+        reject: The line. If the key of its text is missing, its detail lists the keys that it has.
+    """
     if reject.reason != "missing_key":
         return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"
     # The detail is "… among [keys] in …".

@@ -66,13 +66,16 @@ class Repeats:
         self._occurrences = smaller_sample
 
     def among(self, documents: int) -> int:
-        """Estimate how many of some documents repeat another one, by the share in the sample.
+        """Estimate how many of some documents repeat another one, by the share in a sample.
+
+            documents in the sample     A B A A     two of four repeat an earlier one
+            documents in all            1,000       so about 500 of them do
 
         Args:
             documents: Number of all documents, those outside of the sample too.
 
         Returns:
-            The number; 0 if the share is below LEAST_SHARE.
+            The number; 0 if the share is below LEAST_SHARE (5 %).
         """
         # If the documents A B A A are in the sample, two of four are different. The other two, half
         # of them, repeat an earlier one.

@@ -77,15 +77,17 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
-    """Return some shards of a corpus, after checking that they are whole.
+    """Return some shards of a corpus, after checking that none of their files is missing.
+
+    A shard has the tokens of a part of the corpus, and its manifest says what it contains.
 
     Args:
         project: Its outputs are read.
         corpus: Name of the corpus.
-        digests: Digests of the shards' recipes.
+        digests: Which shards, such as ["3f9c…", "a07e…"]: the names of their folders.
 
     Returns:
-        Manifests in the order of the digests, which are kept compressed in memory.
+        Their manifests, in the order of the digests, which are kept compressed in memory.
 
     Raises:
         MissingError: A shard is missing or damaged.
@@ -99,6 +101,10 @@ def each_shard(
     project: Project, corpus: str, digests: Sequence[str], work: Callable[[Manifest], T]
 ) -> list[T]:
     """Call a function for each of some shards, after checking that none of its files is missing.
+
+    A shard has the tokens of a part of a corpus, in a folder that is named after its digest:
+
+        shards/web/3f9c…/tokens.bin, tokens.idx, documents.parquet, rejects.jsonl
 
     Args:
         project: Its outputs are read.
@@ -138,10 +144,13 @@ def check_shards(project: Project, corpus: str, digests: Sequence[str]) -> None:
 def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
     """Return the manifest of a shard, after checking that its files have the recorded sizes.
 
+    A shard has the tokens of a part of a corpus. It may be damaged if the disk was full, or if
+    somebody has deleted files.
+
     Args:
         outputs: The outputs of the project.
         corpus: Name of the corpus.
-        folder: Folder of the shard.
+        folder: Folder of the shard, such as shards/web/3f9c….
 
     Raises:
         MissingError: The shard is missing or damaged.
@@ -165,6 +174,11 @@ def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
 
 def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[SourceRange]:
     """Divide the text of a corpus into ranges, each of which is tokenized by itself.
+
+    For example, two files of 400 and 90 MiB may become these ranges of about 256 MiB:
+
+        range 0    a.jsonl, 0 to 256 MiB
+        range 1    a.jsonl, 256 to 400 MiB, and all of b.jsonl
 
     Documents that a user has erased are left out of them.
 
@@ -239,18 +253,19 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
-    """Return how much text is lost in a set of shards, which may not be built yet.
+    """Return how much text would be lost if a corpus was tokenized now, if that is known already.
 
-    Lost are lines that are no documents, and files that cannot be read to their end. Each shard
-    records its losses.
+    Lost are lines that are no documents, and files that cannot be read to their end. By this,
+    `nanoset status` warns before a build that would fail because too much is lost.
+
+        the corpus was tokenized with the same settings          its losses are recorded
+        a build failed since too much was lost                   they are added up from its parts
+        text or settings have changed                            None: not known yet
 
     Args:
-        project: Its output root is searched for the set, or for the shards of it.
+        project: Its output root is searched for the tokens.
         corpus: Name of the corpus.
-        recipe: Recipe of the set.
-
-    Returns:
-        The losses; None if they are not known yet, since some shards do not exist.
+        recipe: What decides the tokens: the text, and the settings.
 
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
@@ -274,6 +289,8 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
 def _shard_digests(project: Project, inventory: Inventory, range_bytes: int) -> list[str]:
     """Return the digests of the shards that a corpus will have, one for each range of its text.
 
+    A shard is a folder with the tokens of the range, which is named after this digest: "3f9c…".
+
     Args:
         project: Its settings, tokenizer and records of erased documents are read.
         inventory: The files of the corpus.
@@ -290,10 +307,13 @@ def _find_all_shards(
 ) -> Sequence[Manifest] | None:
     """Return the manifests of shards, if all of them exist and are whole.
 
+    A shard has the tokens of a part of a corpus. To add up what was lost in a corpus, all are
+    needed.
+
     Args:
         outputs: The outputs of the project.
         corpus: Name of the corpus.
-        digests: Digests of the shards.
+        digests: Digests of the shards, which are the names of their folders.
 
     Returns:
         The manifests, in the order of the digests; None if a shard is missing or damaged.
@@ -319,8 +339,11 @@ def _find_all_shards(
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
     """Return how much text a corpus may lose, by the settings of nanoset.yaml.
 
+    For example, `documents: {max_rejected_fraction: 0.01, max_unreadable_fraction: 0}` allows that
+    1 % of the lines are no documents, and that no file is damaged.
+
     Args:
-        project: Its settings for rejected lines and unreadable files are read.
+        project: Its settings are read.
         corpus: Name of the corpus, which may have settings of its own.
     """
     documents = project.config.documents_of(corpus)
@@ -334,7 +357,15 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
 
 
 def _setting_names(project: Project, corpus: str) -> SettingNames:
-    """Return the keys of nanoset.yaml that decide how much text a corpus may lose, for errors."""
+    """Return what the settings that decide how much text may be lost are called, for errors.
+
+        leave_out    corpora: {web: {exclude: ["a.jsonl"]}}
+        text_key     documents.text_key, or corpora.web.text_key if the corpus has its own
+
+    Args:
+        project: Its settings are read.
+        corpus: Name of the corpus.
+    """
     # `{files}` is replaced by a list: corpora: {web: {exclude: ["a.jsonl"]}}
     names = replace(_NAMES, leave_out="corpora: {" + corpus + ": {exclude: {files}}}")
     own_settings = project.config.corpora.get(corpus)
@@ -346,10 +377,12 @@ def _setting_names(project: Project, corpus: str) -> SettingNames:
 def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError | None:
     """Return the error for a corpus that lost more text than the present settings allow.
 
+    The user may have lowered a limit since the corpus was tokenized.
+
     Args:
         project: Its settings for rejected lines and unreadable files are read.
         corpus: Name of the corpus, which may have settings of its own.
-        lost: What the shards of the corpus have lost.
+        lost: The lines that were no documents, and the files that could not be read to their end.
 
     Returns:
         The error, for the caller to raise; None if the losses are allowed.
@@ -360,9 +393,11 @@ def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError |
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
     """Return a warning if more documents of a corpus repeat others than allowed.
 
+        12.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.05
+
     Args:
         project: Its setting `documents.max_duplicate_fraction` is read.
-        tokenized: Manifest of the corpus's set of shards.
+        tokenized: Manifest of the tokenized corpus, with the number of repeated documents.
 
     Returns:
         One clause; "" if there is no reason for a warning.
@@ -373,11 +408,16 @@ def repeats_warning(project: Project, tokenized: Manifest) -> str:
 
 
 def reject_files(project: Project, tokenized: Manifest) -> list[str]:
-    """Return the paths or URLs of the files in which shards list their rejected lines.
+    """Return the paths or URLs of the files that list the rejected lines of a corpus.
+
+    A line is rejected if it is no document, for example because it is no JSON. The corpus was
+    tokenized in parts (shards), and each has a list of its own; empty lists are left out:
+
+        ["/data/shards/web/3f9c…/rejects.jsonl"]
 
     Args:
         project: Its outputs are read.
-        tokenized: Manifest of the corpus's set of shards.
+        tokenized: Manifest of the tokenized corpus, which lists its shards.
     """
     # A list has rejected lines, and faults: places at which a file could not be read any further.
     n_listed = tokenized.facts["rejected"] + tokenized.facts["faults"]

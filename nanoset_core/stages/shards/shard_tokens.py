@@ -84,7 +84,15 @@ def altered(path: Path, found: str) -> StorageError:
 
 
 def _write_bin_fact(shard: Manifest, fact: FileFact) -> None:
-    """Write the manifest of a shard again, with another fact about its .bin."""
+    """Write the manifest of a shard again, with another fact about its .bin.
+
+    The manifest says where the tokens are: in a file of the shard, or in a range of bytes of a
+    dataset.
+
+    Args:
+        shard: The shard.
+        fact: Where its tokens are now, with their size and sha256.
+    """
     files = {**shard.files, BIN: fact}
     recipe = from_plain(Recipe, shard.recipe)
     content = StoredManifest.of(recipe, shard.facts, files)

@@ -71,15 +71,19 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return tokenized_summary(project, manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Return what is wrong with the current shards of a corpus, or None.
+        """Return what is wrong with the tokens of a corpus as they are stored, or None.
 
-        A shard may be damaged, or the user may have lowered the limits for lost text since the
-        shards were made. Text is lost if lines are no documents, or files cannot be read.
+        `nanoset status` shows it, and a build repairs it. There are two kinds of faults:
+
+            a file was deleted or truncated             a shard is missing or damaged
+            the user allows less lost text than at      too many lines are no documents: …
+            the time of the build
 
         Args:
             project: Its outputs and limits are read.
             key: The corpus.
-            manifest: Manifest of the corpus's set of shards, which lists their digests.
+            manifest: Manifest of the tokenized corpus. It lists the shards, which have the tokens
+                of parts of the corpus.
 
         Returns:
             One line, for messages.
@@ -101,10 +105,13 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     ) -> str | None:
         """Return the message that a build would lose too much text, or None if it may start.
 
+        An earlier build may have read all of the text, and failed because too many lines were no
+        documents. As long as text and settings are the same, the next one would fail, too.
+
         Args:
             project: Its output root and limits for lost text are read.
             key: The corpus.
-            recipe: Recipe of the set of shards that would be built.
+            recipe: What the build would make: which text, and with which settings.
             reading: Not used, since nothing is read for this.
         """
         losses = expected_losses(project, key.subject, recipe)
@@ -114,9 +121,13 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return _one_line_with_limit(error_if_too_much)
 
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
-        """Estimate how many bytes of shards a build would add.
+        """Estimate how many bytes of tokens a build would add to the disk.
 
-        These are the shards of new text, or all shards if settings have changed.
+            text that is not tokenized yet         10 GB, for example
+            tokens in each byte of it              0.25, as measured in a sample
+            bytes of a token                       2
+            already made by a build that stopped   1 GB
+            to add                                 10 GB * 0.25 * 2 - 1 GB = 4 GB
 
         Args:
             project: Its settings, tokenizer and existing shards are read.
@@ -135,12 +146,16 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         return max(0, shard_bytes - existing_bytes)
 
     def _bytes_to_tokenize(self, project: Project, key: Key, text: TextEstimate) -> int:
-        """Return how many bytes of text are not in the current set of shards.
+        """Return how many bytes of text the next build would tokenize, about.
+
+            the corpus was never tokenized                   all of its text
+            settings have changed, such as the tokenizer     all of its text
+            text was added                                   the text that was added
 
         Args:
             project: Its settings and tokenizer are read.
             key: The corpus.
-            text: The text as it is now, and the current set, which was made from earlier text.
+            text: The text as it is now, and the current tokens, which may be of earlier text.
         """
         if text.tokenized is None:
             return text.stored_bytes
@@ -162,21 +177,28 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
 
 
 def _one_line_with_limit(error: InputError | None) -> str | None:
-    """Return an error about lost text in one line with the allowed limit, or None for no error."""
+    """Return an error about lost text in one line with the allowed limit, or None for no error.
+
+    too many lines are no documents: …; expected … (at most 1.00% rejected, …)
+    """
     if error is None:
         return None
     return f"{one_line(error)}; expected {error.expected}"
 
 
 def _unlisted_shard_bytes(outputs: OutputRoot, corpus: str, tokenized: Manifest | None) -> int:
-    """Return the bytes of tokens in shards that the current set does not list.
+    """Return the bytes of tokens that a build has left which was stopped before its end.
 
-    An interrupted build leaves such shards, and the next build uses them.
+    The tokens of a corpus are stored in parts (shards), each in a folder of its own. At the end of
+    a build, they are listed. Those that are in no list are used by the next build:
+
+        shards/web/3f9c…    listed
+        shards/web/a07e…    not listed: its bytes count
 
     Args:
         outputs: The outputs of the project.
         corpus: Name of the corpus.
-        tokenized: Manifest of the current set of shards; None if there is none.
+        tokenized: Manifest of the current list; None if there is none.
     """
     access = outputs.access
     folder = outputs.folder / SHARDS / corpus

@@ -82,7 +82,13 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
 
 
 def _show_notices(project: Project) -> None:
-    """Tell the user what is unusual about the tokenizer, and how documents end."""
+    """Tell the user what is unusual about the tokenizer, and how documents end.
+
+        EOD '<|endoftext|>' (id 50256)
+
+    Args:
+        project: Its tokenizer is read, and its log gets the notices.
+    """
     for notice in define(project.tokenizer.file).notices:
         project.progress.note(f"notice: {notice}")
     project.progress.note(end_of_documents_notice(project))
@@ -267,14 +273,15 @@ def _check_room(
 ) -> None:
     """Refuse to tokenize a corpus if a part of it certainly does not fit on the disk.
 
-    Its tokens are estimated as low as possible: as if the text was not compressed, and had few
-    tokens.
+    The text is divided into ranges, and the tokens of each are written to one file. The least that
+    a range of 1 GiB may give: 256 Mi tokens of 2 bytes, which are 512 MiB. (It may be much more: a
+    token may be a single character, and compressed text is longer than its file.)
 
     Args:
         project: The size of its token ids is read; its settings are for the error.
         corpus: Name of the corpus.
-        ranges: The ranges of its text, whose tokens are written to one file each.
-        room_bytes: Bytes that such a file may take.
+        ranges: The ranges of its text.
+        room_bytes: Bytes that a file may take.
 
     Raises:
         StorageError: A file is certainly larger than the room.
@@ -294,6 +301,10 @@ def _check_room(
 
 
 def _text_bytes(source: SourceRange) -> int:
-    """Estimate the bytes of text in a range, which are more than are stored in compressed files."""
+    """Estimate the bytes of text in a range: for compressed files, three times what is stored.
+
+    Args:
+        source: The range, which names its files, such as a.jsonl.gz.
+    """
     may_be_compressed = any(is_compressed(path) or is_table(path) for path in source.files)
     return source.size * _COMPRESSION if may_be_compressed else source.size

@@ -72,14 +72,16 @@ def verify_shards(
 def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, deep: bool) -> None:
     """Warn if more documents of a corpus than allowed have the tokens of another document.
 
-    The numbers are estimates that were recorded when the shards were made. Nothing is reported if
-    the check of the dataset reads all tokens, since it then counts such documents exactly.
+        12.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.05
+
+    The share is an estimate that was recorded when the corpus was tokenized. If all tokens are read
+    anyway, which is so for small corpora, another check counts the documents exactly, and warns.
 
     Args:
-        report: Report on the shards.
+        report: Report on the tokenized corpus.
         project: Its limit for repeated documents is read.
-        tokenized: Manifest of the set of shards.
-        deep: Whether all tokens of the dataset are read in any case.
+        tokenized: Manifest of the tokenized corpus.
+        deep: Whether all tokens are read in any case.
     """
     reads_all_tokens = deep or tokenized.facts["tokens"] <= QUICK_TOKENS
     if reads_all_tokens:
@@ -92,10 +94,13 @@ def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, d
 def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
     """Check that a corpus lost no more text than is allowed, and warn of text that it lost.
 
+    Text is lost if a line is no document, or if a file cannot be read to its end.
+
     Args:
-        report: Report on the shards, or on the dataset; errors and warnings are added to it.
+        report: Report on the tokenized corpus, or on the dataset that was made from it; errors and
+            warnings are added to it.
         project: The project, whose settings say how much may be lost.
-        tokenized: Manifest of the set of shards.
+        tokenized: Manifest of the tokenized corpus.
     """
     lost = recorded_losses(project.outputs, tokenized)
     if lost.facts.faults:
@@ -111,10 +116,15 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
 
 
 def _warn_of_losses(report: Report, folder: RawFolder, lost: Losses) -> None:
-    """Add a warning to a report for each kind of loss that occurred.
+    """Warn of each kind of text that was lost, though not so much that it is an error.
+
+        a file that could not be read to its end        a.jsonl.gz, from line 7 on
+        lines that look damaged                         a line that was cut: {"text": "the c
+        runs of zero bytes in a text                    as after a crash while it was written
+        zero bytes at the end of a gzip file            as of a download that was cut short
 
     Args:
-        report: The report.
+        report: The report, to which warnings are added.
         folder: The corpus's folder of raw text.
         lost: What was lost.
     """
@@ -176,7 +186,15 @@ def _warn_of_loss(
 
 
 def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]) -> None:
-    """Check that every line is accounted for, and that a corpus has the sums of its shards.
+    """Check that no line of a corpus has got lost without being counted.
+
+    A corpus is tokenized in parts (shards). In each, and in all together, all lines must be
+    accounted for:
+
+        shard        lines    documents    rejected
+        3f9c…        1,000          997           3
+        a07e…          500          500           0
+        corpus       1,500        1,497           3
 
     Args:
         report: Report on the shards; errors and figures are added to it.
@@ -206,7 +224,8 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
 
 
 def _show_counts(report: Report, total: ShardFacts) -> None:
-    """Add the counts of a corpus to the figures of a report.
+    """Add the counts of a corpus to a report: `{"lines": 1500, "documents": 1497, "rejected": 3,
+    …}`.
 
     Args:
         report: The report.
@@ -221,11 +240,16 @@ def _show_counts(report: Report, total: ShardFacts) -> None:
 
 
 def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
-    """Check that each line became a document, or is counted as skipped, rejected or purged.
+    """Check that each line became a document, or is counted as lost or left out.
+
+        1,000 lines = 990 documents + 5 skipped + 3 rejected + 2 purged
+
+    Skipped are empty texts, rejected are lines that are no documents, and purged are documents that
+    the user has erased.
 
     Args:
-        report: Report on the shards.
-        output: Manifest of a shard, or of the set of shards.
+        report: Report on the tokenized corpus.
+        output: Manifest of the corpus, or of a shard, which has the tokens of a part of it.
         facts: The counts in this manifest.
     """
     n_accounted = facts.documents + facts.skipped + facts.rejected + facts.purged
@@ -248,9 +272,12 @@ def _check_balance(report: Report, output: Manifest, facts: ShardFacts) -> None:
 def _check_of_shard_files(
     project: Project, corpus: str, tokenized: Manifest, shards: Sequence[Manifest]
 ) -> DividedCheck:
-    """Return the check of all bytes of a corpus's shards, divided into parts.
+    """Return the check of all bytes of a tokenized corpus, divided into parts for several machines.
 
-    A part is the digests of some consecutive shards, by which any machine can find them.
+    The corpus consists of shards, each a folder with the tokens of a part of the text. A part of
+    the check is the names of some of these folders:
+
+        [["3f9c…", "a07e…"], ["b113…"]]
 
     Args:
         project: Other machines may read its outputs for a part of the check.
@@ -273,7 +300,13 @@ def _check_of_shard_files(
 
 
 def _check_shard_files(project: Project, digests: Sequence[str], corpus: str) -> Report:
-    """Compare the files of some shards, given by their digests, with their recorded sha256."""
+    """Compare the files of some shards with the sha256 that were recorded when they were written.
+
+    Args:
+        project: Its outputs have the shards.
+        digests: Which shards: the names of their folders.
+        corpus: Name of the corpus.
+    """
     report = Report(f"{STAGE}/{corpus}")
     for shard in some_shards(project, corpus, digests):
         check_files(report, shard, deep=True)
