@@ -84,7 +84,10 @@ class CacheEntry:
     """One entry of the cache: named arrays."""
 
     def __init__(self, kind: str, identity: str, folder: Path | None) -> None:
-        """Name an entry, without reading it.
+        """Name an entry of the cache on disk, without reading it.
+
+        An entry is a file with arrays, such as the words that a tokenizer has encoded, for later
+        processes. Its name is a digest of all that these depend on.
 
         Args:
             kind: What the entry contains. It is a part of the file name.
@@ -101,11 +104,11 @@ class CacheEntry:
             self._path = folder / f"{self._key[:32]}.{kind}{_ENDING}"
 
     def load(self) -> Arrays | None:
-        """Return the arrays that an earlier process saved.
+        """Return the arrays that an earlier process saved in the cache on disk.
 
         Returns:
             The arrays by name; None if there are none, or if the file is damaged. A damaged file is
-            deleted.
+            deleted, and the caller computes the arrays again.
         """
         if self._path is None:
             return None
@@ -183,10 +186,13 @@ def to_array(value: object) -> NDArray[np.uint8]:
 
 
 def from_array(array: NDArray[np.uint8]) -> Any:
-    """Return the value that `to_array` was given.
+    """Return the value that was stored in the cache as an array of bytes.
+
+    The cache has only arrays, so that other values are stored as JSON: {"size": 50257} is the array
+    of the bytes of '{"size":50257}'.
 
     Args:
-        array: The bytes of its JSON, uint8, shape (n_bytes,).
+        array: The bytes, uint8, shape (n_bytes,).
 
     Returns:
         The value; tuples have become lists.
@@ -218,7 +224,7 @@ def environment() -> tuple[str, ...]:
 
     Returns:
         The sha256 of this package's code, the version of Unicode, the machine's architecture, and
-        the version of each library, as texts.
+        the version of each library, such as ("a1b2…", "15.1.0", "x86_64", "2.1.0", …).
     """
     code = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):

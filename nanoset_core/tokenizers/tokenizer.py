@@ -210,7 +210,7 @@ def special_ids(file: TokenizerPath) -> Mapping[str, int]:
 def added_tokens(file: TokenizerPath) -> tuple[Ids, Ids]:
     """Return the special tokens that a tokenizer's own `encode` adds to every text.
 
-    For example, BERT's puts [CLS] before a text, and [SEP] after it.
+    For example, BERT's puts [CLS] (101) before a text, and [SEP] (102) after it: ((101,), (102,)).
 
     Args:
         file: The tokenizer's file.

@@ -192,14 +192,16 @@ class _EngineFactory:
     """
 
     def make(self, name: str) -> Engine:
-        """Return an engine that gave the tokens of the reference for all test texts.
+        """Return a fast tokenizer engine that gives the same tokens as the tokenizer's own library.
+
+        They were compared on test texts, now or by an earlier process.
 
         Args:
             name: "gigatoken" or "numpy".
 
         Raises:
             NotRecognisedError: The engine does not understand the tokenizer.
-            WrongTokensError: The engine gives other tokens than the reference.
+            WrongTokensError: The engine gives other tokens than the library.
             ConfigError: The engine is not installed.
         """
         if name == "gigatoken":

@@ -89,9 +89,11 @@ class Runs:
 
 
 def find_runs(mask: Bools) -> Runs:
-    """Return the runs of True in a mask.
+    """Return where a mask is True for a while: the start and stop of each run of True values.
 
-    For F T T F T F, the starts are 1 and 4, and the stops are 3 and 5.
+        mask        F  T  T  F  T  F
+        position    0  1  2  3  4  5
+        runs           [1, 3)   [4, 5)
 
     Args:
         mask: bool, shape (n,); the first and the last value must be False.
@@ -124,7 +126,8 @@ def indices_at_or_before(ascending: Ints, positions: Ints) -> Ints:
 def cut_positions(starts: Ints, stops: Ints, max_length: int) -> Ints:
     """Return where ranges have to be cut, from the left, into parts of at most `max_length`.
 
-    The range [10, 17) and a length of 3 give the cuts 13 and 16.
+    The range [10, 17) and a length of 3 give the parts [10, 13), [13, 16) and [16, 17), so the cuts
+    are 13 and 16.
 
     Args:
         starts: int64, shape (n_ranges,).

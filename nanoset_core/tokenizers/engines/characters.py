@@ -113,13 +113,16 @@ class PairSplitter:
         return is_start
 
     def _kinds_between_bytes(self, data: Bytes) -> Bytes:
-        """Return what is known between each byte and the next: _CUT, _JOINED or _DOUBTFUL.
+        """Return whether a text can be cut between each byte and the next, by these two bytes.
+
+        The two bytes are the index into a table. For "thé" (bytes 74 68 C3 A9), these are 7468,
+        68C3 and C3A9 in hexadecimal.
 
         Args:
-            data: uint8, shape (n_bytes,).
+            data: uint8, shape (n_bytes,): the text.
 
         Returns:
-            uint8, shape (n_bytes - 1,).
+            uint8, shape (n_bytes - 1,): _CUT, _JOINED, or _DOUBTFUL if the whole characters decide.
         """
         byte_pairs = data[:-1].astype(np.uint16) << 8
         byte_pairs |= data[1:]

@@ -102,17 +102,22 @@ rules apply to a character, the last one counts.
 
 
 def probe_classes(rules: ClassRules, rest: int) -> Bytes:
-    """Return the class of every code point, as the tokenizers library sees it.
+    r"""Return the class of every Unicode character, such as letter, by Hugging Face's library.
+
+    Tokenizers cut text where the class changes. The classes are found by asking the library about
+    each character, since its version of Unicode may differ from Python's. For example, with the
+    rules ("\p{L}", LETTER) and ("\s", SPACE), "a" is a LETTER, a space is a SPACE, and "!" has the
+    class `rest`.
 
     Args:
-        rules: Pairs (members, class). The members are written as in the brackets of a regular
-            expression, such as `\\p{L}\\p{M}`; or they are DIGITS, which stands for the digits that
-            the library's pre-tokenizer Digits recognizes. If several rules apply to a character,
-            the last one counts.
-        rest: Class of the characters to which no rule applies.
+        rules: Pairs (characters, class). The characters are written as in the brackets of a regular
+            expression; or they are DIGITS, for those that the library's pre-tokenizer Digits takes
+            for digits. If several rules apply to a character, the last one counts.
+        rest: Class of all other characters.
 
     Returns:
-        uint8, shape (0x110000,); surrogates, which no text contains, have `rest`.
+        uint8, shape (0x110000,): the class of each code point. Surrogates, which no text contains,
+        have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
     # Brackets inside brackets are a union, as in [[a-z][0-9]]. DIGITS is no regular expression.
@@ -230,8 +235,12 @@ class ByteClassifier:
     def classify(self, buffer: bytes) -> tuple[Bytes, Ints]:
         """Return the class of each byte of a text, and where it has white space of several bytes.
 
-        The class of a byte is the class of the character that it belongs to. So in "aé", whose
-        bytes are 61 C3 A9, all three bytes have the class of letters.
+        The class of a byte is that of its character, such as letter. For "aé ", with a no-break
+        space at the end (L LETTER, S SPACE):
+
+            bytes          61  C3  A9  C2  A0
+            classes        L   L   L   S   S
+            wide spaces                x          (position 3)
 
         Args:
             buffer: Valid UTF-8, with bytes 0xFF between texts and at the end.
@@ -254,11 +263,11 @@ class ByteClassifier:
         return byte_classes, starts[character_classes == SPACE]
 
     def _classes_at(self, data: Bytes, starts: Ints) -> Bytes:
-        """Return the class of each character of several bytes.
+        """Return the class, such as letter, of each character of several bytes in a text.
 
         Args:
-            data: uint8, shape (n_bytes,).
-            starts: int64, shape (n_characters,): the first byte of each character.
+            data: uint8, shape (n_bytes,): the text in UTF-8.
+            starts: int64, shape (n_characters,): the first byte of each of these characters.
 
         Returns:
             uint8, shape (n_characters,).
@@ -282,7 +291,10 @@ def _fill_characters(
 ) -> None:
     """Write the class of each character of several bytes to all of its bytes.
 
-    "é中" has the bytes C3 A9 E4 B8 AD. With the classes L and I, they get the classes L L I I I.
+        text             é        中
+        bytes            C3 A9    E4 B8 AD
+        before           x  x     x  x  x      (anything)
+        afterwards       L  L     I  I  I      (with the classes L and I of the characters)
 
     Args:
         byte_classes: uint8, shape (n_bytes,). Changed in place.
@@ -337,7 +349,9 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
 
 
 def _common_classes(rows: Bytes) -> Bytes:
-    """Return the class that all characters of a row have, or _MIXED if there are several.
+    """Return the class that all characters of a row have, or _MIXED (255) if there are several.
+
+    The rows 1 1 1 and 1 3 1 give 1 and _MIXED.
 
     Args:
         rows: uint8, shape (n_rows, n_characters): the class of each character.

@@ -80,17 +80,16 @@ class GatedEngine:
         reference: ReferenceEngine,
         make_fallback: Callable[[], Engine] | None = None,
     ) -> None:
-        """Combine the engines.
+        """Combine a fast tokenizer with one for the text that the fast one may encode wrongly.
 
         Args:
-            fast: The compiled engine.
-            gate: The arrays that `make_gate` returns: which characters and added tokens the
-                compiled engine must not encode.
-            reference: The engine whose ids this one has to give, the tokenizer's own library. It
-                is the first fallback.
-            make_fallback: Makes a faster fallback, which is called once the reference got much
-                text. It may raise NotRecognisedError or WrongTokensError; then the reference stays
-                the fallback.
+            fast: The fast one, in compiled code.
+            gate: The arrays that `make_gate` returns: the characters and tokens with which text
+                must not go to the fast one.
+            reference: The tokenizer's own library, which encodes such text at first.
+            make_fallback: Makes a faster one for such text. It is called once there was much of it.
+                It may raise NotRecognisedError or WrongTokensError; then the library goes on to
+                encode it.
         """
         self.name = fast.name
         self.version = fast.version

@@ -78,10 +78,11 @@ class GigatokenEngine:
         self._bytes_since_check = 0
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Turn documents into token ids, one after the other.
+        """Turn documents into token ids by the library gigatoken, one after the other.
 
         Args:
-            texts: The documents in UTF-8. The gate has let them pass.
+            texts: The documents in UTF-8. None has characters or tokens that the library is known
+                to encode wrongly.
 
         Returns:
             The ids of all documents, in their order.

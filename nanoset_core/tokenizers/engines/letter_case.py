@@ -80,10 +80,11 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
 
 
 def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
-    """Make combining marks symbols if they belong to a run of symbols, and letters otherwise.
+    """Make combining marks symbols if they belong to a row of symbols, and letters otherwise.
 
-    The patterns match a word, which may begin with one symbol, or else a run of symbols, which may
-    begin with a space. Both may contain marks. With m for a mark:
+    Combining marks, such as accents, are drawn at the character before them. Some tokenizers cut
+    text into words, which may begin with one symbol, and rows of symbols, which may begin with a
+    space. Both may have marks. With m for a mark:
 
         "am"     a word
         "!m"     a word that begins with a symbol; the mark is its only letter
@@ -92,7 +93,8 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. Changed in place.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: MARK becomes
+            LETTER or OTHER (symbol), in place.
     """
     is_mark = byte_classes == MARK
     marks = find_runs(is_mark)  # each run has one mark or several
@@ -115,9 +117,14 @@ def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
 
 
 def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
-    """Return the symbols right after a space or another symbol: no word begins with them.
+    """Return the symbols right after a space or another symbol, with which no word can begin.
 
-    In "! ?!", these are the "?", and the "!" after it.
+        text        !  _  ?  !
+        position    0  1  2  3
+        result            2  3
+
+    (A tokenizer may take a symbol as the beginning of a word, as in "(word", but only a single
+    one.)
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -139,7 +146,9 @@ def _inner_symbols(data: Bytes, is_symbol: Bools) -> Ints:
 def _have_position_between(positions: Ints, starts: Ints, stops: Ints) -> Bools:
     """Return which of some ranges [start, stop) contain at least one of some positions.
 
-    With the position 3, the range [2, 6) contains one, and [8, 12) does not.
+        positions    3
+        ranges       [2, 6)    [8, 12)
+        result       T         F
 
     Args:
         positions: int64, shape (n_positions,), ascending.
@@ -259,9 +268,9 @@ def _index_in_row(runs: Runs) -> Ints:
 
 
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
-    """Return where words are cut before capital letters.
+    """Return where a tokenizer cuts words before capital letters.
 
-    The patterns match a word by `[UPPER LETTER]*[LOWER LETTER]+` or, if that fails, by
+    GPT-4o's, for example, matches a word by `[UPPER LETTER]*[LOWER LETTER]+` or, if that fails, by
     `[UPPER LETTER]+[LOWER LETTER]*`. LETTER is a letter without case, such as 中, which may be in
     both parts of a word:
 
@@ -324,10 +333,14 @@ def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Boo
 
 
 def _are_last_in_word(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return which capitals are in the last run of capitals of a word, which ends with that run.
+    """Return which capitals are at the end of a word, alone or with other capitals after them.
 
-    In the words "中B", "中BD" and "中Bc", with 中 for a letter without case, those of the first two
-    are, and the one of the third is not: the small letter c follows.
+    With w for a letter without case, such as 中:
+
+        word          w B    w B D    w B c
+        capital         B      B        B
+        after it      end    D, end   c, a small letter
+        result        T      T        F
 
     Args:
         capitals: int64, shape (n_capitals,): the first byte of each.

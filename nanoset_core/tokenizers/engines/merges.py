@@ -86,7 +86,14 @@ class PairRanks:
     """
 
     def __init__(self, left: Ids, right: Ids, merged: Ids) -> None:
-        """Build the tables.
+        """Build hash tables for the ranks of pairs of tokens: when each pair is merged.
+
+        A table has room for one pair in each slot. Pairs whose slot is taken go into the next
+        table:
+
+            pairs      "t","h"    "h","e"    "a","t"
+            slots      5          9          5
+            tables     1          1          2
 
         Args:
             left: Left token of each merge, in order of rank, shape (n_merges,).
@@ -295,6 +302,8 @@ class Merger(ABC):
 
     def _merge_batch(self, letters: Bytes) -> tuple[Ids, Ints]:
         """Return the token ids of some words, concatenated, and the number of tokens of each word.
+
+        The words are merged together, one step at a time, until no pair of tokens can be merged.
 
         Args:
             letters: uint8, shape (width, n_words): a word in each column, padded with zeros.

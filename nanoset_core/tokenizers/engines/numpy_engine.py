@@ -215,13 +215,15 @@ class NumpyEngine:
         return self._splitter.starts(data)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[Unit]]:
-        """Divide documents into units, which are encoded on their own, and yield many at a time.
+        """Divide documents into pieces that can be encoded on their own (units), many at a time.
+
+        New words of all these units are encoded together, which is faster.
 
         Args:
             texts: The documents.
 
         Yields:
-            Lists of units with about BATCH_BYTES of text, in order.
+            Lists of units with about BATCH_BYTES (4 MiB) of text, in order.
         """
         batch: list[Unit] = []
         size = 0
@@ -314,13 +316,13 @@ class NumpyEngine:
                 yield prepared, is_fallback
 
     def _cut_for_this_engine(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Cut a long document into pieces, all of which this engine encodes.
+        """Cut a long document into pieces, none of which needs Hugging Face's library.
 
         Args:
-            data: The document in UTF-8, in the normal form if the tokenizer has one.
+            data: The document in UTF-8, in the Unicode normal form if the tokenizer has one.
 
         Yields:
-            (piece in UTF-8, False): it is not for the reference.
+            (piece in UTF-8, False): False says that it is not for the library.
         """
         for piece in cut(self._prepared(data), UNIT_BYTES):
             yield piece, False
@@ -578,13 +580,18 @@ def _starts(lengths: Ints) -> Ints:
 
 
 def interleave(mask: Bools, if_true: FlatLists, if_false: FlatLists) -> Encoded:
-    """Put lists of tokens that were encoded separately back into their common order.
+    """Put tokens of documents that were encoded by two programs back into their common order.
 
-    With the mask T F T, the lists [1 2] [3] for True and [7 8] for False become [1 2] [7 8] [3].
+        documents          0        1        2
+        mask               T        F        T
+        if_true            [1 2]             [3]
+        if_false                    [7 8]
+        result             [1 2]    [7 8]    [3]
 
     Args:
-        mask: bool, shape (n_lists,): which lists are among `if_true`.
-        if_true: Those lists, in order: their tokens, concatenated, and the length of each.
+        mask: bool, shape (n_lists,): which documents are among `if_true`.
+        if_true: Their lists of tokens, in order: the tokens, concatenated, and the length of each
+            list.
         if_false: The other lists, in order.
     """
     true_ids, true_lengths = if_true

@@ -49,11 +49,13 @@ class ContextSpans:
     """Matches in all such text. It may match in other text, which then costs time only."""
 
     def occurs_in(self, data: bytes) -> bool:
-        """Return whether only Hugging Face's library can cut a text into words, in rare cases.
+        r"""Return whether a text may have one of some rare sequences that our fast tokenizer cannot
+        cut.
 
-        Some tokenizers cut text by rules such as "an accent belongs to the letter before it". Our
-        fast tokenizer looks at the classes of single characters, such as letter and symbol. In rare
-        texts, that is not enough, and Hugging Face's library has to encode them.
+        A tokenizer cuts text into words. The fast one does so by the class of each character, such
+        as letter and symbol. In rare cases, that is not enough. For example, in "\n/" followed by
+        an accent, it depends on the text before the newline whether the accent is part of a word.
+        Hugging Face's library then has to encode the text.
 
         Args:
             data: The text in UTF-8.

@@ -355,12 +355,16 @@ class PretokenCache:
             self._tables[width].insert(distinct.keys, codes)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text that the cache does not know, by their width.
+        """Return the words of a text whose tokens the cache does not know.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
+
+        Returns:
+            Width → words of this width: the number of 64-bit integers into which their bytes are
+            packed.
         """
         batch = Batch()
         self.look_up(data, starts, lengths, batch)

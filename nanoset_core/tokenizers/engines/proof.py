@@ -69,12 +69,18 @@ def all_canaries(tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def differing(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Return the indices of the texts for which two engines give different tokens.
+    """Return the numbers of the texts for which two tokenizer engines give different tokens.
+
+    An engine is an implementation that turns text into tokens. A fast one is compared with Hugging
+    Face's library in this way before it is used.
 
     Args:
         engine: The engine that is checked.
         reference: The engine whose tokens are right.
         texts: The texts to encode with both.
+
+    Returns:
+        Such as [3, 17]; empty if all tokens are equal.
     """
     encoded = engine.encode(texts)
     expected = reference.encode(texts)

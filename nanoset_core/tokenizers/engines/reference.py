@@ -106,12 +106,13 @@ class ReferenceEngine:
         return Encoded(np.concatenate(ids), np.concatenate(lengths))
 
     def _check_memory(self, longest: int) -> None:
-        """Check that the free memory is enough for the longest text.
+        """Check that the free memory is enough to encode the longest text.
 
-        Without this check, the operating system would kill the process.
+        Hugging Face's library takes up to 160 bytes for each byte of a text. If that is more than
+        there is, the operating system would kill the process.
 
         Args:
-            longest: Bytes of the longest text.
+            longest: Bytes of the longest text. Texts up to 1 MiB are not checked.
 
         Raises:
             MemoryError: The library may take more memory than is free.
@@ -127,7 +128,7 @@ class ReferenceEngine:
             )
 
     def _encode_checked(self, texts: Sequence[str], start: int, stop: int) -> list[list[int]]:
-        """Encode some documents, and find out on which one the library fails, if it does.
+        """Encode some documents; if Hugging Face's library fails, find out on which one it does.
 
         Args:
             texts: All documents of a batch.
@@ -402,7 +403,9 @@ def _load_processor(model: str | os.PathLike[str]) -> Any:
 
 
 def reference_engine(tokenizer: str | os.PathLike[str]) -> ReferenceEngine:
-    """Return the engine that all others have to match for a tokenizer.
+    """Return the engine whose tokens are right: the library that a tokenizer was made for.
+
+    An engine turns text into tokens. Faster ones are compared with this one before they are used.
 
     Args:
         tokenizer: The tokenizer's file, or the folder that contains it.

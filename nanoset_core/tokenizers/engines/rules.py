@@ -212,13 +212,13 @@ _BPE_OVER_CHARACTERS = {
 
 
 def read_rules(tokenizer: Any) -> Rules:
-    """Read the rules by which a tokenizer encodes text, for the numpy engine.
+    """Read how a tokenizer encodes text, so that this project's own, faster code can do the same.
 
     Args:
-        tokenizer: A parsed `tokenizer.json` that the tokenizers library can load.
+        tokenizer: A parsed `tokenizer.json` that Hugging Face's tokenizers library can load.
 
     Raises:
-        NotRecognisedError: The tokenizer has a setting that the numpy engine does not know.
+        NotRecognisedError: The tokenizer has a setting that our code does not know.
     """
     try:
         return _read_tokenizer(tokenizer)
@@ -311,11 +311,11 @@ def _read_splitting(
 
 
 def _read_model(model: Any, *, over_characters: bool) -> Vocabulary:
-    """Check a model, and return its words and merges.
+    """Return the vocabulary and the merges of a tokenizer, after checking its other settings.
 
     Args:
-        model: The entry of the `tokenizer.json`.
-        over_characters: Whether merges join characters, as in SentencePiece, or bytes.
+        model: The entry `model` of the `tokenizer.json`, Hugging Face's format.
+        over_characters: Whether merges join characters, as in SentencePiece, or bytes, as in GPT-2.
     """
     _check_model(model, over_characters=over_characters)
     if over_characters:

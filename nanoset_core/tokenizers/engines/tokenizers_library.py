@@ -33,7 +33,8 @@ class LibraryPanicError(RuntimeError):
 def panics_as_errors() -> Iterator[None]:
     """Raise an ordinary error if a library written in Rust panics in the block.
 
-    Its own exception for a panic is no `Exception`, so that most code would not catch it.
+    Rust's panics are raised as an exception that is no `Exception`, so that most code would not
+    catch it, and the process would end.
 
     Raises:
         LibraryPanicError: The library panicked. All other exceptions are raised unchanged.
@@ -93,9 +94,10 @@ def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:
-    """Check that the second token of every merge has the prefix of continuing subwords.
+    """Check the merges of a tokenizer whose tokens have a prefix within words, as in BERT ("##s").
 
-    The library may abort the process when it loads a model with another merge.
+    With this prefix, the merge "a ##s" is right, and "a s" is wrong. For a wrong one, Hugging
+    Face's library may abort the process when it loads the file.
 
     Args:
         model: The model of a parsed `tokenizer.json`, which has such a prefix.
@@ -140,6 +142,8 @@ def encoding_error(
     file: TokenizerPath, error: Exception, *, where: object = None, library: str = "tokenizers"
 ) -> EncodingError:
     """Return the error for a text on which a tokenizer's library fails.
+
+    Some tokenizers have regular expressions that fail on rare texts, for example.
 
     Args:
         file: The tokenizer's file.

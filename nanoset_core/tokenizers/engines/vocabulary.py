@@ -237,12 +237,17 @@ def _build(
 ) -> Vocabulary:
     """Convert a vocabulary of tokens and merges to arrays, with which numpy works.
 
-    The last three arguments become fields of the same name.
+    For example, the tokens "t", "h" and "th":
+
+        data       b"thth"      their bytes, one after another
+        lengths    [1, 1, 2]
+        ids        [5, 6, 300]
+        merges     [[5, 6, 300]]
 
     Args:
         vocabulary: Token, as it is written in the file → id.
         merges: The merges, in order of rank.
-        entries: Text and id of each token.
+        entries: Bytes and id of each token.
         byte_tokens: Id of the token of each of the 256 bytes, or -1.
         characters: Code point and id of each token of one character.
         boundary_pairs: Code points of each two characters that meet where a merge joins two tokens:

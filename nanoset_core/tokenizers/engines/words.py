@@ -244,13 +244,14 @@ class WordTable:
         return hashes.view(np.int64)
 
     def _grow(self, count: int) -> None:
-        """Enlarge the table until it has room for a number of words, with those that it has.
+        """Enlarge the hash table until it has room for a number of words.
 
-        The slot of a word depends on the size of the table. So all words are added to a larger
-        table, which then replaces this one.
+        The place of a word depends on the size of the table. So all words are added to a larger
+        table, whose arrays then replace those of this one.
 
         Args:
-            count: The number of words for which there must be room.
+            count: The number of words for which there must be room, with those that are in the
+                table.
         """
         n_slots = len(self.codes)
         while count > FILL_LIMIT * n_slots:

@@ -117,7 +117,9 @@ class Definition:
 
 
 def define(tokenizer: str | os.PathLike[str]) -> Definition:
-    """Read a tokenizer's files, and return what they define.
+    """Read a tokenizer's files, and return what they define, such as its special tokens.
+
+    The files may be in one of several formats, such as a tokenizer.json or a SentencePiece model.
 
     Args:
         tokenizer: The tokenizer's file, the folder that contains this file, or a `TokenizerFile`

@@ -55,7 +55,13 @@ def examine(
 ) -> Examination:
     """Find settings of a tokenizer.json that make its tokens random, or lose text.
 
-    Malformed parts are ignored: the tokenizers library, which loads the file later, reports them.
+    Hugging Face's library loads such files without a word. There are faults
+
+    - with which the tokenizer cannot be used, such as an empty vocabulary: an error;
+    - that can be corrected: a random dropout is switched off;
+    - of which the user is told: merges that seem to be missing, for example.
+
+    Malformed parts are ignored: the library, which loads the file later, reports them.
 
     Args:
         tokenizer: The parsed file.
@@ -64,7 +70,7 @@ def examine(
             reported missing.
 
     Returns:
-        Notices for the user, and changes of the model with which its tokens are not random.
+        Notices for the user, and changes with which the tokens are not random.
 
     Raises:
         FormatError: The vocabulary is empty, or two added tokens have the same normal form, so that
@@ -107,10 +113,13 @@ def _random_notices(model: Mapping[str, Any]) -> list[str]:
 
 
 def _empty_token_notices(empty_tokens: Sequence[str]) -> list[str]:
-    """Return a notice if the normal form of an added token is empty.
+    """Return a notice if a tokenizer changes a special token to an empty text.
+
+    A tokenizer may normalise text, and then look for the normalised text of a special token. If
+    that is empty, it is "found" everywhere.
 
     Args:
-        empty_tokens: The added tokens with an empty normal form.
+        empty_tokens: The special tokens whose normalised text is empty.
     """
     if not empty_tokens:
         return []
@@ -300,14 +309,15 @@ def _repeated_id_notices(model: Mapping[str, Any]) -> list[str]:
 def _missing_merge_notices(
     model: Mapping[str, Any], added_tokens: Iterable[Mapping[str, Any]], min_share: float
 ) -> list[str]:
-    """Return a notice if the list of merges of a BPE seems to be incomplete.
+    """Return a notice if a tokenizer's list of merges seems to be incomplete.
 
-    A BPE starts with single characters, and each merge joins two tokens to another one. If many
-    longer tokens are not the result of a merge, some merges are probably missing.
+    A BPE tokenizer starts with single characters, and each merge joins two tokens to another one.
+    If many longer tokens are not the result of a merge, some merges are probably missing: somebody
+    has copied only a part of the file, or a file that belongs to another vocabulary.
 
     Args:
         model: The model of a parsed tokenizer.json.
-        added_tokens: The added tokens, which need no merges.
+        added_tokens: The added (special) tokens, which need no merges.
         min_share: There is a notice if more than this share of the vocabulary lacks a merge.
     """
     vocabulary = model["vocab"]

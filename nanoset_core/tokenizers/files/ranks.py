@@ -230,13 +230,17 @@ def _added_tokens(ranked: RankedVocabulary) -> list[dict[str, Any]]:
 
 
 def _pre_tokenizer(regex: str) -> dict[str, Any]:
-    """Return the component that splits a text by a pattern, and writes bytes as characters.
+    """Return the part of a tokenizer.json that splits text into words by a regular expression.
 
-    By default, ByteLevel would also split the text by GPT-2's pattern: `use_regex` switches
-    that off.
+    It has two steps, for "the cat" and GPT-2's expression:
+
+        Split        "the", " cat"
+        ByteLevel    "the", "Ġcat"      writes each byte as one character, a space as Ġ
+
+    ByteLevel could also split text by itself, which `use_regex` switches off.
 
     Args:
-        regex: The pattern, a regular expression whose matches are the pieces.
+        regex: The regular expression, whose matches are the words.
     """
     split = {
         "type": "Split",
@@ -248,14 +252,17 @@ def _pre_tokenizer(regex: str) -> dict[str, Any]:
 
 
 def check_regex(regex: str, source: TokenizerFile) -> None:
-    """Check that the tokenizers library reads a split pattern as tiktoken's library does.
+    """Check that Hugging Face's library reads a regular expression as tiktoken's library does.
+
+    The expression says how text is split. It is written for tiktoken, and used by the other
+    library.
 
     Args:
-        regex: The split pattern, a regular expression.
+        regex: The expression.
         source: The tokenizer's file, for errors.
 
     Raises:
-        ConfigError: The library cannot read it, or reads it differently.
+        ConfigError: Hugging Face's library cannot read it, or reads it differently.
     """
     _check_repetitions(regex, source)
     _check_compiles(regex, source)
@@ -312,14 +319,16 @@ def _check_compiles(regex: str, source: TokenizerFile) -> None:
 
 
 def number_special_tokens(names: Sequence[str], count: int) -> dict[str, int]:
-    """Return the ids of special tokens, where fillers take the ids that have no name.
+    """Return the ids of special tokens: the first ids are theirs, also those without a name.
+
+    Some formats reserve ids for special tokens that have no name yet. They get one. For ["<s>"] and
+    3 ids:
+
+        {"<s>": 0, "<SPECIAL_1>": 1, "<SPECIAL_2>": 2}
 
     Args:
         names: Names of the first special tokens, at most `count`.
         count: Number of ids for special tokens, from 0 on.
-
-    Returns:
-        Name → id: ["<s>"] and 3 → {"<s>": 0, "<SPECIAL_1>": 1, "<SPECIAL_2>": 2}.
     """
     fillers = [f"<SPECIAL_{token_id}>" for token_id in range(len(names), count)]
     return {name: token_id for token_id, name in enumerate([*names, *fillers])}

@@ -120,13 +120,15 @@ def read_megatron(source: TokenizerFile) -> ConvertedTokenizer:
 
 
 def _megatron_pattern(source: TokenizerFile) -> NamedPattern:
-    """Return the pattern by which text is split: the one that the user names, or the default.
+    """Return how Megatron-LM splits text: by the pattern that the user names, or its default.
+
+    A pattern is a regular expression. Megatron-LM has two, "v1" and "v2" (the default).
 
     Args:
-        source: The file, and the user's settings.
+        source: The tokenizer's file, and the user's settings.
 
     Raises:
-        ConfigError: Megatron-LM does not know this pattern.
+        ConfigError: Megatron-LM does not know the pattern.
     """
     pattern_name = source.pattern or _MEGATRON_PATTERN
     if pattern_name not in MEGATRON:
@@ -144,7 +146,10 @@ def _megatron_pattern(source: TokenizerFile) -> NamedPattern:
 def _check_megatron_tokens(
     source: TokenizerFile, names: Sequence[str], n_special: int, vocab_size: int
 ) -> None:
-    """Check that Megatron-LM's TikTokenizer accepts the special tokens.
+    """Check that Megatron-LM accepts the special tokens that the user has set for a tokenizer.
+
+    Megatron-LM reserves some ids for them, such as the first 1,000. Their names must differ, and
+    include <unk>, <s>, </s>, <mask>, <pad>, <cls> and <sep>.
 
     Args:
         source: The tokenizer's file, for the error.

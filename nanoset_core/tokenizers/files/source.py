@@ -135,8 +135,8 @@ def as_source(tokenizer: str | os.PathLike[str]) -> TokenizerFile:
 def file_in(folder: Path) -> Path:
     """Return the tokenizer's file in a folder, or the folder itself if it contains none.
 
-    Files are looked for in the order of `FOLDER_NAMES`; then a `.tiktoken` is taken, if there is
-    only one.
+    A folder with a model often has several: a tokenizer.json is preferred to a vocab.json, for
+    example (`FOLDER_NAMES` has the order). Last, a `.tiktoken` is taken, if there is only one.
 
     Args:
         folder: The folder. Folders within it are not searched.
@@ -151,7 +151,7 @@ def file_in(folder: Path) -> Path:
 def tokenizer_files(tokenizer: TokenizerPath | None) -> list[Path]:
     """Return all files that a tokenizer is read from.
 
-    These include the files next to it that name special tokens.
+    For example, vocab.json, merges.txt, and tokenizer_config.json, which names special tokens.
 
     Args:
         tokenizer: The tokenizer's file; None for no tokenizer.

@@ -108,10 +108,12 @@ def _line_error(source: TokenizerFile, number: int, line: bytes, error: ValueErr
 
 
 def _check_bytes_have_ranks(ranks: Mapping[bytes, int], source: TokenizerFile) -> None:
-    """Check that each byte is a token, without which some text could not be encoded.
+    """Check that each of the 256 bytes is a token, without which some text could not be encoded.
+
+    The file was probably cut off, if one is missing.
 
     Args:
-        ranks: Bytes of each token → rank.
+        ranks: Bytes of each token → rank, such as {b"!": 0}. A rank is also the token's id.
         source: The file, for the error.
 
     Raises:
@@ -243,15 +245,23 @@ def _special_tokens(
 def _check_ids(
     source: TokenizerFile, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]
 ) -> None:
-    """Check that no two tokens have the same id, and that every id up to the last rank is used.
+    """Check that each id of a tokenizer belongs to one token.
+
+    The file, in the format of the library tiktoken, gives each token a rank, which is also its id.
+    With the special tokens, there must be no gap up to the largest rank:
+
+        "a" 0, "b" 1, "ab" 2               right
+        "a" 0, "b" 1, "ab" 3               no token has the id 2, unless a special token has it
+        "a" 0, "b" 1, "ab" 1               two tokens have the id 1
 
     Args:
         source: The tokenizer's file, for the error.
-        ranks: Token → rank. The rank of a token is also its id.
-        special_tokens: Name → id. They may fill gaps between the ranks, as <|endoftext|> in p50k.
+        ranks: Token → rank.
+        special_tokens: Name → id.
 
     Raises:
-        FormatError: Two tokens have the same id, or an id below the last rank belongs to no token.
+        FormatError: Two tokens have the same id, or an id below the largest rank belongs to no
+            token.
     """
     # The ids of all tokens, each once: if there are fewer of them than tokens, an id is repeated.
     unique_ranks = set(ranks.values())

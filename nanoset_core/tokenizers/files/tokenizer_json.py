@@ -69,11 +69,13 @@ def _has_text(entry: Any) -> bool:
 
 
 def component_types(component: Any) -> set[str]:
-    """Return the types of a component of a tokenizer.json and of all components inside it.
+    """Return the types of a component of a tokenizer.json, with those of all components inside it.
+
+    For {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Strip"}]}, these are
+    Sequence, NFC and Strip.
 
     Args:
-        component: A parsed normalizer, pre-tokenizer or decoder: an object with a `type`, which may
-            contain further components; or None, which has no types.
+        component: A parsed normalizer, pre-tokenizer or decoder; or None, which has no types.
     """
     types = set()
     pending = [component]
@@ -91,10 +93,12 @@ def component_types(component: Any) -> set[str]:
 
 
 def byte_characters() -> list[str]:
-    """Return the 256 characters by which byte-level vocabularies write the bytes 0 to 255.
+    """Return the 256 characters by which many vocabularies write the bytes 0 to 255.
 
-    A printable byte is written as the character with its number, any other as the next unused
-    character from U+0100 on. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+    Vocabularies are text files, but their tokens may be any bytes. So a printable byte is written
+    as the character with its number, such as 0x61 as "a", and any other as the next unused
+    character from U+0100 on: 0x00 as "Ā", and a space (0x20) as "Ġ". Source: GPT-2's `encoder.py`,
+    `bytes_to_unicode`.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     characters = []
@@ -127,7 +131,9 @@ def token_bytes(token: str) -> bytes | None:
 
 
 def missing_bytes(vocabulary: Mapping[str, Any]) -> list[int]:
-    """Return the bytes of UTF-8 for which a byte-level vocabulary has no token.
+    """Return the bytes of UTF-8 for which a vocabulary has no token.
+
+    The vocabulary writes each byte as one character: a space as Ġ, for example.
 
     Args:
         vocabulary: Token → id or anything else. Only the tokens are looked at.
@@ -223,7 +229,7 @@ def added_token(
 def pairs_that_make(token: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return every pair of tokens that make a given token when concatenated, sorted by their ids.
 
-    For example, `abc` may be made by the pairs `a`, `bc` and `ab`, `c`.
+    With the tokens a, c, ab and bc, "abc" can be made by the pairs (a, bc) and (ab, c).
 
     Args:
         token: The token to make.

@@ -34,6 +34,9 @@ _END_OF_TEXT = "<|endoftext|>"
 def read_vocab_json(source: TokenizerFile) -> ConvertedTokenizer:
     """Read a vocab.json and its merges.txt, and convert them to a tokenizer.json.
 
+    This is the format in which GPT-2 was published: one file with the ids of tokens, {"!": 0, …},
+    and one with the pairs of tokens that are merged, "Ġ t" and so on.
+
     Args:
         source: The vocab.json, with the path of the merges.txt.
 
@@ -122,11 +125,18 @@ def _is_id(value: Any) -> bool:
 
 
 def _read_merges(source: TokenizerFile, vocabulary: dict[str, int]) -> list[list[str]]:
-    """Read the pairs of tokens to merge, in the order of the file.
+    """Read a merges.txt: the pairs of tokens that a tokenizer merges, in their order.
+
+        #version: 0.2
+        Ġ t
+        h e
 
     Args:
         source: The vocab.json, which knows the path of its merges.txt.
         vocabulary: Token → id.
+
+    Returns:
+        [["Ġ", "t"], ["h", "e"]] for these lines.
 
     Raises:
         MissingError: The merges.txt does not exist.
