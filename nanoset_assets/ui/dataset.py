@@ -116,8 +116,7 @@ def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
 
 
 def readers_text(project: Project, dataset: str) -> str:
-    """Say in a sentence of Markdown for what a dataset is used: in which mixtures, exports, and so
-    on.
+    """Say in a sentence for what a dataset is used: in which data mixtures, exports, and so on.
 
     Users want to know it before they change or delete a dataset. The file nanoset.yaml has the
     settings of all outputs, each with the names of the datasets that it reads.
@@ -128,8 +127,8 @@ def readers_text(project: Project, dataset: str) -> str:
             one) or packs (documents packed into sequences of one length).
 
     Returns:
-        Such as "Read by the nanoset `pretrain`, the export `for_hf`." or "Nothing in `nanoset.yaml`
-        reads it yet."
+        Markdown, such as "Read by the nanoset `pretrain`, the export `for_hf`." or "Nothing in
+        `nanoset.yaml` reads it yet."
     """
     config = project.config
     readers = [*_trainer_inputs(config, dataset), *_derived_outputs(config, dataset)]

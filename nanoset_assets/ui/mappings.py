@@ -36,13 +36,19 @@ from nanoset_core.untrusted import markdown_text, shell_word
 
 
 def split_page(run: AssetRun) -> dict[str, Any]:
-    """Make the index mappings or the blend of a split, and return what the UI shows of them.
+    """Write the index files that say what each training sample is, and return what the UI shows.
+
+    A trainer reads a mixture of datasets with the splits train, valid and test. For each split,
+    index files say where its samples are: `index_mappings` for each dataset, and `blend` for the
+    order in which the datasets are mixed.
 
     Args:
-        run: The run of the asset `index_mappings` or `blend` for one split of a nanoset.
+        run: Executes the Dagster asset `index_mappings` or `blend` for one split. `run.make()`
+            writes the files, and returns their manifest: the record of the files and of what was
+            counted.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `split_metadata`.
+        What the page of the asset shows: heading → value. See `split_metadata`.
 
     Raises:
         NanosetError: The index files could not be made.
@@ -52,20 +58,28 @@ def split_page(run: AssetRun) -> dict[str, Any]:
 
 
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return what the UI shows of one split's index mappings, or of its blend.
+    """Return what Dagster's UI shows of the samples that a trainer reads in one split.
 
-    Index mappings say where each sample of a dataset is; a blend, which dataset each sample of the
-    split is from.
+    For example, the split train of a mixture of `web` and `books`:
+
+        summary          "**1,000 samples of 2,048 tokens**: 1.00 to 2.50 epochs, by corpus; …"
+        plan             a table: samples and epochs of each dataset of the mixture
+        by_corpus        a table: tokens that are read of each collection of documents
+        first_samples    the start of the first samples, as text
+        samples          1000
+        tokens           2048000
+        epochs_most      2.5
+
+    A split without a share of the data has only a summary, counts, and the names of its files.
 
     Args:
-        project: Its outputs and settings are read.
-        manifest: The manifest of the index mappings or the blend.
-        name: Name of the nanoset, a data mixture for training.
+        project: Gives access to the samples and to the settings.
+        manifest: The record of the split's index files, with what was counted when they were made.
+        name: Name of the mixture (a nanoset), such as "pretrain".
         split: train, valid or test.
 
     Returns:
-        Name → value: a summary in a sentence, tables of the datasets and corpora that the split
-        reads, its first samples as text, and counts.
+        Heading → value, as in the example. Dagster plots the numbers over time.
     """
     facts = manifest.facts  # what was counted when the output was made
     length = project.nanoset(name).sequence_length
@@ -86,11 +100,24 @@ def split_metadata(project: Project, manifest: Manifest, name: str, split: str) 
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the datasets of a split, and one of the mixture that nanoset.yaml defines.
+    """Return a table of the datasets that a split mixes, and one of the mixture in the settings.
+
+    A mixture may have groups. Then the first table repeats the settings, the second one shows the
+    result. For example, the group `prose` has 70 % of the samples:
+
+        mixture          plan
+        prose     70%    web      500 samples
+        · web     50%    books    200 samples
+        · books   20%    code     300 samples
+        code      30%
 
     Args:
-        facts: What was counted when the index mappings or the blend were made. `members` are the
-            datasets of the split.
+        facts: What was counted when the index files of the split were made. `members` has an entry
+            for each dataset.
+
+    Returns:
+        The tables under the headings `mixture`, which is left out if it was not recorded, and
+        `plan`.
     """
     metadata: dict[str, Any] = {}
     if MIXTURE in facts:
@@ -101,20 +128,33 @@ def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return how often the datasets of a split are read, least and most, for plots over time."""
+    """Return how often a split reads its datasets: the smallest and the greatest number of epochs.
+
+    For example, it reads `web` once and `books` two and a half times: `{"epochs_least": 1.0,
+    "epochs_most": 2.5}`. Dagster plots both over time.
+
+    Args:
+        facts: What was counted when the index files of the split were made. `members` has an entry
+            for each dataset.
+    """
     epochs = [member["epochs"] for member in facts["members"]]
     return {"epochs_least": round(min(epochs), 3), "epochs_most": round(max(epochs), 3)}
 
 
 def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return the folder of the trainer's index files, and a table of their names.
+    """Return where the trainer finds the index files of a split, and a table of their names.
+
+    A trainer such as Megatron-LM searches one folder, its cache, for index files with certain
+    names. If it finds them, it need not compute them when it starts.
 
     Args:
-        project: The folder is shown relative to that of its nanoset.yaml.
-        manifest: Manifest of the index mappings or the blend, the record of its files and counts.
+        project: The folder is shown relative to that of the settings file, nanoset.yaml.
+        manifest: The record of the index files. Its folder is in that of the mixture:
+
+                outputs/nanosets/pretrain/train/blend/5f0c…    folder of this version
+                outputs/nanosets/pretrain/cache                folder that the trainer searches
     """
-    # The folder of the version is <root>/nanosets/<nanoset>/<split>/<output>/<digest>.
-    nanoset_folder = manifest.folder.parents[2]
+    nanoset_folder = manifest.folder.parents[2]  # outputs/nanosets/pretrain
     cache_folder = nanoset_folder / "cache"
     files = manifest.facts["cache_files"]
     rows = ({"file": file} for file in files)
@@ -125,18 +165,20 @@ def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(split: str, manifest: Manifest, length: int) -> str:
-    """Return how many samples a split has and how often it repeats text, in a sentence.
+    """Say in a sentence how many samples a split has, and how often it repeats text.
+
+    - Usually: "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
+    - If the settings give the split no data: "**test has no share of the data**: a trainer gets no
+        samples of it."
+    - If its share is too small for a single sample, the reason: "**test: …**"
 
     Args:
         split: train, valid or test.
-        manifest: The manifest of the index mappings or the blend.
-        length: Tokens of a sample.
-
-    Returns:
-        Such as "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
+        manifest: The record of the split's index files, with what was counted when they were made.
+        length: How many tokens a sample has.
     """
     facts = manifest.facts  # what was counted when the output was made
-    empty_reason = facts.get(LACKING)
+    empty_reason = facts.get(LACKING)  # recorded if the share is too small for a sample
     if empty_reason is not None:
         return f"**{split}: {markdown_text(empty_reason)}.**"
     reads_no_dataset = not facts["members"]
@@ -150,10 +192,19 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
 
 def _token_notes(facts: Mapping[str, Any]) -> list[str]:
-    """Return how many tokens a split repeats, and how many it never reads, as clauses.
+    """Say how many tokens a split reads again and again, and how many it never reads.
+
+    For example, a split reads 1,000,000 different tokens, 200,000 of them twice, and 70 tokens are
+    left over because they do not fill a sample:
+
+        1,000,000 unique tokens, 200,000 repeated
+        70 tokens of the split are unused
 
     Args:
-        facts: What was counted when the index mappings or the blend were made.
+        facts: What was counted when the index files of the split were made.
+
+    Returns:
+        These clauses. Each is left out if it was not counted, the second one also if it is zero.
     """
     notes: list[str] = []
     if CORPORA in facts:  # older outputs lack these counts
@@ -162,33 +213,45 @@ def _token_notes(facts: Mapping[str, Any]) -> list[str]:
         repeated = totals["repeated_tokens"]
         notes.append(f"{unique:,} unique tokens, {repeated:,} repeated")
 
-    # Tokens that no sample contains. For some trainers, this count is None: it is not known.
-    n_unused = sum(member["tokens_unseen"] or 0 for member in facts["members"])
+    # Add up the tokens of all datasets that no sample contains. For trainers that choose the
+    # samples by chance, this count is None: it is not known.
+    n_unused = 0
+    for dataset in facts["members"]:
+        n_unused += dataset["tokens_unseen"] or 0
     if n_unused:
         notes.append(f"{format_count(n_unused, 'token')} of the split are unused")
     return notes
 
 
 def _epochs_text(facts: Mapping[str, Any]) -> str:
-    """Return how often a split reads its data, in words: `1.00 to 2.50 epochs, by corpus`.
+    """Say how often a split reads its data: `2.50 epochs`, or `1.00 to 2.50 epochs, by corpus`.
+
+    Reading all documents of a corpus (a collection of documents) once is one epoch. A split that
+    mixes several corpora may read each of them another number of times.
+
+    If the training continues an earlier one, what that has read is counted as well, and the text
+    ends with "earlier phases included".
 
     Args:
-        facts: What was counted when the index mappings or the blend were made, for the whole split
-            and for each dataset that it mixes.
+        facts: What was counted when the index files of the split were made. `members` has an entry
+            for each dataset of the split, such as `{"corpus": "web", "epochs": 2.5, "before": 0}`.
+            A dataset may have documents of several corpora; CORPORA is the key of entries for each
+            of these.
     """
     datasets = facts["members"]
-    # Each corpus has a count of epochs. In outputs of earlier versions, each dataset has one.
+    # The epochs of each corpus. Outputs of earlier versions only have those of each dataset.
     rows_with_epochs = facts.get(CORPORA, datasets)
-    epochs = [row["epochs"] for row in rows_with_epochs]
+    epochs = [row["epochs"] for row in rows_with_epochs]  # [1.0, 2.5]
 
-    # Compare them as texts: numbers that look the same in the sentence are no range.
-    fewest = f"{min(epochs):.2f}"
-    most = f"{max(epochs):.2f}"
-    text = f"{most} epochs"
-    if fewest != most:
+    # Compare the numbers as they are shown: 2.499 and 2.501 are the same, "2.50".
+    fewest = f"{min(epochs):.2f}"  # "1.00"
+    most = f"{max(epochs):.2f}"  # "2.50"
+    if fewest == most:
+        text = f"{most} epochs"
+    else:
         text = f"{fewest} to {most} epochs, by corpus"
 
-    # Does the split continue what earlier phases of the training have read?
+    # `before` counts what earlier phases of the training have read of a dataset.
     continues_earlier_phases = any(dataset.get("before") for dataset in datasets)
     if continues_earlier_phases:
         text += ", earlier phases included"
@@ -196,11 +259,22 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
 
 
 def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of what a split reads of each corpus, and the totals.
+    """Return a table of how many tokens a split reads of each corpus, with a row for the sums.
+
+    A corpus is a collection of documents; a split mixes several. For example:
+
+        corpus    tokens     unique tokens    repeated tokens    epochs
+        web       800,000    800,000          0                  1.00
+        books     250,000    100,000          150,000            2.50
+        all       1,050,000  900,000          150,000            1.17
 
     Args:
-        facts: What was counted when the index mappings or the blend were made. Outputs of earlier
-            versions lack the counts CORPORA, and have no table.
+        facts: What was counted when the index files of the split were made. Outputs of earlier
+            versions lack the counts of corpora.
+
+    Returns:
+        The table as `by_corpus`, and the sums `unique_tokens` and `repeated_tokens` as numbers.
+        Empty if nothing was counted.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
@@ -208,8 +282,13 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     rows = corpus_rows(corpora[:ROWS_SHOWN])  # one for each corpus: heading of a column → text
     if len(corpora) > 1:
         # The last row has the sums. A column without one, such as "most epochs", stays empty.
-        sum_by_heading = corpus_total_row(corpora)
-        total_row = {heading: _total_cell(sum_by_heading.get(heading, "")) for heading in rows[0]}
+        total_by_heading = corpus_total_row(corpora)
+        total_row: dict[str, Any] = {}
+        for heading in rows[0]:
+            total = total_by_heading.get(heading, "")
+            if isinstance(total, int):
+                total = f"{total:,}"
+            total_row[heading] = total
         rows.append(total_row)
     totals = corpus_totals(corpora)  # also of those that the table leaves out
     return {
@@ -219,35 +298,39 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _total_cell(value: Any) -> Any:
-    """Return a cell of the row for all corpora; cells of the other rows are formatted already."""
-    return f"{value:,}" if isinstance(value, int) else value
-
-
 def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
-    """Return the first samples of a split as text, and a command that shows other samples.
+    """Return the first samples of a split as text, and a command that shows any other sample.
+
+    A split may mix several datasets. Dagster then makes its index files in two steps, each with a
+    page of its own: first those of each dataset (`index_mappings`), then the order in which they
+    are mixed (`blend`). Before the second step, nobody can say what the first sample is. So the
+    samples are shown as follows:
+
+        the split has        on the page of index_mappings    on the page of blend
+        one dataset          samples                          (there is no blend)
+        several datasets     nothing                          samples
+        no samples           nothing                          nothing
 
     Args:
-        project: Its outputs are read.
-        manifest: The manifest of index mappings, or of the blend of several datasets.
-        name: Name of the nanoset, a data mixture for training.
+        project: Gives access to the samples.
+        manifest: The record of the index files that were made in one of these steps.
+        name: Name of the mixture, such as "pretrain".
         split: train, valid or test.
 
     Returns:
-        Metadata for the UI. Empty if the split has no samples, or if the page of its blend, which
-        is made later, shows them.
+        `first_samples`, and as `explain` the command `nanoset explain pretrain train 0`; or
+        nothing.
     """
-    # Samples of several datasets can only be read once their blend, the order in which they are
-    # mixed, is made: then its page shows them.
-    has_blend = manifest.facts["blended"]
+    has_blend = manifest.facts["blended"]  # True if the split mixes several datasets
     is_page_of_blend = manifest.name.endswith(f"/{BLEND}")
     can_be_read = is_page_of_blend or not has_blend
     has_samples = bool(manifest.facts["samples"])
     if not can_be_read or not has_samples:
         return {}
+
     command = f"nanoset explain {name} {split} 0"
     file = project.config.file.name
-    if file != CONFIG_FILE:
+    if file != CONFIG_FILE:  # nanoset.yaml, the name that commands use by default
         command += f" --config {shell_word(file)}"
     return {
         "first_samples": first_samples(project, name, split),
@@ -256,14 +339,15 @@ def _sample_metadata(project: Project, manifest: Manifest, name: str, split: str
 
 
 def reader_metadata(project: Project, name: str) -> dict[str, str]:
-    """Return what a program needs to open a nanoset: its name, and where its outputs are.
+    """Return what a program needs to find the data that a trainer reads: a name and a folder.
 
-    It is recorded in Dagster with each handoff (the files that a trainer is started with), where
-    the function `load_materialized` reads it.
+    When the data is ready for training, this is recorded in Dagster. So a Python program, for
+    example another team's Dagster asset, can open the data with the function `load_materialized`,
+    without knowing where it is stored.
 
     Args:
-        project: Its root is recorded: the folder or bucket of all outputs.
-        name: Name of the nanoset, a data mixture for training.
+        project: Its settings say in which folder or bucket all outputs are.
+        name: Name of the mixture of training data (a nanoset).
 
     Returns:
         Such as `{"nanoset": "pretrain", "root": "s3://bucket/data"}`.

@@ -42,8 +42,7 @@ def packs_page(run: AssetRun) -> dict[str, Any]:
 
 
 def packs_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what Dagster's UI shows of packs: sequences of one length, filled with whole
-    documents.
+    """Return what Dagster's UI shows of packs: sequences of one length with whole documents.
 
     For example, documents of 3, 5 and 2 tokens give two packs of 5 tokens: one has the documents of
     3 and 2 tokens, the other that of 5. No document is cut. The page shows:
@@ -95,11 +94,10 @@ def _summary(facts: Mapping[str, Any]) -> str:
 
 
 def _cut_table(manifest: Manifest) -> dg.TableMetadataValue:
-    """Return a table that shows what packing is good for: how many documents are cut, with and
-    without.
+    """Return a table that shows what packing is good for: far fewer documents are cut in two.
 
-    Without it, a trainer concatenates all documents, and divides the result into sequences of one
-    length. So nearly every sequence starts in the middle of a document. For example:
+    Without packing, a trainer concatenates all documents, and divides the result into sequences of
+    one length. So nearly every sequence starts in the middle of a document. For example:
 
                                     cut_documents    cut_tokens    dropped_tokens
         best-fit packing            12               31,000        0

@@ -25,8 +25,7 @@ from nanoset_core.records.text import format_bytes, format_count
 
 
 def pbin_page(run: AssetRun) -> dict[str, Any]:
-    """Write a `.pbin`, the file that the trainer Modalities reads, and return what the UI shows of
-    it.
+    """Write a `.pbin`, the file that the trainer Modalities reads, and return what to show of it.
 
     Args:
         run: Executes the Dagster asset `packed_dataset` or `packed` for one dataset. `run.make()`
@@ -34,8 +33,8 @@ def pbin_page(run: AssetRun) -> dict[str, Any]:
             counted. If the same file exists already, nothing is written.
 
     Returns:
-        What the page of the asset shows: heading → value. See `pbin_metadata`. If the run has
-            written the file, this includes how many tokens it wrote per second.
+        What Dagster's UI shows on the page of the asset: heading → value. See `pbin_metadata`. If
+        the run has written the file, this includes how many tokens it wrote per second.
 
     Raises:
         NanosetError: The file could not be made.

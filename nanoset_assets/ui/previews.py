@@ -56,64 +56,103 @@ _PREVIEW_ERRORS = (NanosetError, OSError, ValueError)
 
 
 def first_documents(project: Project, dataset: Manifest) -> dg.MarkdownMetadataValue:
-    """Return the first documents of a dataset as text, each with its file and line.
+    """Return the first documents of a dataset as text, so that users can see whether it is right.
+
+    A dataset is stored as numbers, the ids of its tokens. Here, the first 96 tokens of up to three
+    documents are decoded. Each document is shown with the file and line that it comes from:
+
+        **`web/part-0.jsonl:5`**: 300 tokens
+
+        > `It was a dark and stormy night …`
 
     Args:
-        project: Its outputs are read, and its tokenizer decodes the tokens.
-        dataset: Manifest of a corpus's dataset, a view or packs.
+        project: Has the tokenizer that decodes the tokens.
+        dataset: The record of a dataset that is complete.
 
     Returns:
-        Markdown of up to SHOWN documents, such as "**`web/part-0.jsonl:5`**: 300 tokens" and the
-        start of the text; or a text that says why they cannot be shown.
+        Markdown with the documents; or with the reason why they cannot be shown.
     """
-    return _preview(lambda: _document_texts(_inspection(project), dataset))
+    try:
+        texts = _document_texts(_inspection(project), dataset)
+        return markdown(*islice(texts, SHOWN))
+    except _PREVIEW_ERRORS as error:
+        return _error_text(error)
 
 
 def first_rejects(shards: Sequence[Manifest], numbers: LineNumbers) -> dg.MarkdownMetadataValue:
-    """Return the first lines of a corpus that were rejected, each with its file, line and reason.
+    """Return the first lines of raw text that could not be read, each with the reason.
+
+    A line that is no valid JSON, for example, is rejected when the text is tokenized. Up to three
+    lines are shown, so that users see what is wrong with their files:
+
+        **`web/part-0.jsonl:7`**: invalid_json, `unexpected end of data`
+
+        > `{"text": "It was`
 
     Args:
-        shards: The shards of a corpus, in document order.
-        numbers: How lines of this corpus are numbered.
+        shards: The records of the tokenized parts of a corpus, in the order of its documents. Each
+            part has a list of the lines that were rejected.
+        numbers: How lines of this corpus are counted.
 
     Returns:
-        Markdown of up to SHOWN lines; or a text that says why they cannot be shown.
+        Markdown with the lines; or with the reason why they cannot be shown.
     """
-    return _preview(lambda: _reject_texts(shards, numbers))
+    try:
+        return markdown(*islice(_reject_texts(shards, numbers), SHOWN))
+    except _PREVIEW_ERRORS as error:
+        return _error_text(error)
 
 
 def first_samples(project: Project, name: str, split: str) -> dg.MarkdownMetadataValue:
-    """Return the first samples of a split, each with its documents and its first tokens as text.
+    """Return the first samples that a trainer reads, so that users can see whether they are right.
+
+    A sample may have tokens of several documents. Up to three samples are shown, each with the
+    files and lines that its documents come from, and the first of its tokens as text:
+
+        **sample 0** of `web`: `web/part-0.jsonl:5` tokens 0–300, `web/part-0.jsonl:9` tokens 12–80
+
+        > `It was a dark and stormy night …`
 
     Args:
-        project: Its outputs are read, and its tokenizer decodes the tokens.
-        name: Name of the nanoset, a data mixture for training.
-        split: train, valid or test. Its index files must be built.
+        project: Gives access to the samples, and has the tokenizer that decodes the tokens.
+        name: Name of the mixture of training data (a nanoset), such as "pretrain".
+        split: train, valid or test. Its index files must exist.
 
     Returns:
-        Markdown of up to SHOWN samples; or a text that says why they cannot be shown.
+        Markdown with the samples; or with the reason why they cannot be shown.
     """
-    return _preview(lambda: _sample_texts(project, name, split))
+    try:
+        return markdown(*_sample_texts(project, name, split))
+    except _PREVIEW_ERRORS as error:
+        return _error_text(error)
 
 
 def first_step(
     project: Project, handoff: Manifest
 ) -> dg.MarkdownMetadataValue | dg.TableMetadataValue:
-    """Return a table of the samples that the first training step reads, with documents and text.
+    """Return a table of what a trainer reads in its first step, so that users can check it.
+
+    A step reads a batch of samples. The table has a row for each of the first eight:
+
+        sample    corpus    documents                            text
+        17        web       web/part-0.jsonl:5 tokens 0–300      It was a dark …
+        4         books     books/part-2.jsonl:1 tokens 0–300    Chapter one …
 
     Args:
-        project: Its outputs are read, and its tokenizer decodes the tokens.
-        handoff: Manifest of the files with which the training is started.
+        project: Gives access to the samples, and has the tokenizer that decodes the tokens.
+        handoff: The record of the files with which the trainer is started. They determine the order
+            of the samples, and how many a step reads.
 
     Returns:
         The table; or a text that says why it cannot be shown.
     """
     try:
-        # As an example, let a run read the handoff from its start, on one rank.
+        # Suppose that a training run starts from the beginning, on a single GPU.
         run = Run.example(project.outputs, handoff, default_batch_size=STEP_SAMPLES)
-        # Some trainers shuffle the samples themselves, with a seed. For many samples, it would take
-        # too long for a page to find out which are the first.
-        sampler = run.handoffs[0].dealer  # deals the samples to the steps, as the trainer does
+        sampler = run.handoffs[0].dealer  # says which samples the trainer reads in which step
+
+        # Some trainers shuffle all samples themselves, with a seed. To find out which ones come
+        # first, they have to be shuffled here as well. For very many, this takes too long.
         is_shuffled = sampler.seed is not None
         if is_shuffled and sampler.total > MAX_SHUFFLED:
             return markdown(
@@ -127,14 +166,19 @@ def first_step(
 
 
 def sample_row(sample: SampleOrigin) -> dict[str, object]:
-    """Return a row of a table of samples: its documents, and its first tokens as text.
+    """Return the row of a training sample in a table: where its text comes from, and how it starts.
+
+    For example:
+
+        {
+            "sample": 17,
+            "corpus": "web",
+            "documents": "web/part-0.jsonl:5 tokens 0–300",
+            "text": "It was a dark and stormy night",
+        }
 
     Args:
-        sample: The sample, and the documents that its tokens come from.
-
-    Returns:
-        Column → value, such as `{"sample": 0, "corpus": "web", "documents": "web/part-0.jsonl:5
-        tokens 0–300", "text": "It was …"}`.
+        sample: The sample. It knows the documents that its tokens come from.
     """
     return {
         "sample": sample.sample,
@@ -144,72 +188,86 @@ def sample_row(sample: SampleOrigin) -> dict[str, object]:
     }
 
 
-def _preview(texts: Callable[[], Iterator[str]]) -> dg.MarkdownMetadataValue:
-    """Return the first of some texts as Markdown, or the error that prevents it.
+def _error_text(error: Exception) -> dg.MarkdownMetadataValue:
+    """Return what a page shows in place of documents or samples that cannot be read.
 
     Args:
-        texts: Returns an iterator of the texts. It is called here, so that its errors are caught.
+        error: Why they cannot be read. The output itself was made, so the run does not fail.
+
+    Returns:
+        Such as "`cannot be shown: the tokenizer is missing`".
     """
-    try:
-        return markdown(*islice(texts(), SHOWN))
-    except _PREVIEW_ERRORS as error:
-        return _error_text(error)
-
-
-def _error_text(error: Exception) -> dg.MarkdownMetadataValue:
-    """Return the text that takes the place of a preview."""
     return markdown(code(f"cannot be shown: {error}"))
 
 
 def _inspection(project: Project) -> InspectionContext:
-    """Return a context that reads outputs, but not raw text.
+    """Return an object that finds out where tokens come from, and decodes them.
 
-    To find a line in a compressed raw file, everything before it would have to be read.
+    It does not read raw text: to find a line in a compressed file, everything before this line
+    would have to be decompressed.
+
+    Args:
+        project: Gives access to the outputs, and has the tokenizer.
     """
     return InspectionContext.of_root(project.outputs, tokenizer_file=project.config.tokenizer_file)
 
 
 def _document_texts(context: InspectionContext, manifest: Manifest) -> Iterator[str]:
-    """Yield the first documents of a dataset as Markdown: place, id, length and text.
+    """Yield the first documents of a dataset as Markdown, each with its origin and some text.
 
-    They are the documents at the start of its first sequences of tokens.
+    A dataset has sequences of tokens. A sequence is one document, or contains several:
+
+        sequence 0    document from line 5 of web/part-0.jsonl
+        sequence 1    documents from lines 6 and 7
+
+    The documents of the first sequences are shown.
 
     Args:
-        context: Opens the dataset, and decodes its tokens.
-        manifest: Manifest of the dataset, the record of its files and counts.
+        context: Opens the dataset, decodes its tokens, and finds the file and line of a document.
+        manifest: The record of the dataset.
     """
     dataset = context.datasets.open(manifest)
     spans = _first_spans(dataset)  # the tokens at the start of each of the first sequences
-    for documents_of_span in piece_origins(context, dataset, spans):
-        # A sequence is one document, or is packed from pieces of several.
-        for document in documents_of_span:
+    for documents_of_sequence in piece_origins(context, dataset, spans):
+        for document in documents_of_sequence:
             yield _document_text(document)
 
 
 def _first_spans(dataset: Dataset) -> NDArray[np.int64]:
-    """Return which tokens to read, to show how the first sequences of a dataset begin.
+    """Return which tokens are read to show how the first sequences of a dataset begin.
 
-    Args:
-        dataset: The dataset, which has sequences of tokens, such as documents or packs.
+    A sequence is a document, for example. At most 96 tokens of it are shown. For sequences of 500,
+    12 and 200 tokens:
+
+        sequence    first token    end
+        0           0              97
+        1           0              12      (all of its tokens)
+        2           0              97
+
+    One token more is read than is shown. If there is one, the text is shown with an "…" at its end.
 
     Returns:
-        Columns sequence, first token in it and stop, shape (n_sequences, 3). For example,
-        `[[0, 0, 97], [1, 0, 12]]`: 97 tokens of sequence 0, and all 12 of sequence 1.
+        The three columns of this table, shape (n_sequences, 3).
     """
     n_sequences = min(SHOWN, len(dataset.sequences))
-    sequences = np.arange(n_sequences)
-    starts = np.zeros_like(sequences)
-    lengths = dataset.sequences.sequence_lengths[sequences]  # in tokens
-    # Read one token more than is shown: if there is one, the text gets an "…" at its end.
-    stops = np.minimum(lengths, _TOKENS_DECODED + 1)
+    sequences = np.arange(n_sequences)  # [0, 1, 2]
+    starts = np.zeros_like(sequences)  # [0, 0, 0]
+    lengths = dataset.sequences.sequence_lengths[sequences]  # [500, 12, 200] tokens
+    stops = np.minimum(lengths, _TOKENS_DECODED + 1)  # [97, 12, 97]
     return np.stack([sequences, starts, stops], axis=1)
 
 
 def _document_text(piece: PieceOrigin) -> str:
-    """Return a document as Markdown: its file and line, id, number of tokens, and text.
+    """Return a document as Markdown: where it comes from, how long it is, and how it starts.
+
+    For example:
+
+        **`web/part-0.jsonl:5`**, id `doc-17`: 300 tokens
+
+        > `It was a dark and stormy night …`
 
     Args:
-        piece: The tokens at the start of the document, and where they come from.
+        piece: The tokens at the start of the document, decoded, and their origin.
     """
     origin = piece.origin
     text = bold_code(place_of(origin))
@@ -219,25 +277,33 @@ def _document_text(piece: PieceOrigin) -> str:
 
 
 def _reject_texts(shards: Sequence[Manifest], numbers: LineNumbers) -> Iterator[str]:
-    """Yield rejected lines as Markdown, in document order.
+    """Yield the lines of raw text that were rejected, as Markdown, in the order of the files.
 
     Args:
-        shards: The shards of a corpus. Each stores a list of its rejected lines.
-        numbers: How lines of this corpus are numbered.
+        shards: The records of the tokenized parts of a corpus. `reasons` counts the rejected lines
+            of a part by reason, such as `{"invalid_json": 2}`. A list of these lines is in a file
+            next to its tokens.
+        numbers: How lines of this corpus are counted.
     """
     for shard in shards:
         if not shard.facts["reasons"]:
-            continue
+            continue  # no line was rejected
         for reject in read_rejects(shard.path(REJECTS), numbers):
             yield _reject_text(shard.name, reject)
 
 
 def _reject_text(corpus: str, reject: Reject) -> str:
-    """Return a rejected line as Markdown: where it is, why it was rejected, and its text.
+    """Return a rejected line of raw text as Markdown: where it is, what is wrong, and its text.
+
+    For example:
+
+        **`web/part-0.jsonl:7`**: invalid_json, `unexpected end of data`
+
+        > `{"text": "It was`
 
     Args:
-        corpus: Name of the corpus.
-        reject: The line, with the reason and an excerpt of its text.
+        corpus: Name of the collection of documents, such as "web".
+        reject: The line, with the reason and the start of its text.
     """
     place = bold_code(f"{corpus}/{reject.file}:{reject.line}")
     detail = code(shorten(reject.detail, False))
@@ -246,16 +312,20 @@ def _reject_text(corpus: str, reject: Reject) -> str:
 
 
 def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
-    """Yield the first samples of a split as Markdown, each with its documents and first tokens.
+    """Yield the first samples that a trainer reads, as Markdown: their origin and some text.
+
+    A training run can continue an earlier one. If that has read 1,000 samples of train, the first
+    sample is number 1,000. The samples of valid and test are read from the start in any case.
 
     Args:
-        name: The name of a nanoset, a data mixture for training.
+        project: Gives access to the samples, and has the tokenizer that decodes the tokens.
+        name: Name of the mixture of training data (a nanoset), such as "pretrain".
         split: train, valid or test.
     """
     nanoset = load_nanoset(project.outputs, name, split)
-    # A training run that continues an earlier one skips the samples that the earlier one has read.
-    # The other splits are read from their start again.
-    start = nanoset.config.consumed_samples if split == "train" else 0
+    start = 0
+    if split == "train":
+        start = nanoset.config.consumed_samples  # by the earlier training run
     stop = min(start + SHOWN, len(nanoset))
     numbers = range(start, stop)
     for sample in explain_samples(_inspection(project), nanoset, name, split, numbers):
@@ -266,14 +336,17 @@ def _sample_texts(project: Project, name: str, split: str) -> Iterator[str]:
 
 
 def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str) -> str:
-    """Return the first documents of a sample, and which of their tokens the sample contains.
+    """Say which documents a training sample has tokens of, and which of their tokens.
+
+    At most three documents are named:
+
+        web/a.jsonl:5 tokens 0–300, web/a.jsonl:9 tokens 12–80, web/a.jsonl:2 tokens 0–40, 4 more
+        documents
 
     Args:
-        sample: The sample. A piece of it is the tokens of one document.
-        format_place: Formats the file and line of a document, such as `code`.
-
-    Returns:
-        Such as "web/part-0.jsonl:5 tokens 0–300, web/part-0.jsonl:9 tokens 12–80".
+        sample: The sample, divided into the pieces of its documents.
+        format_place: Formats the file and line of a document: `code` for Markdown; by default, they
+            remain plain text.
     """
     texts: list[str] = []
     for piece in sample.pieces[:_PIECES_SHOWN]:
@@ -287,12 +360,26 @@ def _pieces_text(sample: SampleOrigin, format_place: Callable[[str], str] = str)
 
 
 def _first_text(sample: SampleOrigin) -> str | None:
-    """Return the decoded start of a sample, or None if it cannot be decoded."""
+    """Return how a training sample starts, as text.
+
+    Args:
+        sample: The sample. The tokens of its first document have been decoded.
+
+    Returns:
+        The text; None if there is no tokenizer to decode the tokens, or if the sample is empty.
+    """
     return sample.pieces[0].text if sample.pieces else None
 
 
 def _quoted(text: str | None) -> str:
-    """Return a text as a Markdown quotation, or "" if there is no tokenizer to decode it."""
+    """Return a text as a Markdown quotation, which a page shows below the origin of the text.
+
+    Args:
+        text: The text, or None if there is no tokenizer that could decode it.
+
+    Returns:
+        The quotation with an empty line before it; "" if there is no text.
+    """
     if text is None:
         return ""
     shown = text if text.strip() else "(empty)"

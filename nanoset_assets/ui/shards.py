@@ -40,34 +40,38 @@ from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:
-    """Tokenize a corpus into shards, and return the metadata for the page of the asset in the UI.
+    """Tokenize a corpus, and return what Dagster's UI shows of it.
 
-    A shard is a folder with the tokens of a part of the corpus.
+    A corpus is a collection of documents. It is divided into shards of some megabytes of text, each
+    of which becomes a folder of tokens. If only some text is new, only its shards are made; the
+    others exist already.
 
     Args:
-        run: The run of the asset `tokenized_shards` for one corpus.
+        run: Executes the Dagster asset `tokenized_shards` for one corpus. `run.make()` tokenizes
+            it, and returns its manifest: the record that lists the shards, with what was counted.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `shards_metadata`.
+        What the page of the asset shows: heading → value. See `shards_metadata`.
 
     Raises:
         NanosetError: The corpus could not be tokenized, or the disk has too little free space.
     """
     project = run.project
     log = run.context.log
-    # Refuse a run that would fill the disk. If `build_project` is set, the run belongs to a
-    # `nanoset build`, which has checked that for all of its outputs.
-    if run.project_defs.build_project is None:
+    # Refuse a run that would fill the disk. The command `nanoset build` has checked this already
+    # for all of its runs.
+    is_run_of_build = run.project_defs.build_project is not None
+    if not is_run_of_build:
         check_disk(project, stale_outputs(project, run.key.subject), log.info)
 
-    # Each shard is a folder with its digest as name. Look up which exist before the run, to tell
-    # which ones it makes.
+    # Which shards does the run make? Look up which exist before it. The name of a shard's folder is
+    # its digest, a checksum of what it is made from.
     digests_before = kept_names(project, project.outputs.folder / SHARDS / run.key.subject)
     manifest = run.make()
     new_digests = set(manifest.facts["shards"]).difference(digests_before)
 
-    # Log which implementation of the tokenizer is in use now. If the run found that one gives wrong
-    # tokens, it recorded that, so that another one is chosen here.
+    # Log which implementation of the tokenizer was used. This is asked after the run: if a fast
+    # implementation gives wrong tokens, the run notices that, and another one is used from then on.
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
     log.info(f"engine {engine}")
     _log_rejects(run, manifest)
@@ -79,18 +83,23 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
 
 
 def _log_rejects(run: AssetRun, manifest: Manifest) -> None:
-    """Log a warning if lines were rejected or files could not be read to the end.
+    """Log a warning in Dagster if some of the raw text could not be read.
+
+    - A line that is no valid JSON, for example, is rejected. The rest of its file is read.
+    - A file can be damaged, such as a .gz that was not copied completely. Then its end is missing.
+
+    For example: "rejected 3 of 5,003 lines: {'invalid_json': 3}".
 
     Args:
-        run: The run, for its log.
-        manifest: The tokenized corpus.
+        run: Has the log of the run.
+        manifest: The record of the tokenized text, in which the cases are counted.
     """
     facts = manifest.facts  # what was counted when the output was made
     n_rejected = facts["rejected"]
     n_faults = facts["faults"]  # files that end in the middle, such as a truncated .gz
     if n_rejected or n_faults:
         n_lines = facts["lines"]
-        reasons = facts["reasons"]  # those of the faults, too
+        reasons = facts["reasons"]  # reason → how many lines or files
         run.context.log.warning(f"rejected {n_rejected:,} of {n_lines:,} lines: {reasons}")
 
 
@@ -103,19 +112,29 @@ def shards_metadata(
     seconds: float,
     engine: str,
 ) -> dict[str, Any]:
-    """Return what the UI shows of a tokenized corpus and its shards.
+    """Return what Dagster's UI shows after a corpus (a collection of documents) was tokenized.
+
+    For example:
+
+        summary              "**5,000 documents, 1,234,567 tokens** of 6.10 MB of lines; …"
+        token_lengths        a table: how many documents have 64 to 127 tokens, …
+        rejects              a table: 3 lines are no valid JSON
+        files                a table: documents and rejected lines of each raw file
+        documents            5000
+        rejected_fraction    0.0006
+        tokens_per_second    900000.0
+        shards               a table of the folders with the tokens
 
     Args:
-        project: Its outputs are read.
-        manifest: Manifest of the tokenized corpus, which lists the shards.
-        shards: Manifests of its shards, in document order.
-        new_digests: Digests of the shards that this run made; the others existed already.
+        project: Gives access to the list of raw files.
+        manifest: The record of the tokenized corpus, which lists the shards.
+        shards: The records of the shards, each a folder with the tokens of some megabytes of text.
+        new_digests: Names of the folders that this run made; the others existed already.
         seconds: How long this run took.
-        engine: The tokenizer engine of this run. Others may have made the earlier shards.
+        engine: Which implementation of the tokenizer this run has used.
 
     Returns:
-        Name → value: a summary in sentences, tables of lengths, rejected lines, raw files and
-        shards, and counts.
+        Heading → value, as in the example. Dagster plots the numbers over time.
     """
     facts = manifest.facts  # what was counted when the output was made
     new_tokens = sum(shard.facts["tokens"] for shard in shards if shard.digest in new_digests)
@@ -144,22 +163,31 @@ def shards_metadata(
 
 
 def _corpus_text(facts: Mapping[str, Any]) -> str:
-    """Return the counts of a tokenized corpus in a sentence.
+    """Say in a sentence what became of a corpus when it was tokenized.
+
+    For example: "**5,000 documents, 1,234,567 tokens** of 6.10 MB of lines; 3 of 5,003 lines
+    rejected."
 
     Args:
-        facts: Counts of the tokenized corpus. `read_bytes` are the bytes of its lines.
+        facts: What was counted. `read_bytes` is the size of the lines of raw text.
     """
     text_bytes = format_bytes(facts["read_bytes"])
     return f"{counts_text(facts)} of {text_bytes} of lines; {_lines_text(facts)}."
 
 
 def _work_text(n_new: int, n_shards: int, seconds: float, tokens_per_second: float) -> str:
-    """Return what a run has done in a sentence.
+    """Say in a sentence how much of a corpus a run had to tokenize.
+
+    A corpus is tokenized in shards of some megabytes of text. Those that exist already are used
+    again:
+
+        2 of 10 shards made in 12.3 s, 900,000 tokens a second.
+        Nothing was tokenized: all 10 shards existed already.
 
     Args:
-        n_new: Shards that it has made.
-        n_shards: All shards of the corpus.
-        seconds: How long it took.
+        n_new: How many shards the run has made.
+        n_shards: How many shards the corpus has.
+        seconds: How long the run took.
         tokens_per_second: Its speed.
     """
     all_shards = format_count(n_shards, "shard")
@@ -172,11 +200,16 @@ def _work_text(n_new: int, n_shards: int, seconds: float, tokens_per_second: flo
 
 
 def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
-    """Return the tokenizer engine of this run, and if known, the programs that made the shards.
+    """Return which program tokenizes the text, since there are several for the same tokenizer.
+
+    - `engine` is the one of this run.
+    - `made_by` says which have made the tokens, some perhaps in earlier runs: "tokenized by numpy
+        1.2; 1,024 documents compared with the tokenizers library". Tokens of older versions do not
+        record it; if none do, it is left out.
 
     Args:
-        shards: The shards of a corpus. Those of older versions do not record a program.
-        engine: Name of the engine of this run.
+        shards: The records of the tokenized parts of a corpus.
+        engine: Name of the program of this run, and why it was chosen.
     """
     encoders = encoders_of(shards)
     if not encoders:
@@ -185,11 +218,22 @@ def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
 
 
 def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:
-    """Return how many lines were rejected for each reason, and the first rejected lines.
+    """Return a table of how many lines of raw text were rejected, and why, and the first of them.
+
+    For example:
+
+        reason          lines
+        invalid_json    2
+        corrupt_gzip    1
 
     Args:
-        manifest: The tokenized corpus.
-        shards: Its shards, in document order, which store the rejected lines.
+        manifest: The record of the tokenized text, which counts the lines by reason.
+        shards: The records of its parts, in the order of the documents. Each has a list of the
+            lines.
+
+    Returns:
+        The table as `rejects`, and the text of the first lines as `first_rejected`. Empty if no
+        line was rejected.
     """
     n_lines_by_reason = manifest.facts["reasons"]  # counted when the corpus was tokenized
     if not n_lines_by_reason:
@@ -206,31 +250,42 @@ def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str
 def _file_metadata(
     project: Project, manifest: Manifest, shards: Sequence[Manifest]
 ) -> dict[str, Any]:
-    """Return metadata for the UI: a table with the documents and rejected lines of each raw file.
+    """Return a table of what became of each raw file of a corpus, if that is known.
+
+    The tokens were made from the files that a list, the inventory, had when the run started. If
+    another list has replaced it since, the files may be different ones. Then there is no table.
 
     Args:
-        project: The project.
-        manifest: Manifest of the tokenized corpus, the record of its files and counts.
-        shards: Its shards, in document order.
+        project: Gives access to the current list.
+        manifest: The record of the tokenized text. It says from which list it was made.
+        shards: The records of its parts, in the order of the documents.
 
     Returns:
-        The table under the key "files". Empty if the raw files have changed since they were
-        tokenized, or if there are so many that counting would take too long.
+        The table under the heading `files`; see `files_table`. Empty if there is none, also because
+        it would take too long to count.
     """
-    # An inventory is a list of raw files; the recipe names the one from which the shards were made.
-    inventory_manifest, inventory = current_inventory(project, manifest.name)
-    if inventory_manifest.digest != manifest.recipe["parents"]["inventory"]:
-        # The files changed during this run: the new inventory does not list those that were read.
+    current_manifest, inventory = current_inventory(project, manifest.name)
+    digest_of_inventory_read = manifest.recipe["parents"]["inventory"]
+    if current_manifest.digest != digest_of_inventory_read:
         return {}
-    files = files_table(inventory, manifest, shards)  # None if it would take too long
-    return {} if files is None else {"files": files}
+    files = files_table(inventory, manifest, shards)
+    if files is None:
+        return {}
+    return {"files": files}
 
 
 def _number_metadata(manifest: Manifest) -> dict[str, Any]:
-    """Return the counts and shares of a tokenized corpus, which Dagster plots over time.
+    """Return numbers about a tokenized corpus that Dagster plots over time.
+
+    For example, `rejected_fraction` is 0.0006 if 3 of 5,003 lines were rejected. If a plot shows
+    that it rises after some update of the raw files, they have a new mistake.
 
     Args:
-        manifest: The tokenized corpus.
+        manifest: The record of the tokenized corpus, with what was counted.
+
+    Returns:
+        Such as `{"documents": 5000, "tokens": 1234567, "rejected": 3, "rejected_fraction": 0.0006,
+        "tokens_per_document": 246.9, …}`.
     """
     facts = manifest.facts  # what was counted when the output was made
     n_documents = facts["documents"]
@@ -248,10 +303,19 @@ def _number_metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def _lines_text(facts: Mapping[str, Any]) -> str:
-    """Return how many lines of a corpus did not become documents, in words.
+    """Say how many lines of raw text did not become documents, and why.
+
+    There are three reasons, of which the last two are left out if they do not occur:
+
+        3 of 5,003 lines rejected               they are no valid JSON, for example
+        2 documents without tokens skipped      their text is empty
+        1 erased document left out              the user had it erased from all outputs
 
     Args:
-        facts: The facts of the tokenized corpus.
+        facts: What was counted when the text was tokenized.
+
+    Returns:
+        The clauses, with commas between them.
     """
     n_rejected = facts["rejected"]
     n_skipped = facts["skipped"]
@@ -266,11 +330,15 @@ def _lines_text(facts: Mapping[str, Any]) -> str:
 
 
 def _shards_table(shards: Sequence[Manifest], *, has_rejects: bool) -> dg.TableMetadataValue:
-    """Return a table with the size and the counts of each shard.
+    """Return a table of the shards of a corpus: folders with the tokens of some megabytes of text.
+
+        shard     stored     documents    tokens     rejected
+        5f0c…     1.20 MB    2,500        610,000    3
+        81ab…     1.27 MB    2,500        624,567    0
 
     Args:
-        shards: The shards of a corpus, in document order.
-        has_rejects: Whether lines were rejected. If so, the table has a column for them.
+        shards: The records of the shards, in the order of their documents.
+        has_rejects: Whether any lines were rejected. If not, the last column is left out.
     """
     columns = ["documents", "tokens"]
     if has_rejects:
@@ -285,15 +353,22 @@ def _shards_table(shards: Sequence[Manifest], *, has_rejects: bool) -> dg.TableM
 
 
 def length_metadata(histogram: Sequence[int], tokens: int) -> dict[str, Any]:
-    """Return a table of documents by length, and the typical length.
+    """Return a table of how many documents are short or long, and the typical length.
+
+    For example, of four documents one has 1 token, two have 2 or 3, and one has 4 to 7:
+
+        number of the entry    0    1    2         3
+        tokens                 0    1    2 to 3    4 to 7
+        histogram              0    1    2         1          (how many documents)
 
     Args:
-        histogram: Entry b is the number of documents with 2^(b-1) to 2^b - 1 tokens; entry 0 is
-            that of empty documents.
-        tokens: Tokens of all documents.
+        histogram: Entry b counts the documents with 2^(b-1) to 2^b - 1 tokens; entry 0, the empty
+            ones.
+        tokens: Number of tokens of all documents together.
 
     Returns:
-        The metadata `usual_length` and `token_lengths`; empty if there are no documents.
+        A sentence as `usual_length`, and the table as `token_lengths`. Empty if there are no
+        documents.
     """
     if not any(histogram):
         return {}
@@ -312,15 +387,23 @@ def files_table(
 ) -> dg.TableMetadataValue | None:
     """Return a table of what became of the lines of each raw file.
 
+    For example:
+
+        file         stored     lines    documents    rejected    tokens
+        a.jsonl      3.10 MB    2,503    2,500        3           610,000
+        b.jsonl      3.00 MB    2,500    2,500        0           624,567
+
+    Tokens are stored in shards, which may have documents of several files. So to count them by
+    file, a row for each document has to be read.
+
     Args:
-        inventory: The files of the corpus.
-        tokenized: Manifest of the tokenized corpus.
-        shards: Manifests of its shards, in document order.
-        max_rows_read: How many rows of documents may be read for it.
+        inventory: The list of the raw files.
+        tokenized: The record of the tokenized text.
+        shards: The records of the shards, in the order of their documents.
+        max_rows_read: If more rows would have to be read, it would take too long for a page.
 
     Returns:
-        A table with a row for each of the first ROWS_SHOWN files, with its lines, documents,
-        rejected lines and tokens. None if too many rows would have to be read.
+        The table, with at most ROWS_SHOWN (100) files; None if it would take too long.
     """
     counts_by_path = file_counts(
         inventory, tokenized, shards, max_files=ROWS_SHOWN, max_rows=max_rows_read
@@ -332,11 +415,14 @@ def files_table(
 
 
 def _file_row(path: str, counts: FileCounts) -> dict[str, str]:
-    """Return the row of a raw file in the table of files.
+    """Return what became of the lines of a raw file, as a row of a table.
+
+    For example, `{"file": "a.jsonl", "stored": "3.10 MB", "lines": "2,503", "documents": "2,500",
+    …}`.
 
     Args:
         path: Path of the file below the folder of its corpus.
-        counts: What became of its lines.
+        counts: What became of its lines. `lines` is None if it is not known how many there are.
     """
     # A shard of several files does not record which of them had skipped documents.
     lines = "?" if counts.lines is None else f"{counts.lines:,}"

@@ -37,13 +37,19 @@ from nanoset_core.storage.location import is_remote
 
 
 def plan_page(run: AssetRun) -> dict[str, Any]:
-    """Decide the order of a webdataset's contexts, and return what the UI shows of the plan.
+    """Decide which training sample is written to which tar, and return what the UI shows of it.
+
+    A webdataset is a shuffled dataset in tar files, from which trainers read samples in sequence.
+    It is made in three steps, each a Dagster asset: a plan (this one), the tars, and a list of the
+    tars.
 
     Args:
-        run: The run of the asset `shuffle_plan` for one webdataset.
+        run: Executes the asset `shuffle_plan` for one webdataset, whose name is `run.key.subject`.
+            `run.make()` makes the plan, and returns its manifest: the record of its files and
+            counts.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `plan_metadata`.
+        What the page of the asset shows: heading → value. See `plan_metadata`.
 
     Raises:
         NanosetError: The plan could not be made.
@@ -54,17 +60,25 @@ def plan_page(run: AssetRun) -> dict[str, Any]:
 
 
 def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the UI shows of a plan: how well its order mixes, what becomes of each source.
+    """Return what Dagster's UI shows of a plan: which training sample is written to which tar file.
 
-    A plan says which contexts (samples of fixed length) are written to which tar of a webdataset.
+    It is shown before any tar is written, so that the user can still change the settings:
+
+        summary            "**600 contexts of 2,048 tokens in 4 tars**, 1,200,000 tokens …"
+        quality            a table of measures: is the order as random as it should be?
+        sources            a table: tokens and contexts of each dataset that is mixed
+        evenly_shuffled    True
+        contexts           600      (samples of fixed length)
+        shards             4        (tar files)
+        tar_bytes          2500000
 
     Args:
         plan: The plan.
-        quality: The JSON values of its `ShuffleQuality`. `even` says whether sources are spread
-            over the order as evenly as chance makes them.
+        quality: The measures. `even` says whether the datasets are spread over the order as evenly
+            as chance makes them.
 
     Returns:
-        Name → value: a summary in a sentence, tables of quality and sources, and counts.
+        Heading → value, as in the example, and further counts.
     """
     is_even = quality["even"]
     n_tokens_read = plan.contexts * plan.sequence_length  # padding included
@@ -86,28 +100,38 @@ def plan_metadata(plan: ShufflePlan, quality: Mapping[str, Any]) -> dict[str, An
 
 
 def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
-    """Return how large the tars of a plan will be, and how much memory it takes to write them.
+    """Return how much disk space the tars of a shuffled dataset will need, and how much memory.
+
+    The user wants to know both before the tars are written, which may be done on another machine.
 
     Args:
-        plan: The plan: which contexts (samples of fixed length) are in which tar.
+        plan: Says which training sample is written to which tar.
 
     Returns:
-        Such as `{"tar_bytes": 1200000, "memory_bytes_per_worker": 34000000}`. If the tars are
+        Such as `{"tar_bytes": 1200000, "memory_bytes_per_worker": 34000000}`. If the tars will be
         compressed, their size is an estimate, and its name is `tar_bytes_about`.
     """
     tar_bytes, is_exact = output_bytes(plan)
     tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
-    # Of the ways to write tars, `mmap` needs the least memory.
+    # There are several ways to write tars. Report the memory of the one that needs least, `mmap`.
     smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
     return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": smallest_engine.memory_bytes}
 
 
 def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
-    """Return the size of a plan in a sentence, with a warning if the plan mixes sources badly.
+    """Say in a sentence what a shuffled dataset will contain; warn if it is not well mixed.
+
+    For example:
+
+        **600 contexts of 2,048 tokens in 4 tars**, 1,200,000 tokens of 2 sources; 500 dropped,
+        28,800 padded.
+
+    A context is a training sample of fixed length, a source one of the datasets that are mixed.
+    Tokens at the end of a source that do not fill a context are dropped, or the context is padded.
 
     Args:
-        plan: The plan: which contexts (samples of fixed length) are in which tar.
-        is_even: Whether sources are spread over the order as evenly as chance makes them.
+        plan: Says which context is written to which tar.
+        is_even: Whether the sources are spread over the order as evenly as chance makes them.
     """
     contexts = format_count(plan.contexts, "context")
     tars = format_count(plan.shards, "tar")
@@ -122,15 +146,23 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 
 
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
-    """Write one group of tars of a webdataset, and return what Dagster shows about it.
+    """Write some of the tar files of a shuffled dataset, and return what Dagster shows of them.
 
-    Several runs can write different groups at the same time.
+    The tars are divided into groups, which different machines can write at the same time. For 8
+    tars in two groups:
+
+        group    tars
+        0        shard-00000000.tar to shard-00000003.tar
+        1        shard-00000004.tar to shard-00000007.tar
+
+    If an earlier run was interrupted, the tars that it has completed are not written again.
 
     Args:
-        run: The run of the asset `tars` for one partition, the number of the group.
+        run: Executes the Dagster asset `tars` for one group, whose number is `run.key.part`.
 
     Returns:
-        The whole materialisation, since a group has no manifest from which it could be made.
+        The complete result of the asset, and not only what is shown. Other outputs have a manifest
+        (a record of their files) from which Dagster's result is made, but a group has none.
 
     Raises:
         NanosetError: The tars could not be written.
@@ -139,15 +171,16 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     webdataset = run.key.subject
     plan_manifest, _ = current_plan(project, webdataset)
 
-    # Look up which tars an interrupted run has completed: they are not written again.
+    # Which tars does the run write? Look up which exist before it.
     folder = project.outputs.place(webdataset_recipe(webdataset, plan_manifest.digest))
-    names_before = kept_names(project, folder)
+    names_before = kept_names(project, folder)  # such as {"shard-00000000.tar"}
 
-    group = int(run.key.part or 0)  # the partition of the asset
-    tars = write_group(project, webdataset, group)  # all of the group, also those that existed
+    group = int(run.key.part or 0)
+    tars = write_group(project, webdataset, group)  # describes all tars of the group
     new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
 
-    # A group has no manifest or digest of its own. Its bytes follow from the plan: use those of it.
+    # A group has no manifest and no digest. Use those of the plan, which determines every byte of
+    # the tars.
     run.finish(plan_manifest)
     return dg.MaterializeResult(
         metadata=tars_metadata(tars, new_tars, run.seconds),
@@ -158,15 +191,25 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
 def tars_metadata(
     tars: Sequence[TarFacts], new_tars: Sequence[TarFacts], seconds: float
 ) -> dict[str, Any]:
-    """Return what the UI shows of one group of tars.
+    """Return what Dagster's UI shows of a group of tar files that a run has written.
+
+    For example:
+
+        summary              "**2 tars, 1,000 contexts**, 4.20 MB; 1 written now."
+        tars                 a table: size and checksum of each tar
+        shards               2          (tars)
+        sequences            1000       (training samples)
+        tokens               2048000
+        tokens_per_second    1200000.0
 
     Args:
         tars: All tars of the group.
-        new_tars: The tars that this run has written; the others existed already.
+        new_tars: Those that this run has written. An earlier run, which was interrupted, may have
+            written the others.
         seconds: How long this run took.
 
     Returns:
-        Name → value: a summary in a sentence, a table of the tars, and counts.
+        Heading → value, as in the example. The speed is left out if nothing was written.
     """
     n_contexts = sum(tar.sequences for tar in tars)
     metadata: dict[str, Any] = {
@@ -203,10 +246,13 @@ def _tars_summary(tars: Sequence[TarFacts], *, n_new: int) -> str:
 
 
 def _tar_row(tar: TarFacts) -> dict[str, str]:
-    """Return the row of a tar in the table of its group, with the start of its checksum.
+    """Return the row of a tar file in a table: its number of samples, size and checksum.
+
+    For example, `{"tar": "shard-00000007.tar", "sequences": "500", "size": "2.10 MB", "sha256":
+    "5f0c1d2e3a4b5c6d…"}`.
 
     Args:
-        tar: What is known of the tar: its name, size, checksum and counts.
+        tar: What was recorded when the tar was written.
     """
     return {
         "tar": f"{tar.stem}.tar",
@@ -217,13 +263,16 @@ def _tar_row(tar: TarFacts) -> dict[str, str]:
 
 
 def webdataset_page(run: AssetRun) -> dict[str, Any]:
-    """Write the lists of tars that complete a webdataset, and return what the UI shows of it.
+    """Complete a shuffled dataset of tars by lists of them, and return what the UI shows of it.
+
+    Trainers find the tars by these lists. So they are written last, once all tars exist.
 
     Args:
-        run: The run of the asset `manifest` for one webdataset.
+        run: Executes the Dagster asset `manifest` for one such dataset. `run.make()` checks the
+            tars, and writes the lists.
 
     Returns:
-        Name → value, as Dagster's UI shows them; see `webdataset_metadata`.
+        What the page of the asset shows: heading → value. See `webdataset_metadata`.
 
     Raises:
         NanosetError: A tar is missing, or the lists could not be written.
@@ -232,17 +281,21 @@ def webdataset_page(run: AssetRun) -> dict[str, Any]:
 
 
 def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what the UI shows of a complete webdataset: its sources, and how it is read.
+    """Return what Dagster's UI shows of a shuffled dataset of tar files that is complete.
 
-    A source is a corpus or view whose tokens are cut into contexts, the samples of the tars.
+    For example:
+
+        summary      "**5,000 contexts of 2,048 tokens in 4 tars**, 10,240,000 tokens, 20.5 MB."
+        read_it      how trainers are told to read the tars
+        sources      a table: tokens and contexts of each dataset that is mixed
+        sequences    5000      (contexts, which are training samples of fixed length)
 
     Args:
         project: Its folder: the path of the tars is shown relative to it.
-        manifest: Manifest of the webdataset, the record of its files and counts.
+        manifest: The record of the dataset: its files, and what was counted.
 
     Returns:
-        Name → value: a summary in a sentence, how to open the tars, a table of the sources, and
-        counts.
+        Heading → value, as in the example, and further counts.
     """
     rows = [_source_row(source) for source in manifest.facts["sources"]]
     return {
@@ -282,10 +335,17 @@ def _webdataset_summary(facts: Mapping[str, Any]) -> str:
 
 
 def _source_row(source: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row with what a source contributes, and what does not fill a context.
+    """Return what one of the mixed datasets contributes to a webdataset, as a row of a table.
+
+    Its tokens are cut into contexts, training samples of fixed length. For example, 2,500 tokens
+    are cut into contexts of 1,000:
+
+        corpus    tokens    contexts    dropped    padded
+        web       2,500     2           500        0         (the rest is dropped)
+        web       2,500     3           0          500       (the rest is padded, if so configured)
 
     Args:
-        source: Counts of a corpus or view of which the webdataset is made.
+        source: What was counted for the dataset.
     """
     return {
         "corpus": source["name"],
@@ -297,17 +357,29 @@ def _source_row(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
-    """Return how OpenLM and the library webdataset open the tars, as lines of Markdown.
+    """Say how two programs, OpenLM and the Python library webdataset, read a dataset of tar files.
+
+    For example:
+
+        In `outputs/webdatasets/streamed/5f0c…`:
+        OpenLM: `--dataset-manifest manifest.jsonl`
+        webdataset: `webdataset.WebDataset('shard-{00000000..00000041}.tar')`
+
+    If the tars are in a bucket, the library webdataset cannot open them, but it can read what a
+    command prints. So it gets the command `aws s3 cp … -`, which prints the content of the tars.
 
     Args:
         project: Its folder: the path of the tars is shown relative to it.
-        manifest: Manifest of the webdataset, the record of its files and counts.
+        manifest: The record of the dataset: its folder, and the number of tars.
+
+    Returns:
+        These lines, as Markdown.
     """
     n_tars = manifest.facts["shards"]
     tar_names = _tar_name_range(n_tars)  # shard-{00000000..00000041}.tar
     folder = manifest.url()
     if is_remote(folder):
-        # The library webdataset does not read buckets, but what a command prints.
+        # "pipe:" lets the library webdataset read what a command prints.
         command = f"pipe:aws s3 cp {folder}/{tar_names} -"
         return _program_texts(manifest_path=f"{folder}/{MANIFEST_NAME}", tars=command)
     shown_folder = place(project, folder).path  # relative to the project's folder
@@ -317,9 +389,9 @@ def _reader_texts(project: Project, manifest: Manifest) -> list[str]:
 
 
 def _tar_name_range(n_tars: int) -> str:
-    """Return the names of all tars as a range, such as shard-{00000000..00000041}.tar.
+    """Return the names of all tars of a dataset in short: shard-{00000000..00000041}.tar.
 
-    The library webdataset expands the range in braces.
+    The library webdataset expands the range in braces to 42 names, as a shell does.
 
     Args:
         n_tars: How many tars there are, at least one.
@@ -330,11 +402,16 @@ def _tar_name_range(n_tars: int) -> str:
 
 
 def _program_texts(manifest_path: str, tars: str) -> list[str]:
-    """Return the option of OpenLM and the call of the library webdataset, as lines of Markdown.
+    """Say which option and which call open a dataset of tar files, as lines of Markdown.
+
+    For example:
+
+        OpenLM: `--dataset-manifest manifest.jsonl`
+        webdataset: `webdataset.WebDataset('shard-{00000000..00000041}.tar')`
 
     Args:
-        manifest_path: Path or address of the list of the tars.
-        tars: Names of the tars, or the command that reads them.
+        manifest_path: Path or address of the file that lists the tars, which OpenLM needs.
+        tars: Names of the tars, or the command that prints their content, for webdataset.
     """
     return [
         f"OpenLM: {code(f'--dataset-manifest {manifest_path}')}",
