@@ -32,7 +32,10 @@ class Audit:
     """Encodes the batches of one shard, and compares some documents with the engine's reference."""
 
     def __init__(self, engine: Engine, share: float, seed: str) -> None:
-        """Start the audit of a shard.
+        """Start the audit of a shard, one file of a dataset: are its tokens right?
+
+        Documents are encoded by a fast implementation (engine) of the tokenizer. A random share of
+        them is encoded again by the tokenizer's own library, the engine's reference, and compared.
 
         Args:
             engine: Encodes the documents. If it is the reference itself, nothing is compared.

@@ -58,13 +58,16 @@ class PairSplitter:
     def __init__(
         self, vocabulary: Vocabulary, signs: SpaceSigns, longest_runs: dict[int, int]
     ) -> None:
-        """Prepare the tables.
+        """Prepare to cut text between characters that the tokenizer never puts into one token.
+
+        A merge such as "t" + "he" joins the characters t and h, so that text must not be cut
+        between these.
 
         Args:
             vocabulary: Its `boundary_pairs` are the characters that merges join.
             signs: How the tokenizer treats spaces.
-            longest_runs: For each byte that added tokens repeat, such as newlines: the number of
-                repetitions in the longest of these tokens.
+            longest_runs: Some vocabularies have tokens of 2, 3 and more newlines. For each such
+                character: its byte → the number of repetitions in the longest of these tokens.
         """
         self._each_apart = signs.each_apart
         self._longest_runs = longest_runs

@@ -217,10 +217,13 @@ class ByteClassifier:
     """Assigns a class to every byte of a text, given the class of every code point."""
 
     def __init__(self, classes: Bytes) -> None:
-        """Prepare the tables.
+        """Prepare tables by which the class of each byte of a text, such as letter, is looked up.
+
+        A character of one byte (ASCII) has an entry of its own. For longer characters, the first
+        byte gets the class LEAD at first, and a second table has the class by the first two bytes.
 
         Args:
-            classes: uint8, shape (0x110000,), from `probe_classes`.
+            classes: uint8, shape (0x110000,): the class of each code point, from `probe_classes`.
         """
         self._classes = classes
         self._translation = (

@@ -159,11 +159,15 @@ class _RankTable:
     """A hash table from pairs of tokens to ranks, in which a pair is in its own slot or missing."""
 
     def __init__(self, n_pairs: int, number: int) -> None:
-        """Make an empty table.
+        """Make an empty hash table for pairs of tokens.
+
+        A pair has one slot in it, computed from its two ids. If another pair has the same slot, it
+        goes into another table, which must compute slots differently.
 
         Args:
-            n_pairs: Pairs that the table has to hold, or refuse.
-            number: Tables with different numbers hash differently.
+            n_pairs: Pairs that the table has to hold, or refuse. It gets at least four slots for
+                each.
+            number: Number of the table, on which the computation of slots depends.
         """
         slot_bits = max(n_pairs - 1, 1).bit_length() + _SPARSENESS_BITS
         self._entries = np.full(1 << slot_bits, _FREE)
@@ -336,10 +340,18 @@ class _MergeTable:
     def __init__(self, tokens: Words, ranks: Ints) -> None:
         """Start with the tokens of words before anything is merged.
 
+        For the words "the" and "at", the table of tokens is as below. The last row is the border,
+        which is always empty:
+
+            t  a        cells    0  1
+            h  t                 2  3
+            e  -                 4  5
+            -  -                 6  7
+
         Args:
             tokens: uint64, shape (width, n_words): a word in each column, then NO_TOKEN.
             ranks: int64, shape (width - 1, n_words): the rank of each pair of a token and the next
-                one of its column. Changed in place.
+                one of its column; pairs with low ranks are merged first. Changed in place.
         """
         # Number the cells of the table row by row: for two words of up to two tokens, the rows are
         # 0 1, 2 3 and 4 5. The last row, the border, has no tokens.
@@ -477,7 +489,10 @@ class ByteMerger(Merger):
     """Encodes words by the merges of a vocabulary, starting with their bytes."""
 
     def __init__(self, byte_tokens: Ids, ranks: PairRanks) -> None:
-        """Prepare the tables of bytes and of pairs of bytes.
+        """Prepare to merge the bytes of words to tokens.
+
+        Merging starts with pairs of bytes. Their ranks, by which they are merged, are put into a
+        table with an entry for each two bytes, which is the fastest to look up.
 
         Args:
             byte_tokens: int32, shape (256,): token of each byte; -1 for bytes that no word has.

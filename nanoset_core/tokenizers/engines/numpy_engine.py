@@ -88,11 +88,12 @@ class NumpyEngine:
     def __init__(
         self, rules: Rules, reference: ReferenceEngine, *, words: CacheEntry | None = None
     ) -> None:
-        """Prepare the tables.
+        """Prepare to encode text by numpy, as a tokenizer does.
 
         Args:
-            rules: The tokenizer's rules.
-            reference: The engine whose ids this one returns.
+            rules: How the tokenizer encodes text: its vocabulary, its merges and so on.
+            reference: The tokenizer's own library, for text that numpy cannot encode. All token ids
+                are the same as the library's.
             words: Where the tokens of words are saved for later processes; nowhere if None.
         """
         self.reason = (

@@ -49,8 +49,7 @@ class ContextSpans:
     """Matches in all such text. It may match in other text, which then costs time only."""
 
     def occurs_in(self, data: bytes) -> bool:
-        r"""Return whether a text may have one of some rare sequences that our fast tokenizer cannot
-        cut.
+        r"""Return whether a text may have a rare sequence that our fast tokenizer cannot cut.
 
         A tokenizer cuts text into words. The fast one does so by the class of each character, such
         as letter and symbol. In rare cases, that is not enough. For example, in "\n/" followed by

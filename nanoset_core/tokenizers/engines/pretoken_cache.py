@@ -101,7 +101,7 @@ class Batch:
         one piece of text. For example, the second block, after a first one of 100 words:
 
             word of the block      0      1      2
-            codes                  262    ABSENT 17       (a code is the number of a list of tokens)
+            codes                  262    ABSENT 17       (a code stands for a list of tokens)
             kept                          1
             position in the batch         101
 
@@ -165,15 +165,16 @@ class PretokenCache:
         seed: Callable[[PretokenCache], None],
         saved: CacheEntry,
     ) -> None:
-        """Start with the words that an earlier process saved.
+        """Start a cache of the tokens of words, with those that an earlier process saved.
 
-        Without saved words, start with the first words: those that `seed` adds.
+        Without saved words, start with the first words: those that `seed` adds, such as the
+        vocabulary.
 
         Args:
-            encode: Encodes words of up to LONGEST bytes.
+            encode: Encodes words of up to LONGEST (248) bytes.
             encode_long: Encodes longer words.
             seed: Called with this cache, adds the first words by `learn` and `learn_tokens`.
-            saved: The entry in which words are saved for later processes.
+            saved: The entry of the cache on disk in which words are saved for later processes.
         """
         self._encode = encode
         self._encode_long = encode_long
@@ -211,12 +212,12 @@ class PretokenCache:
 
         The cache maps words to their tokens, since most words of a text have occurred before. The
         bytes of a word are packed into 64-bit integers, eight in each, and there is a table for
-        each number of integers (the width). In the table, a word has a code, the number of its list
-        of tokens:
+        each number of integers (the width). In the table, a word has a code, a number that stands
+        for its list of tokens:
 
             word              " the"     " tokenizers"    " xyzzy"     300 times "a"
             width             1          2                1            too long for a table
-            code              262        918              ABSENT       ABSENT
+            code              262        1048576          ABSENT       ABSENT
 
         The batch gets all codes, and also the bytes of the words without a code, which `tokens`
         encodes.
@@ -250,15 +251,16 @@ class PretokenCache:
     def tokens(self, batch: Batch) -> FlatLists:
         """Return the tokens of all words of a batch, after encoding the words that the cache lacks.
 
-        The cache keeps a list of tokens for each word that it knows. Each word of the batch has a
-        code, the number of its list. For the words " the", " xyzzy" and " the":
+        Each word of the batch has a code, a number that stands for its list of tokens. Known words
+        have theirs from the lookup. For the words " the", " xyzzy" and " the", where the second one
+        is new:
 
-            codes from the lookup       262   ABSENT   262
-            after encoding " xyzzy"     262   5000     262      (list 5000 is new)
-            lists of these codes        [279]   [865, 88, 4341]   [279]
-            result                      [279, 865, 88, 4341, 279] and the lengths [1, 3, 1]
+            codes from the lookup       262    ABSENT           262
+            after encoding " xyzzy"     262    1048576          262
+            lists of these codes        262    2124 5431 88     262
+            result                      [262, 2124, 5431, 88, 262] and the lengths [1, 3, 1]
 
-        New lists stay in the cache if its tables have room for the words. Otherwise, they are
+        New lists stay in the cache if its tables have room for their words. Otherwise, they are
         removed again.
 
         Args:
@@ -376,7 +378,7 @@ class PretokenCache:
         Each distinct word is encoded once. For the words "ab", "xy", "ab":
 
             distinct words         "ab"  "xy"
-            their codes            500   501       (a code is the number of a list of tokens)
+            their codes            500   501       (a code stands for a list of tokens)
             number of each word    0     1     0
             result                 500   501   500
 

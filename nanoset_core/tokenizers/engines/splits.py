@@ -70,13 +70,13 @@ class PatternSplitter:
     """Cuts text into the pre-tokens of a split pattern."""
 
     def __init__(self, pattern: SplitPattern, classes: Bytes, longest_run: int) -> None:
-        """Prepare the tables.
+        """Prepare to cut text into words as a tokenizer does.
 
         Args:
-            pattern: How to split.
-            classes: The class of every code point, uint8, shape (0x110000,).
-            longest_run: Spaces in the longest added token of spaces (GPT-NeoX: 24); 0 if there is
-                none.
+            pattern: How the tokenizer cuts: which characters belong together, and so on.
+            classes: The class of every Unicode character, such as LETTER: uint8, shape (0x110000,).
+            longest_run: Some vocabularies have tokens of 2, 3 and more spaces. This is the number
+                of spaces in the longest (GPT-NeoX: 24), or 0 if there are none.
         """
         self._pattern = pattern
         self._classifier = ByteClassifier(classes)

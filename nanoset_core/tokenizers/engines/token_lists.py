@@ -39,12 +39,17 @@ class TokenLists:
     """Lists of one token or more, as codes."""
 
     def __init__(self, bounds: Ints | None = None, tokens: Ids | None = None) -> None:
-        """Start with the lists that `to_arrays` returned, or with none.
+        """Start with the lists of tokens that an earlier process saved, or with none.
+
+        The lists [5, 6] and [1, 2, 3] are saved as
+
+            tokens    5 6 1 2 3
+            bounds    0   2     5
 
         Args:
-            bounds: Where each stored list starts in `tokens`, and where the last one stops; int64,
-                shape (n_stored + 1,).
-            tokens: Tokens of all stored lists, concatenated; int32.
+            bounds: Where each list starts in `tokens`, and where the last one stops; int64, shape
+                (n_stored + 1,).
+            tokens: Tokens of all lists, concatenated; int32.
         """
         if bounds is None:
             bounds = np.zeros(1, np.int64)  # no list starts, and nothing stops after 0

@@ -49,12 +49,14 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer from files of any kind, with settings that encode all of a text.
+    """Load a tokenizer into Hugging Face's library, with settings by which all of a text is
+    encoded.
 
-    Truncation, padding and random segmentation, which a file may ask for, are turned off.
+    A file may ask for other settings: that long texts are truncated, that short ones are padded, or
+    that texts are split at random. These are turned off.
 
     Args:
-        tokenizer_json: The tokenizer's file, or the folder that contains it.
+        tokenizer_json: The tokenizer's file of any kind, or the folder that contains it.
 
     Raises:
         MissingError: The file does not exist.
@@ -165,7 +167,7 @@ def encoding_error(
 
 
 def decode_tokens(tokenizer: Tokenizer, ids: Sequence[int], file: TokenizerPath) -> str:
-    """Return the text of tokens, with special tokens spelled out.
+    """Return the text of tokens, with special tokens such as "<|endoftext|>" spelled out.
 
     Args:
         tokenizer: The tokenizer, as `load_tokenizer` returns it.
@@ -173,7 +175,7 @@ def decode_tokens(tokenizer: Tokenizer, ids: Sequence[int], file: TokenizerPath)
         file: The tokenizer's file, for errors.
 
     Raises:
-        FormatError: The library fails.
+        FormatError: Hugging Face's library fails.
     """
     try:
         with panics_as_errors():

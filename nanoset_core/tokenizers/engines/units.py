@@ -81,7 +81,10 @@ class AddedTokens:
     """Finds texts that contain an added token."""
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
-        """Prepare the search.
+        """Prepare to find texts that contain one of some special tokens, such as "<|endoftext|>".
+
+        They are searched by a regular expression, which is slow. Most texts lack even what the
+        tokens begin with, such as "<|", so these beginnings are looked for first.
 
         Args:
             tokens: In UTF-8, none of them empty.
@@ -130,13 +133,12 @@ class FallbackText:
         forbidden_bytes: bytes,
         context_spans: ContextSpans = NO_SPANS,
     ) -> None:
-        """Prepare the search.
+        """Prepare to find text that our fast tokenizer in numpy leaves to Hugging Face's library.
 
         Args:
-            added_tokens: The added tokens in UTF-8.
-            forbidden_bytes: Bytes that the numpy engine cannot encode: zero, and the bytes that
-                have no token.
-            context_spans: Recognizes text that array operations cannot split.
+            added_tokens: Special tokens such as "<|endoftext|>", in UTF-8: text with these is left.
+            forbidden_bytes: Bytes that numpy cannot encode: zero, and those without a token.
+            context_spans: Recognizes rare text that numpy cannot cut into words.
         """
         self._added_tokens = AddedTokens(added_tokens)
         self._forbidden = [bytes([byte]) for byte in forbidden_bytes]

@@ -42,11 +42,13 @@ class WordTable:
     """Maps keys of a fixed number of 64-bit integers to codes; grows by doubling."""
 
     def __init__(self, keys: Keys, codes: Codes) -> None:
-        """Start with the contents of all slots.
+        """Make a hash table from words to codes (numbers), given the contents of all its slots.
 
         Args:
-            keys: uint64, shape (width, n_slots): the bytes of each key, as `width` integers.
-            codes: int32, shape (n_slots,): ABSENT for free slots. n_slots is a power of two.
+            keys: uint64, shape (width, n_slots): the bytes of the word in each slot, as `width`
+                integers.
+            codes: int32, shape (n_slots,): the code of each word; ABSENT for free slots. n_slots is
+                a power of two.
         """
         self.keys = keys
         self.codes = codes
@@ -140,14 +142,14 @@ class WordTable:
         return codes
 
     def insert(self, keys: Keys, codes: Codes) -> None:
-        """Add words to the table. None may be in it already, or occur twice.
+        """Add words to the hash table. None may be in it already, or occur twice.
 
         Frequent words should come first: the earlier a word is added, the fewer slots are tried to
         find it.
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
-            codes: int32, shape (n_keys,): what is stored with each word.
+            codes: int32, shape (n_keys,): what is stored with each word, a number.
         """
         count = self.count + len(codes)
         if count > FILL_LIMIT * len(self.codes):

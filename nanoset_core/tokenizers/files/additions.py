@@ -83,7 +83,11 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:
-    """Return notices on the files next to a tokenizer.json that do not depend on its tokens.
+    """Return what the user should know about the files next to a tokenizer.json, whatever its
+    tokens.
+
+    For example, that a tokenizer_config.json is damaged: "PATH has a tokenizer_config.json next to
+    it that is no JSON object, and is not read".
 
     Args:
         named: What was read from these files.

@@ -385,16 +385,14 @@ class _Affixes:
 
 
 def _merged_tokens(merges: Iterable[str | Sequence[str]], affixes: _Affixes) -> set[str]:
-    """Return the tokens that a vocabulary's merges make: "a b" makes "ab".
+    """Return the tokens that a vocabulary's merges make: the merge "a b" makes "ab".
 
-    A merge joins two tokens to a longer one. Some vocabularies mark where in a word a token may be,
-    and the mark at the point where the two meet is dropped. Only a mark at the start of the right
-    token is there:
+    In some vocabularies, tokens have a mark that says where in a word they may be:
 
-        merge          token      mark
+        merge          makes      mark
         "a b"          "ab"       none
-        "a ##s"        "as"       ## at the start: continues a word
-        "a s</w>"      "as</w>"   </w> at the end: ends a word, as does the longer token
+        "a ##s"        "as"       ## for tokens within a word; dropped when "s" is joined with "a"
+        "a s</w>"      "as</w>"   </w> for tokens at the end of a word; the result is one, too
 
     Args:
         merges: The merges; each is a pair of tokens, or both in a text with a space between them.

@@ -295,14 +295,14 @@ def _check_repetitions(regex: str, source: TokenizerFile) -> None:
 
 
 def _check_compiles(regex: str, source: TokenizerFile) -> None:
-    """Check that the tokenizers library can read a pattern.
+    """Check that a regular expression, by which text is split, has no error of syntax.
 
     Args:
-        regex: The split pattern.
+        regex: The expression.
         source: The tokenizer's file, for the error.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: Hugging Face's tokenizers library cannot read it.
     """
     from tokenizers import Regex
 

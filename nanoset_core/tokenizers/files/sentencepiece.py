@@ -195,9 +195,10 @@ def _legacy_tokens(source: TokenizerFile, model: _Model, ids: Mapping[str, int])
     next_id = len(ids)
     unique_names = dict.fromkeys(source.special_tokens or ())  # in the order of the configuration
     for name in unique_names:
-        piece_id = ids.get(name)
+        piece_id = ids.get(name)  # None if no piece has this text
         if piece_id is None or model.pieces[piece_id].type == _PieceType.UNKNOWN:
-            # The wrapper takes the piece to be missing, and adds a token.
+            # The wrapper asks the model for the piece, and gets the unknown piece in both cases. So
+            # it takes the token to be missing, and adds it.
             token_ids[name] = next_id
             next_id += 1
         else:
@@ -489,9 +490,7 @@ def _parse(content: bytes, source: TokenizerFile) -> _Model:
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     try:
-        # A protobuf message is a list of numbered fields. Here, there is a field for each piece of
-        # the vocabulary, and one each for the settings of the trainer and of the normalizer. These
-        # settings are messages themselves.
+        # The value of a field is a message itself: the settings of the training, for example.
         for number, value in _fields(content):
             if number == _PIECES_FIELD:
                 pieces.append(_parse_piece(value))

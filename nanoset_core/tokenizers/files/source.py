@@ -343,10 +343,10 @@ def tokenizer_here(location: RemoteFolder, mirror: Path | None = None) -> Path:
 
 
 def _tokenizers_in(folder: RemoteFolder) -> list[str]:
-    """Return the names of the tokenizers' files in a folder of a bucket, at least one.
+    """Return the names of the tokenizers' files in a folder of a bucket (such as S3), at least one.
 
     Args:
-        folder: The folder, whose own files are listed in one request.
+        folder: The folder. Its own files are listed, in one request, and none of folders within it.
 
     Raises:
         MissingError: There is none.

@@ -68,15 +68,17 @@ class _RankedToken(NamedTuple):
 
 
 def _read_ranks(source: TokenizerFile) -> dict[bytes, int]:
-    """Read the tokens of a file in tiktoken's format, and their ranks.
+    """Read the tokens of a file in the format of the library tiktoken, and their ranks.
 
-    A line is a token in base64 and its rank, such as `IQ== 0`.
+    Each line has a token in base64 and its rank, by which tokens are merged, and which is its id:
+
+        IQ== 0        {b"!": 0, …}
 
     Args:
         source: The file.
 
     Returns:
-        Bytes of each token → rank: `{b"!": 0, …}`.
+        Bytes of each token → rank.
 
     Raises:
         FormatError: A line cannot be read, a token is repeated, or a byte has no token.
