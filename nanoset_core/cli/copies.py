@@ -30,21 +30,31 @@ def print_copies(
     fate: str,
     ignored_ids: Sequence[str] = (),
 ) -> None:
-    """Print the documents that have the same tokens as some that the user named, but other ids.
+    """Warn of documents with the same text as some that the user wants to erase, but with other
+    ids.
+
+    Texts of the web often occur several times. A user who has to erase a text names the id under
+    which it was found. The same text may be in the data a second time, under another id. That one
+    is not erased, so the command lists it, and the user can name it as well:
+
+        1 other document, 80 tokens, with the same tokens is not erased unless you name its id, too:
+        copy   raw text                 tokens   of
+        x9     /data/raw/code/b.jsonl:3     80   x7
 
     Args:
-        project: The project, whose tokenized corpora are searched.
-        ids: Ids of the named documents.
-        corpora: The ids name documents of these corpora only; by default of all.
-        fate: What is not done to the copies unless they are named, such as `not erased`.
-        ignored_ids: Ids of documents that are no copies to report.
+        project: The project, whose tokenized texts are searched.
+        ids: Ids of the documents that the user named.
+        corpora: The user named documents of these corpora (collections of texts) only; empty for
+            all.
+        fate: What does not happen to the copies unless they are named, such as "not erased".
+        ignored_ids: Ids of copies that need not be listed.
     """
     from nanoset_core.lineage.copies import find_copies
 
     copies, reason_by_corpus = find_copies(project, ids, corpora, ignored_ids=ignored_ids)
     if copies:
         echo(_copies_left_alone(copies, fate), fg="yellow")
-    print_rows([_row_of_copy(project, copy) for copy in copies[:MAX_SHOWN]])
+    print_rows([_row_of_copy(project, copy) for copy in copies[:MAX_SHOWN]])  # the first 50
     if len(copies) > MAX_SHOWN:
         echo(f"… and {len(copies) - MAX_SHOWN:,} more copies")
     # A corpus that cannot be read may have more copies: the user has to know.
@@ -53,14 +63,15 @@ def print_copies(
 
 
 def _copies_left_alone(copies: Sequence[Copy], fate: str) -> str:
-    """Return the sentence that the command leaves copies alone.
+    """Say that copies of a document stay as they are, since the user has not named them.
 
-    An example is "1 other document, 80 tokens, with the same tokens is not erased unless you name
-    its id, too:".
+    For example: "1 other document, 80 tokens, with the same tokens is not erased unless you name
+    its id, too:". A table of the copies follows.
 
     Args:
-        copies: The copies, at least one.
-        fate: What is not done to them, such as `not erased`.
+        copies: The copies, at least one. Each has other ids, but the same tokens as a named
+            document.
+        fate: What does not happen to them, such as "not erased".
     """
     n_copies = format_count(len(copies), "other document")
     n_tokens = format_count(sum(copy.tokens for copy in copies), "token")
@@ -71,7 +82,16 @@ def _copies_left_alone(copies: Sequence[Copy], fate: str) -> str:
 
 
 def _row_of_copy(project: Project, copy: Copy) -> Row:
-    """Return the row of a table for a copy: its id, where it is, and what it is a copy of."""
+    """Return the row of a table for a document that has the same text as another one.
+
+    For example, x9 is a copy of x7, the document that the user named:
+
+        {"copy": "x9", "raw text": "/data/raw/code/b.jsonl:3", "tokens": "80", "of": "x7"}
+
+    Args:
+        project: The project, which knows the folder of each corpus (a collection of texts).
+        copy: The copy. Its id is None if its line of the raw text has none.
+    """
     folder = project.config.corpus_folder(copy.corpus)
     return {
         "copy": "(no id)" if copy.id is None else copy.id,

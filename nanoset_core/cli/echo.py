@@ -18,16 +18,18 @@ def echo(
     bold: bool | None = None,
     file: TextIO | None = None,
 ) -> None:
-    """Print a text, by default as one line on standard output.
+    """Print a text, by default as one line on standard output. All commands print through this
+    function.
 
-    Ids, names of files and messages of servers come from strangers: characters that could control
-    the terminal are escaped, and secrets are hidden.
+    Much of the text comes from strangers, such as ids of documents and names of files. So
+    characters that could control the terminal are escaped, and secrets such as passwords in
+    addresses are hidden.
 
     Args:
-        text: One line; text of several lines is passed as `Multiline`.
+        text: One line. Text of several lines has to be passed as `Multiline`.
         err: Whether to print to standard error.
         nl: Whether to end the line.
-        fg: A colour, used on a terminal.
+        fg: A colour, such as "yellow"; only used on a terminal.
         bold: Whether to use bold letters on a terminal.
         file: Where to print, in place of the standard streams.
     """

@@ -46,9 +46,12 @@ PLUGINS = "nanoset.commands"
 
 
 class _Commands(click.Group):
-    """The commands of this package and of plugins, each imported when it is used.
+    """The commands `nanoset status`, `nanoset build` and so on, each imported when it is used.
 
-    A command of this package is a module of `nanoset_core.cli.commands` with the same name.
+    Importing all of them would take seconds, even if the user only wants one. There are two kinds:
+
+        nanoset import-parquet    the variable `command` of cli/commands/import_parquet.py
+        nanoset build             a command of another package (a plugin)
     """
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -66,14 +69,16 @@ class _Commands(click.Group):
         return sorted(names)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import and return the command with a name: of this package, or else of a plugin.
+        """Import and return the command with a name. click calls this when the user runs the
+        command.
 
         Args:
-            context: The context in which the command will run.
+            context: click's state of the program, which is not used.
             name: The name that the user wrote, such as "import-parquet".
 
         Returns:
-            The command; None if there is none with this name.
+            The command: of this package, or else of another one. None if there is none with this
+                name.
         """
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
@@ -88,17 +93,20 @@ class _Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name; this is called by click.
+        """Find the command that the user named. click calls this before it runs the command.
+
+        If there is none, the error suggests one that is spelt similarly: `nanoset statsu` ends with
+        "No such command 'statsu'. Did you mean 'status'?"
 
         Args:
-            context: The context of the group of commands.
-            args: The arguments, which begin with the name of a command.
+            context: click's state of the program.
+            args: The arguments after `nanoset`, such as ["status", "--json"].
 
         Returns:
             (name of the command, the command, its arguments).
 
         Raises:
-            UsageError: There is no such command; the error suggests one that is spelt similarly.
+            UsageError: There is no such command.
         """
         try:
             return super().resolve_command(context, args)
@@ -124,35 +132,49 @@ def nanoset() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, and exit: errors are printed as text, and are visible in the exit code.
+    """Run the program `nanoset`, print an error as text if it fails, and end this process.
+
+    The exit code says what happened, as scripts expect it:
+
+        0      success
+        1      an error
+        2      wrong usage, such as an option that does not exist
+        130    Ctrl-C, which is signal 2; 128 + n after signal n
 
     Args:
-        arguments: The arguments of the command line; None for those of this process.
+        arguments: What follows `nanoset` on the command line, such as ["status", "--json"]; None
+            to take it from this process, as usual.
 
     Raises:
         SystemExit: Always, with the exit code.
     """
+    # Whatever standard error and standard output are, printing to them must not end the program.
     _open_missing_streams()
     _make_stderr_unfailing()
     _escape_unknown_letters()
-    # With Dagster loaded, the garbage collection at the end of Python would take a second. Exempt
-    # all objects from it.
+
+    # When Python ends, it looks for garbage, which takes a second if Dagster is loaded. After
+    # `gc.freeze`, it finds nothing to look at.
     atexit.register(gc.freeze)
 
-    # In this block, signals such as Ctrl-C raise KeyboardInterrupt. They are held back until
-    # `_exit_code` is in the `try` that handles it, and calls `release_signals`.
+    # From now on, Ctrl-C and other signals raise KeyboardInterrupt. If it were raised right here,
+    # nothing would handle it: so signals wait until `_exit_code`, which does, calls
+    # `release_signals`.
     with signals_held() as release_signals, interruptible():
         code = _exit_code(arguments, release_signals)
-        if code:
-            gc.collect()  # an error may have left generators open: this ends their worker processes
+        if code != 0:
+            # An error may have left generators unfinished, which still have worker processes.
+            # Collecting these generators ends the processes.
+            gc.collect()
     sys.exit(code)
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null for standard streams that the caller closed.
+    """Open /dev/null for each of stdin, stdout and stderr that the caller has closed.
 
-    Otherwise the next file that is opened would get the number of the stream, and would contain
-    what is printed.
+    A shell closes standard output by `nanoset status >&-`, for example. Then its number, 1, is
+    free. The next file that the program opens would get this number, so that all printed text would
+    end up in that file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -162,7 +184,11 @@ def _open_missing_streams() -> None:
 
 
 def _make_stderr_unfailing() -> None:
-    """Drop what cannot be written to standard error: a full log disk must not end the command."""
+    """Make standard error drop what cannot be written, instead of raising an error.
+
+    Progress and warnings often go to a log file. If the disk of the log is full, a build that has
+    run for hours should continue, although nobody can read these lines.
+    """
     # A test runner may have replaced the stream. That is not a file, and is left as it is.
     is_file = type(sys.stderr) is TextIOWrapper and sys.stderr.fileno() == _STDERR
     if not is_file:
@@ -175,18 +201,22 @@ def _make_stderr_unfailing() -> None:
 
 
 def _escape_unknown_letters() -> None:
-    """Print "\\xe9" instead of "é" if the encoding of the terminal does not have this letter."""
+    r"""Print an escape such as "\\xe9" for a letter that the terminal cannot show, such as "é".
+
+    Otherwise Python would raise an error when such a letter is printed.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], None]) -> int:
-    """Run the command; print an error if it fails, and return the exit code.
+    """Run a command of `nanoset`, print the error if it fails, and return the exit code.
 
     Args:
-        arguments: The arguments of the command line; None for those of this process.
-        release_signals: Lets signals arrive that were held back until they can be handled here.
+        arguments: What follows `nanoset` on the command line; None to take it from this process.
+        release_signals: Signals such as Ctrl-C have been held back until now, since nothing would
+            have handled them. Calling this function lets them arrive.
 
     Returns:
         0 for success, 1 for an error, 2 for wrong usage, and 128 + n after signal n.
@@ -194,9 +224,12 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
     try:
         release_signals()  # from now on, a signal raises KeyboardInterrupt
         code = _run(arguments)
-        # A library may have caught this exception, so that the command ended normally.
+
+        # A library may have caught KeyboardInterrupt, so that the command ended normally.
         was_interrupted = received_signal() is not None
-        return _report_interruption() if was_interrupted else code
+        if was_interrupted:
+            return _report_interruption()
+        return code
     except (KeyboardInterrupt, click.Abort):
         return _report_interruption()
     except click.ClickException as error:  # wrong usage
@@ -215,13 +248,15 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run the command, and return its exit code.
+    """Run a command of `nanoset`, and make sure that all it printed is written.
 
     Args:
-        arguments: The arguments of the command line; None for those of this process.
+        arguments: What follows `nanoset` on the command line; None to take it from this process.
 
     Returns:
-        The code with which the command ended; 1 if the reader of its output has ended before.
+        The exit code: usually 0. It is 1 if the output goes to a program that has ended, as in
+            `nanoset
+        status | head -1`.
 
     Raises:
         OSError: The output cannot be written, for example because the disk is full.
@@ -232,18 +267,24 @@ def _run(arguments: Sequence[str] | None) -> int:
     except SystemExit as exit_request:
         code = exit_request.code
 
-    is_output_read = _flush_output()  # no longer if it was piped to `head`, which has ended
+    is_output_read = _flush_output()
     if not is_output_read:
         return 1
-    # A command that succeeds returns nothing. A number is that of `sys.exit`, or of `--help`.
-    return code if isinstance(code, int) else 0
+
+    # A command that succeeds returns None. If it called `sys.exit(3)`, the code is 3.
+    if isinstance(code, int):
+        return code
+    return 0
 
 
 def _flush_output() -> bool:
-    """Write what was printed but is still in a buffer, while an error can be reported.
+    """Write what was printed, but is still in Python's buffer of standard output.
+
+    If this is left to Python when it ends, an error such as a full disk is not reported properly.
 
     Returns:
-        False if the reader of standard output has ended, as `head` does.
+        Whether the output is read to its end. In `nanoset status | head -1`, the program `head`
+        ends after the first line, so the result is False.
 
     Raises:
         OSError: The output cannot be written, for example because the disk is full.
@@ -251,7 +292,8 @@ def _flush_output() -> bool:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Python flushes again when it ends: let that write to nowhere, or it would fail as well.
+        # When Python ends, it writes the same text again, and would fail again. So let standard
+        # output be /dev/null from now on.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return False
@@ -263,7 +305,14 @@ def _flush_output() -> bool:
 def message(error: BaseException) -> Multiline:
     """Return what an error means and what to do, as text for the user.
 
-    The traceback of an unexpected error is written to a file, which the message names.
+    Errors that this package expects, such as a missing file, explain themselves. Any other error is
+    a mistake of this package. Then its traceback is written to a file, which the message names, so
+    that the user can report it:
+
+        an internal error of nanoset
+          found: KeyError: 'web'
+          remedy: run again: what is finished is kept; if the error occurs again, report it with
+            /tmp/nanoset-x1.log
 
     Args:
         error: The error that ended a command.
@@ -283,13 +332,13 @@ def message(error: BaseException) -> Multiline:
 
 
 def _report_remedy(trace: str) -> str:
-    """Write a traceback to a file, and return how the user can report it.
+    """Write the traceback of an unexpected error to a file, and say how the user can report it.
+
+    For example: "run again: what is finished is kept; if the error occurs again, report it with
+    /tmp/nanoset-x1.log".
 
     Args:
-        trace: The traceback. If no file can be written, it is part of the result.
-
-    Returns:
-        What the user should do, with the name of the file.
+        trace: The traceback. If no file can be written, the result contains it.
     """
     remedy = "run again: what is finished is kept; if the error occurs again, report"
     try:
@@ -303,11 +352,17 @@ def _report_remedy(trace: str) -> str:
 
 
 def _known_error(error: BaseException) -> BaseException | None:
-    """Return an error that explains itself to users, or None if this one is unexpected.
+    """Return an error that explains itself to users, or None if the error was not expected.
+
+    - An error of this package says what is wrong and what to do. It is returned as it is.
+    - An error of the operating system, such as "No space left on device", is replaced by one of
+      this package.
+    - A name of a file that is not UTF-8 causes an error when it is printed. This one is replaced,
+        too.
+    - Any other error is a mistake of this package: None.
 
     Args:
-        error: The error that ended a command. Errors of this project explain themselves; an error
-            of the operating system is replaced by one that does.
+        error: The error that ended a command.
     """
     if isinstance(error, NanosetError):
         return error
@@ -322,12 +377,13 @@ def _known_error(error: BaseException) -> BaseException | None:
 
 
 def _error_of_undecoded_bytes(text: str) -> ConfigError | None:
-    """Return the error for an argument or name of a file that is not UTF-8.
+    r"""Return the error for an argument or a name of a file that is not encoded in UTF-8.
 
-    Python turns each byte that is not UTF-8 into a character that no encoding can write.
+    Such a name may come from an old system: "é" in Latin-1 is the single byte E9. Python reads this
+    byte as "\\udce9", a character that stands for a byte and cannot be written in any encoding.
 
     Args:
-        text: A text that could not be encoded.
+        text: A text that could not be encoded, and may be such a name.
 
     Returns:
         The error; None if the text has no such characters.
@@ -344,10 +400,16 @@ def _error_of_undecoded_bytes(text: str) -> ConfigError | None:
 
 
 def _report_interruption() -> int:
-    """Print that a signal ended the command, and how to continue; return the exit code."""
-    drop_further_signals()
+    """Print that the command was interrupted and how to continue it, and return the exit code.
+
+    Returns:
+        128 plus the number of the signal, as shells do: 130 after Ctrl-C, which is signal 2
+            (SIGINT),
+        and 143 after `kill`, which sends signal 15 (SIGTERM).
+    """
+    drop_further_signals()  # a second Ctrl-C must not cut off the message
     number = received_signal() or signal.SIGINT
-    text = INTERRUPTED
+    text = INTERRUPTED  # it begins with "interrupted"
     if number != signal.SIGINT:
         text = text.replace("interrupted", f"ended by {number.name}", 1)
     echo(Multiline(text), err=True)

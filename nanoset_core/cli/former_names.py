@@ -27,11 +27,20 @@ def warn_of_former_name(text: str) -> None:
 
 @contextmanager
 def printing_former_names() -> Iterator[None]:
-    """Print warnings about former names as warnings to users, within a `with` block.
+    """Within a `with` block, print warnings about renamed commands and settings in a form for
+    users.
 
-    A former name is that of a command or setting which was renamed, and still works. Python itself
-    would print the warning with the place in the code that issued it, which users do not know. It
-    still prints all other warnings.
+    A renamed setting still works, but the user should learn the new name. The code that reads it
+    calls Python's `warnings.warn`. Python would print
+
+        /…/site-packages/nanoset_core/records/parsing.py:97: FormerNameWarning: `a` is now called
+        `b`
+
+    but the place in the code means nothing to users. So it is left out:
+
+        warning: `a` is now called `b`
+
+    All other warnings are printed as Python does it.
     """
     with warnings.catch_warnings():  # restores `showwarning`
         show_as_python_does = warnings.showwarning

@@ -28,22 +28,25 @@ _LOWER_MASK = (1 << _LOWER_BITS) - 1
 
 
 def describe_lengths(lengths: NDArray[Any]) -> str:
-    """Return the smallest, largest and median length in tokens, as text.
+    """Return the smallest, largest and median length of documents as text.
+
+    For example, for [3, 2048, 731]: "3 to 2,048 tokens, median 731".
 
     Args:
-        lengths: Non-negative integers below 2**32, shape (n_sequences,); at least one.
-
-    Returns:
-        A text such as "1 to 2,048 tokens, median 731".
+        lengths: Tokens of each document, integers from 0 to 2**32 - 1, shape (n_documents,); at
+            least one.
     """
     return f"{lengths.min():,} to {lengths.max():,} tokens, median {_median(lengths):,.0f}"
 
 
 def _median(lengths: NDArray[Any]) -> float:
-    """Return the median of lengths: the mean of the two in the middle if their number is even.
+    """Return the median of lengths, without sorting or copying them: there may be billions.
+
+    For example, the median of 12, 35, 14, 31, 39 is 31. With an even number of lengths, it is the
+    mean of the two in the middle: that of 12, 14, 31, 35 is 22.5.
 
     Args:
-        lengths: Non-negative integers below 2**32, shape (n_sequences,).
+        lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
     """
     group_sizes = _upper_bit_counts(lengths)
 
@@ -58,9 +61,16 @@ def _median(lengths: NDArray[Any]) -> float:
 
 
 def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return how many lengths have each value of the upper 16 bits, shape (n_groups,).
+    """Count how many lengths are in each range of 65,536 values, as the first step to the median.
 
-    Group 0 has the lengths below 65,536, group 1 those below 131,072, and so on.
+        group 0    lengths from 0 to 65,535             (their upper 16 bits are 0)
+        group 1    lengths from 65,536 to 131,071       (their upper 16 bits are 1)
+
+    Args:
+        lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
+
+    Returns:
+        Number of lengths in each group, shape (n_groups,).
     """
     n_groups = (int(lengths.max()) >> _LOWER_BITS) + 1
     counts = np.zeros(n_groups, np.int64)
@@ -70,18 +80,20 @@ def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
-    """Return the length that would be at position `rank` if the lengths were sorted.
+    """Return the length that would be at position `rank` if all lengths were sorted.
 
-    Lengths with the same upper 16 bits form a group. The sizes of the groups say in which group the
-    length is. Then only the lower 16 bits of the lengths in that group have to be compared.
+    It is found without sorting. To show how, take groups of 10 instead of 65,536 values:
+
+        lengths                                    12, 35, 14, 31, 39
+        lengths in the groups 0 to 3               0, 2, 0, 3
+        rank 2 (counted from 0) is in              group 3, as its rank 0
+        lengths of group 3 without their group     5, 1, 9
+        rank 0 of these is 1, so the length is     31
 
     Args:
-        lengths: Integers below 2**32, shape (n_sequences,).
+        lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
         rank: From 0.
-        group_sizes: Number of lengths with each value of the upper 16 bits, shape (n_groups,).
-
-    Returns:
-        The length in tokens.
+        group_sizes: Number of lengths in each group of 65,536 values, shape (n_groups,).
     """
     # With groups of 2 and 3 lengths, rank 3 is rank 1 of group 1.
     upper = _value_of_rank(group_sizes, rank)
@@ -95,13 +107,15 @@ def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.in
 
 
 def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:
-    """Return the value at a rank, given how often each value occurs.
+    """Return the value at a position among sorted values, which are described by their counts.
 
-    The counts [2, 3] stand for the sorted values 0 0 1 1 1: rank 1 has the value 0, and rank 2 the
-    value 1.
+    For example, the counts [2, 3] mean that 0 occurs twice and 1 three times:
+
+        rank              0   1   2   3   4
+        sorted values     0   0   1   1   1
 
     Args:
-        counts: Number of occurrences of the values 0, 1, …, shape (n_values,).
+        counts: How often the values 0, 1, … occur, shape (n_values,).
         rank: From 0.
     """
     stops = np.cumsum(counts)  # (n_values,) rank after the last one of each value
@@ -109,7 +123,18 @@ def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:
 
 
 def _lower_bit_counts(lengths: NDArray[Any], group: int) -> NDArray[np.int64]:
-    """Return how often each value of the lower 16 bits occurs in one group, shape (65536,)."""
+    """Count how often each length occurs among those of one group of 65,536 values.
+
+    For example, group 1 has the lengths from 65,536 on. If two lengths are 65,539, the result has a
+    2 at position 3.
+
+    Args:
+        lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
+        group: The group, which is the upper 16 bits of a length.
+
+    Returns:
+        Count of each value of the lower 16 bits, shape (65536,).
+    """
     n_values = 1 << _LOWER_BITS
     counts = np.zeros(n_values, np.int64)
     for chunk in _chunks(lengths):

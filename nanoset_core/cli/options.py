@@ -29,7 +29,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class LocationType(click.Path):
-    """A local path, or a location in a bucket (s3://bucket/path) if that is allowed."""
+    """The type of an option whose value is a local path, or the address of an object in a bucket.
+
+    For example, "web.jsonl" becomes a `Path`. "s3://bucket/web.jsonl" becomes a location that has
+    the same methods, if the option allows it; otherwise it is an error.
+    """
 
     def __init__(self, *, anywhere: bool = False, **arguments: Any) -> None:
         """Create a parameter type.
@@ -42,19 +46,20 @@ class LocationType(click.Path):
         self._anywhere = anywhere
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path or location that a user gave; fail if it is not allowed.
+        """Convert the text that a user gave for an option to a path; click calls this.
+
+            "web.jsonl"                a `Path`
+            "s3://bucket/web.jsonl"    a location in a bucket, if the option allows it
+            ""                         an error
 
         Args:
-            value: The text that the user gave.
+            value: The text. click may also pass a default, which is a `Path` already.
             param: The option or argument, for errors.
             ctx: The command, for errors.
 
-        Returns:
-            A `Path`, or the location of an object in a bucket.
-
         Raises:
-            BadParameter: The text is empty, or names a bucket where only local paths are allowed.
-            ConfigError: The location in a bucket is not valid.
+            BadParameter: The path is empty, or is in a bucket where only local paths are allowed.
+            ConfigError: The address in a bucket is not valid.
         """
         if value == "":
             self.fail("the path is empty.", param, ctx)
@@ -72,18 +77,16 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number that a user gave; fail if it is not finite or out of bounds.
+        """Convert the text that a user gave for an option to a number; click calls this.
 
         Args:
             value: The text that the user gave, such as "0.5".
             param: The option or argument, for errors.
             ctx: The command, for errors.
 
-        Returns:
-            The number.
-
         Raises:
-            BadParameter: The text is not a number, or the number is not allowed.
+            BadParameter: The text is not a number, or the number is not allowed. Python takes "nan"
+                and "inf" for numbers, but no option allows them.
         """
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -101,30 +104,27 @@ ANY_PATH = LocationType(anywhere=True)
 
 
 def option(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decorated]:
-    """Return an option of a command.
+    """Return a decorator that adds an option to a command, as `click.option` does, in a short form.
+
+        @option("--config -c", "The project's nanoset.yaml.")     gives the parameter `config`
+        @option("--json as_json", "Print JSON.", is_flag=True)    gives the parameter `as_json`
 
     Args:
-        names: The flags, separated by spaces; perhaps with the name of the command's parameter, as
-            in "--config -c" or "--json as_json".
+        names: The names of the option, separated by spaces. A last word without dashes is the name
+            of the parameter that the command gets.
         help: What the option means, for --help.
         arguments: Further arguments of `click.option`.
-
-    Returns:
-        A decorator for the function of the command.
     """
     return click.option(*names.split(), help=help, **arguments)
 
 
 def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decorated]:
-    """Return an option without a value: it is True if the user gives it.
+    """Return a decorator that adds an option without a value: it is True if the user gives it.
 
     Args:
-        names: The flags, separated by spaces; perhaps with the name of the command's parameter.
+        names: Such as "--yes", or "--json as_json" if the command's parameter has another name.
         help: What the option means, for --help.
         arguments: Further arguments of `click.option`.
-
-    Returns:
-        A decorator for the function of the command.
     """
     return option(names, help, is_flag=True, **arguments)
 
@@ -132,11 +132,12 @@ def flag(names: str, help: str, **arguments: Any) -> Callable[[Decorated], Decor
 def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """Return one decorator that adds several options to a command.
 
-    Args:
-        options: Decorators, each of which adds an option.
+        both = combined(option("--seed", "…"), option("--output", "…"))
 
-    Returns:
-        A decorator for the function of the command. --help lists the options in the order given.
+    After this, `@both` in front of a command is the same as the two decorators in this order.
+
+    Args:
+        options: Decorators, each of which adds an option. --help lists the options in this order.
     """
 
     def decorate(command: Decorated) -> Decorated:
@@ -149,25 +150,26 @@ def combined(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]
 
 
 def _find_config(context: click.Context, parameter: click.Parameter, value: Path) -> Path:
-    """Return the path of the project's nanoset.yaml, which need not exist.
+    """Return the path of the project's settings file, nanoset.yaml, after the user gave --config or
+    not.
 
-    --config names the file or its folder. By default, the file is looked for in the current folder
-    and then, as git does, in the folders above.
+        --config p/other.yaml    p/other.yaml
+        --config p               p/nanoset.yaml, if p is a folder
+        (not given)              nanoset.yaml in this folder, or else in the nearest folder above
+
+    The last case is how git finds its repository. The file need not exist.
 
     Args:
-        context: Knows the other parameters of the command.
+        context: click's state of the command, with the values of its other parameters.
         parameter: The option --config.
-        value: The value of the option; by default the name of the file, in the current folder.
-
-    Returns:
-        The path as the user wrote it, or that of a file in a folder above.
+        value: The value of the option; by default "nanoset.yaml".
     """
     if os.path.isdir(value):
         return value / CONFIG_FILE
     source = context.get_parameter_source(parameter.name or "")
     is_given = source is not ParameterSource.DEFAULT
     if is_given or os.path.exists(value):
-        return value
+        return value  # what the user named, or the file in this folder
 
     # `nanoset verify PREFIX` checks files that belong to no project. Its argument is `prefix`.
     has_no_project = context.params.get("prefix") is not None
@@ -179,10 +181,11 @@ def _find_config(context: click.Context, parameter: click.Parameter, value: Path
 def _config_above(file_name: Path) -> Path:
     """Return the path of the nanoset.yaml in the nearest folder above the current one.
 
-    The path is printed, since a user may not expect it.
+    The path is printed, since the user may not expect it: "project /home/ada/web/nanoset.yaml".
 
     Args:
-        file_name: Name of the file, which is returned if no folder above contains it.
+        file_name: Name of the file. It is returned if no folder above contains such a file, so that
+            the error about a missing file names the current folder.
     """
     for folder in Path.cwd().parents:
         file = folder / file_name
@@ -207,15 +210,16 @@ CONFIG_OPTION = option(
 def _read_ids(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Sequence[str]:
-    """Return the ids in the file that --ids-file names; this is the callback of the option.
+    """Read the ids of documents from the file that --ids-file names; click calls this for the
+    option.
 
     Args:
-        context: The command that is being parsed.
+        context: click's state of the command.
         parameter: The option.
-        value: The file; None if the option was not given.
+        value: The file, which has one id on each line; None if the option was not given.
 
     Returns:
-        The ids in the order of the file; none without a file.
+        The ids in the order of the file, such as ["x7", "x9"]; empty if the option was not given.
     """
     from nanoset_core.stages.views.ids import listed_ids
 
@@ -238,14 +242,15 @@ JSON_OPTION = flag("--json as_json", "Print JSON.")
 
 
 def options_for(section: type[DataclassInstance], *names: str) -> Callable[[Decorated], Decorated]:
-    """Return options that are described by fields of a settings dataclass; see `option_for`.
+    """Return a decorator that adds options to a command, which are described by fields of a
+    dataclass.
+
+    For example, `options_for(NanosetSpec, "seed", "split")` adds --seed and --split. `option_for`
+    explains how an option follows from a field.
 
     Args:
-        section: The dataclass, such as `NanosetSpec`.
-        names: The fields, which give type, range, choices, default and help of their options.
-
-    Returns:
-        A decorator for the function of the command.
+        section: The dataclass, which describes a section of the settings file nanoset.yaml.
+        names: The fields.
     """
     options = [option_for(section, name) for name in names]
     return combined(*options)
@@ -258,35 +263,42 @@ def option_for(
     param: str | None = None,
     **arguments: Any,
 ) -> Callable[[Decorated], Decorated]:
-    """Return an option that is described by a field of a settings dataclass.
+    """Return a decorator that adds an option to a command, which is described by a field of a
+    dataclass.
 
-    The type, range, choices, default and help are those of the field: `seed: int = 0` gives an
-    option `--seed` that takes an integer.
+    Many settings can be given in the file nanoset.yaml, and to a command. So that both accept the
+    same values and have the same help, the option is made from the field that describes the
+    setting:
+
+        seed: Annotated[int, Range(0, 9)] = 4    becomes  --seed, an integer from 0 to 9; default: 4
+        "The same seed gives the same order."  becomes  the help of --seed
 
     Args:
-        section: The dataclass, such as `NanosetSpec`.
-        name: The field, such as `seed`.
-        flags: What the option is called; default: `--` and the field's name, with dashes.
-        param: The command's parameter; default: the field's name.
-        arguments: Arguments of `click.option`; they override those from the field.
-
-    Returns:
-        A decorator for the function of the command.
+        section: The dataclass, which describes a section of nanoset.yaml, such as `NanosetSpec`.
+        name: The field, such as "seed".
+        flags: Names of the option; by default one that is made from the field's, such as "--seed".
+        param: Name of the command's parameter; by default that of the field.
+        arguments: Arguments of `click.option`; they override those that follow from the field.
     """
     if not flags:
         flags = (f"--{name.replace('_', '-')}",)
-    arguments_from_field = _arguments_of_option(setting(section, name))
-    return click.option(*flags, param or name, **(arguments_from_field | arguments))
+    # For example, {"help": "…", "type": IntRange(0, 9), "default": 4}. Arguments that the caller
+    # passes replace these.
+    all_arguments = _arguments_of_option(setting(section, name))
+    all_arguments.update(arguments)
+    return click.option(*flags, param or name, **all_arguments)
 
 
 def _arguments_of_option(field: Setting) -> dict[str, Any]:
-    """Return the arguments of `click.option` for an option that sets a field of a dataclass.
+    """Convert the description of a setting to the arguments with which click makes an option.
+
+        seed: Annotated[int, Range(0, 9)] = 4     {"type": IntRange(0, 9), "default": 4, …}
+        name: str                                 {"type": str, "required": True, …}
+        legacy: bool = False                      {"is_flag": True, "default": False, …}
+        limit: int | None = None                  {"type": int, …}: click passes None if not given
 
     Args:
-        field: The field, with its type, default and help.
-
-    Returns:
-        Keyword arguments, such as {"help": "…", "type": IntRange(0, 9), "default": 4}.
+        field: The setting: a field of a dataclass, with its type, default and help.
     """
     # If the field has the type `int | None`, for example, the option takes an int.
     type_of_option = alternatives(field.hint)[0]
@@ -306,14 +318,15 @@ def _arguments_of_option(field: Setting) -> dict[str, Any]:
 
 
 def _parameter_type(hint: Any) -> Any:
-    """Return the click type that accepts the values of a setting with this type hint.
+    """Convert the type of a setting to a type of click, which checks and converts what a user
+    gives.
+
+        Literal["gzip", "zstd"]         click.Choice(["gzip", "zstd"])
+        Annotated[int, Range(1, 9)]     click.IntRange(1, 9)
+        str                             str
 
     Args:
-        hint: A type, a `Literal` of choices, or a type that is annotated with a range, such as
-            `Annotated[int, Range(1, 100)]`.
-
-    Returns:
-        A type of click, or a plain type such as int or str.
+        hint: The type of the setting.
     """
     value_type = bare(hint)  # without the range
     if get_origin(value_type) is Literal:
@@ -329,17 +342,18 @@ def _parameter_type(hint: Any) -> Any:
 
 
 def build_of(context: click.Context, config: Path) -> Callable[[], None]:
-    """Return a function that runs `nanoset build` on a project.
+    """Return a function that runs `nanoset build` on a project, as the last step of another
+    command.
 
     Args:
-        context: The command that calls the function.
-        config: The project's nanoset.yaml.
+        context: click's state of the command that wants to build.
+        config: The project's settings file, nanoset.yaml.
 
     Returns:
         A function without parameters.
 
     Raises:
-        ClickException: `nanoset build` is not installed, since it needs Dagster.
+        ClickException: `nanoset build` is not installed, since it needs the library Dagster.
     """
     from nanoset_core.cli import nanoset
 
@@ -353,9 +367,13 @@ def build_of(context: click.Context, config: Path) -> Callable[[], None]:
 
 
 class ManyValued(click.Command):
-    """A command that takes several values after one flag, as Megatron-LM's tools do.
+    """A command that takes several values after one option, as Megatron-LM's tools do.
 
-    `--input a b c` is read as `--input a --input b --input c`.
+    click, the library for commands, takes one value after an option. So these are the same here,
+    but only the second one is understood by click:
+
+        --input a b c
+        --input a --input b --input c
     """
 
     many_valued = (
@@ -371,11 +389,12 @@ class ManyValued(click.Command):
     )
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Let some flags take several values, and parse the arguments as click does.
+        """Repeat some options before each of their values, and let click parse the result. click
+        calls this.
 
         Args:
-            context: The context of the command.
-            args: The arguments that the user gave.
+            context: click's state of the command.
+            args: The arguments that the user gave, such as ["--input", "a", "b"].
 
         Returns:
             The arguments that are left after parsing, as click's method returns them.
@@ -383,16 +402,17 @@ class ManyValued(click.Command):
         return super().parse_args(context, list(self._with_repeated_flags(args)))
 
     def _with_repeated_flags(self, args: Sequence[str]) -> Iterator[str]:
-        """Yield arguments with each flag that takes several values before each of its values.
+        """Yield the arguments of a command, with some options repeated before each of their values.
 
-        Click takes only one value after a flag. So `--input a b` becomes `--input a --input b`. A
-        flag without any value is left out.
+        For example, --input takes several values, and --seed only one:
+
+            --input a b           --seed 7      what the user wrote
+            --input a --input b   --seed 7      what click understands
+
+        Such an option is left out if no value follows.
 
         Args:
             args: The arguments that the user gave.
-
-        Yields:
-            The arguments as click understands them.
         """
         known_flags = self._known_flags()
         repeated_flag: str | None = None  # the last flag, if it takes several values

@@ -54,11 +54,10 @@ class ShownSplit:
         return sum(member["samples_given"] for member in self.members)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain values, with totals over all corpora.
+        """Return the plan of a split as plain values, for `nanoset map --plan --json`.
 
-        Returns:
-            The fields of this class by their names, and the totals. `mixture` is left out if it is
-            empty.
+        For example: {"nanoset": "pretrain", "split": "train", "members": […], "corpora": […], …}.
+        After these come totals over all corpora, and `mixture` unless it is empty.
         """
         values = {
             "nanoset": self.nanoset,
@@ -75,12 +74,22 @@ class ShownSplit:
 def print_splits(
     splits: Sequence[ShownSplit], exceeded: Iterable[ExceededLimit], *, as_json: bool
 ) -> None:
-    """Print the plans of splits.
+    """Print from which datasets the samples of training, validation and test will come.
+
+    For each of these splits there is a table, such as:
+
+        pretrain train
+        corpus   weight   samples    tokens   epochs
+        web         70%       700   716,800     1.40
+        code        30%       300   307,200     0.60
+
+    Below it are warnings, for example if a dataset would be read very often.
 
     Args:
-        splits: The plans, as plain values.
-        exceeded: Limits on epochs that changed the plans; each gets a warning.
-        as_json: Whether to print JSON, without any warning.
+        splits: The plan of each split, as plain values.
+        exceeded: Datasets that would have been read more often than the user allows. The plan was
+            changed for these, and there is a warning for each.
+        as_json: Whether to print JSON instead, without any warning.
     """
     if as_json:
         print_json([split.to_json() for split in splits])
@@ -103,10 +112,14 @@ def warn(text: str) -> None:
 
 
 def _print_tables(split: ShownSplit) -> None:
-    """Print tables on a split: what it takes of each part of its mixture, dataset and corpus.
+    """Print up to three tables on one split: where its samples and tokens come from.
 
-    A table without rows is not printed. Datasets and corpora have separate tables, since several
-    datasets, such as views, may be of the same corpus.
+        pretrain train, mixture      each part of a mixture, if weights were given for several parts
+        pretrain train               each dataset
+        pretrain train, by corpus    each corpus (a collection of texts)
+
+    Datasets and corpora have separate tables, since several datasets may be selections of one
+    corpus. A table without rows is not printed.
 
     Args:
         split: The plan of the split, as plain values.
@@ -119,22 +132,25 @@ def _print_tables(split: ShownSplit) -> None:
         text=("decided by", "of train"),
     )
     print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
+
+    total_of_corpora: Row | None = None  # a last row with sums, if there are rows to add up
+    if len(split.corpora) > 1:
+        total_of_corpora = corpus_total_row(split.corpora)
     print_rows(
         corpus_rows(split.corpora),
         title=f"{split.title}, by corpus",
         text=("read through",),
-        total=corpus_total_row(split.corpora) if len(split.corpora) > 1 else None,
+        total=total_of_corpora,
     )
 
 
 def _total_of_members(split: ShownSplit) -> Row | None:
-    """Return the last row of the table of datasets, with sums; None if there is only one.
+    """Return the last row of the table of datasets, which has the sums; None if there is only one.
+
+    For example: {"corpus": "all", "samples": 1000, "unused samples": 12, "tokens": 1024000, …}.
 
     Args:
-        split: The plan of the split. Its members are the datasets.
-
-    Returns:
-        Heading → sum over all datasets.
+        split: The plan of a split, such as train. Its members are the datasets.
     """
     if len(split.members) <= 1:
         return None
@@ -148,7 +164,13 @@ def _total_of_members(split: ShownSplit) -> Row | None:
 
 
 def _warn_of_no_sample(split: ShownSplit) -> None:
-    """Warn if the datasets of a split have too few tokens for a sample."""
+    """Warn if a split, such as valid, has so few tokens that they do not fill a single sample.
+
+    For example: "warning: pretrain valid has no sample: its 700 tokens are too few for one".
+
+    Args:
+        split: The plan of the split.
+    """
     if not split.members or split.samples:
         return
     n_tokens = _sum(split.members, "tokens")
@@ -159,7 +181,14 @@ def _warn_of_no_sample(split: ShownSplit) -> None:
 
 
 def _warn_of_many_epochs(split: ShownSplit) -> None:
-    """Warn of each dataset that a split reads very often, unless nanoset.yaml limits that."""
+    """Warn of each dataset that is read more than 8 times in a training run.
+
+    For example: "warning: pretrain train reads code 12.5 times (max_epochs would limit that)". If
+    the user has set such a limit, there is no warning.
+
+    Args:
+        split: The plan of a split, such as train.
+    """
     for member in split.members:
         if member["epochs"] > MANY_EPOCHS and member["max_epochs"] is None:
             times = f"{member['epochs']:,.1f} times (max_epochs would limit that)"

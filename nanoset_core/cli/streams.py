@@ -36,13 +36,15 @@ class UnfailingFile(FileIO):
 
 @contextmanager
 def stderr_duplicate() -> Iterator[TextIO]:
-    """Yield standard error on a duplicate of its file descriptor.
+    """Yield a second handle of standard error, which stays on the terminal.
 
-    Dagster redirects the descriptors 1 and 2 to log files during a step. A progress bar on a
-    duplicate that was made earlier stays on the terminal.
+    While Dagster (which runs the steps of a build) executes a step, it redirects standard output
+    and standard error to log files. A progress bar that is printed to a handle from before is still
+    visible.
 
     Yields:
-        A stream whose writes never fail; standard error itself if it has no file descriptor.
+        A stream whose writes never fail. It is standard error itself if that has no file
+        descriptor, as under a test runner.
     """
     try:
         descriptor = os.dup(sys.stderr.fileno())

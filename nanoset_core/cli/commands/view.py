@@ -41,82 +41,93 @@ def command(name: str, config: Path, as_json: bool) -> None:
         plan = plan_view(project, name)
     print_notices(view_order_warnings(project.config.views, name))
     if as_json:
-        print_json(_to_json(name, plan.facts), ensure_ascii=False)
+        print_json(_as_json(name, plan.facts), ensure_ascii=False)
         return
     _print_steps(plan.facts)
-    _print_tops(plan.facts)
+    _print_histograms(plan.facts)
     print_notices(_notices(name, plan.facts))
 
 
 def _notices(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what may be a mistake: ids that match no document, and rules that take too little.
+    """Yield a sentence for each thing about a view that may be a mistake of the user.
+
+    A view is a selection of documents, made by rules in nanoset.yaml. For example:
+
+        3 ids of views.good.exclude match no document
+        `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be …
 
     Args:
-        name: Name of the view.
-        facts: What the view's manifest would record about the choice.
-
-    Yields:
-        Sentences without their full stop.
+        name: Name of the view, such as "good".
+        facts: How many documents each of its rules chooses, and what is noticed on the way.
     """
     from nanoset_core.stages.views.facts import gap_warnings, top_warnings
 
-    for key, count in facts["missing_ids"].items():
-        yield f"{format_count(count, 'id')} of {key} match no document"
+    # {"views.good.exclude": 3}: the files of this setting list 3 ids that no document has.
+    for setting, n_missing in facts["missing_ids"].items():
+        yield f"{format_count(n_missing, 'id')} of {setting} match no document"
     yield from gap_warnings(facts, name)
     yield from top_warnings(facts, name)
 
 
-def _to_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many documents a view would choose, rule by rule, as plain values for JSON.
+def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `nanoset view NAME --json` prints: the documents that a view would choose.
+
+    A view is a selection of documents, made by rules that are applied in turn. For example, the
+    view "good" has a single rule, and chooses 400 of the 1,000 documents of its corpus:
+
+        {"name": "good",
+         "steps": [{"view": "", "rule": "all", "documents": 1000, "tokens": 50000},
+                   {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}],
+         "missing_ids": {}, "budget_gaps": [], "tops": []}
 
     Args:
         name: Name of the view.
-        facts: The facts that the view's manifest would record about the choice.
-
-    Returns:
-        `name`; `steps`, such as `{"view": "good", "rule": "quality >= 3", "documents": 400,
-        "tokens": 30000}` for each rule; and what may be a mistake.
+        facts: How many documents each of its rules chooses, and what is noticed on the way.
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 
-    # What is left after each rule. A view can be made from another view, whose rules come first.
+    # Each step is stored as a list, such as ["good", "quality >= 3", 400, 30000]. It says which
+    # view has the rule, since a view may select documents of another view instead of a corpus.
     steps: list[dict[str, Any]] = []
-    for view, rule, documents, tokens in facts["steps"]:
-        steps.append({"view": view, "rule": rule, "documents": documents, "tokens": tokens})
+    for view, rule, n_documents, n_tokens in facts["steps"]:
+        steps.append({"view": view, "rule": rule, "documents": n_documents, "tokens": n_tokens})
+
     return {
         "name": name,
         "steps": steps,
-        "missing_ids": facts["missing_ids"],
-        GAPS: facts.get(GAPS, []),  # budgets that are far from full
-        TOPS: facts.get(TOPS, []),  # at which value each rule `top` ends
+        "missing_ids": facts["missing_ids"],  # listed ids that no document has
+        GAPS: facts.get(GAPS, []),  # limits of tokens that are far from full
+        TOPS: facts.get(TOPS, []),  # a histogram for each rule that takes the best documents
     }
 
 
 def _print_steps(facts: Mapping[str, Any]) -> None:
-    """Print a table of the rules, and how many documents each removes and leaves.
+    """Print a table of a view's rules, with the documents that each removes and leaves.
 
-    For example, the view "good" of the corpus "web":
+    For example, the view "good" takes the documents of a corpus with a certain quality:
 
         of     rule           documents   tokens   taken away   left
-               all                 1000    50000                ██████████ 100.0%
-        good   quality >= 3         400    30000          600   ████ 40.0%
+               all                 1000    50000                ████████████████████ 100.0%
+        good   quality >= 3         400    30000          600   ████████ 40.0%
 
     Args:
-        facts: What the view's manifest would record about the choice.
+        facts: How many documents are left after each rule. The first row counts the whole corpus.
     """
     from nanoset_core.stages.views.facts import step_rows
 
     rows: list[Row] = []
     n_before: int | None = None  # documents that the rule before left
     for step in step_rows(facts):
+        n_removed: int | str = ""  # for the first row, which is the corpus: there is no rule
+        if n_before is not None:
+            n_removed = n_before - step.documents  # 1000 - 400
         rows.append(
             {
                 "of": step.view,
                 "rule": step.step,
                 "documents": step.documents,
                 "tokens": step.tokens,
-                # The first row is all documents: no rule was applied yet.
-                "taken away": "" if n_before is None else n_before - step.documents,
+                "taken away": n_removed,
                 "left": step.bar,  # the share of all documents
             }
         )
@@ -124,10 +135,11 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
     print_rows(rows, text=["rule", "left"])
 
 
-def _print_tops(facts: Mapping[str, Any]) -> None:
-    """Print a histogram for each rule `top`, which shows the values that the rule chooses.
+def _print_histograms(facts: Mapping[str, Any]) -> None:
+    """Print a histogram for each rule of a view that takes the documents with the best values.
 
-    For example, of the rule `top: {by: quality, documents: 300}`:
+    For example, the rule `top: {by: quality, documents: 300}` in nanoset.yaml takes the 300
+    documents with the highest quality. The histogram shows how many of each value these are:
 
         top 300 documents by quality: the cut is at quality = 3. Documents with higher values …
 
@@ -138,11 +150,13 @@ def _print_tops(facts: Mapping[str, Any]) -> None:
         2             500    25000        0   ░░░░░░░░░░░░░░░░░░░░
 
     Args:
-        facts: The facts that the view's manifest would record about the choice.
+        facts: What each rule of the view chooses. Those with a histogram are in the entry "tops".
     """
     from nanoset_core.stages.views.facts import TOPS, cut_text, top_table
 
     for top in facts.get(TOPS, []):
         echo("")
         echo(cut_text(top))
+        # The column of the bars has the heading " ". Only these may be wrapped on a narrow
+        # terminal: numbers are printed in full.
         print_rows(top_table(top), text=[" "], title=top["column"])
