@@ -130,7 +130,12 @@ class MMapIndexedDatasetBuilder:
     ) -> None:
         """Add many documents at once, without a loop over them.
 
-        A document consists of sequences, and a sequence of tokens.
+        A document consists of sequences, and a sequence of tokens. For example, the documents AB
+        CDE, F and one without tokens:
+
+            tokens                    A B C D E F
+            lengths                   2 3 1          the sequences AB, CDE, F
+            sequences_per_document    2 1 0
 
         Args:
             tokens: Tokens of all documents, shape (tokens,).
@@ -163,10 +168,13 @@ class MMapIndexedDatasetBuilder:
     ) -> int:
         """Append all documents of another dataset to this one.
 
-        A dataset has a .bin with tokens, and an .idx that says where sequences and documents stop.
-        The tokens are copied as they are. The numbers in the .idx are shifted: if this dataset has
-        10 sequences already, a document that stopped before sequence 2 of the other one now stops
-        before sequence 12.
+        A dataset has a .bin, a file of tokens, and an .idx, which says where sequences and
+        documents stop. The tokens are copied as they are. The numbers of sequences are shifted. For
+        example, if this dataset has 10 sequences already:
+
+            document of the other dataset     0     1
+            it stops before sequence          2     3
+            in this dataset                   12    13
 
         Args:
             prefix: Path of the other dataset, without .bin and .idx.
@@ -337,7 +345,11 @@ class MMapIndexedDatasetBuilder:
         )
 
     def _write(self, flat: Tokens, lengths: ArrayLike, modes: Sequence[int] | None) -> None:
-        """Append tokens, and the lengths and modes of the sequences that they belong to.
+        """Write the tokens of some sequences to the file, and note how long each sequence is.
+
+        For example, the tokens A B C D E with the lengths 2 and 3 are the sequences AB and CDE. In
+        a multimodal dataset, each sequence also has a mode, a number that says whether it is text
+        or an image.
 
         Args:
             flat: Tokens of all sequences, in the dataset's type, shape (tokens,).
@@ -366,7 +378,10 @@ class MMapIndexedDatasetBuilder:
         self._lengths.frombytes(sizes.astype(np.int32).tobytes())
 
     def _extend_modes(self, modes: NDArray[np.integer] | None, count: int, where: object) -> None:
-        """Append the modes of some sequences, if the dataset is multimodal.
+        """Note the modes of some sequences, if the dataset has modes.
+
+        Megatron-LM has multimodal datasets, in which each sequence has a mode: a number that says
+        whether it is text or an image. Datasets of texts alone have no modes, and refuse any but 0.
 
         Args:
             modes: Mode of each sequence, shape (count,); None stands for 0.
@@ -399,20 +414,20 @@ class MMapIndexedDatasetBuilder:
 def _check_size(
     index: Index, size_bytes: int, path: Path, start_byte: int, *, is_range: bool
 ) -> None:
-    """Check that a file has the tokens of all sequences of an index, and nothing else.
+    """Check that a file has the tokens of all sequences of a dataset, and nothing else.
 
     For example, sequences of 3 and 5 tokens of 2 bytes each need 16 bytes:
 
         sequence      0         1
         its bytes     0 to 6    6 to 16     fine if the file has 16 bytes
-                      0 to 6    8 to 18     refused: there is a gap
+                      0 to 6    8 to 18     refused: there is a gap of 2 bytes
 
     Args:
-        index: The index.
-        size_bytes: Bytes of all its sequences together.
+        index: Says where the sequences are in the file.
+        size_bytes: Bytes of all sequences together.
         path: The file.
         start_byte: Byte of the file at which the first sequence starts.
-        is_range: Whether other bytes may follow after the sequences.
+        is_range: Whether the file has other bytes after the sequences, which are ignored.
 
     Raises:
         FormatError: The file is missing, has more or fewer bytes, or there are gaps.

@@ -138,12 +138,19 @@ def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
 
 
 def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> StoredPair | None:
-    """Return a dataset, or None if its .idx ends with modes: one byte for each sequence.
+    """Return a dataset, unless it is one of Megatron-LM's datasets for texts with images.
+
+    In these, the index ends with a byte for each sequence, its mode: text or image. They cannot be
+    merged in a bucket. The header of the index does not say whether there are modes, but the size
+    of the file does.
 
     Args:
-        bin_file: The .bin.
-        idx_file: The .idx.
-        header: The header of the .idx.
+        bin_file: The file of tokens.
+        idx_file: The index.
+        header: The header of the index.
+
+    Returns:
+        None if there are modes.
     """
     _, _, _, n_sequences, n_document_indices = HEADER.unpack(header)
     pair = StoredPair(bin_file, idx_file, n_sequences)
@@ -194,12 +201,22 @@ def write_merged_idx(
 
 
 def _check_idx_size(store: Store, pair: StoredPair) -> None:
-    """Check that an .idx has a possible size for the number of sequences in its header.
+    """Check that the index of a dataset, its .idx, is as large as its header suggests.
+
+    For example, the header says that there are 3 sequences. Then the file has
+
+        header                         34 bytes
+        lengths of 3 sequences         12 bytes
+        positions of 3 sequences       24 bytes
+        first sequence of documents    8 bytes for each document, and 8 more
+
+    so 70 bytes are followed by 8 or 16 or 24 … bytes.
 
     Raises:
         FormatError: The file is too small, or its last entry is cut off.
     """
-    # Entries of 8 bytes, at least one, follow after those of the sequences: where documents begin.
+    # What follows after the numbers of the sequences is where documents begin, 8 bytes each. There
+    # is at least one such number, since the list ends with the number of sequences.
     bytes_of_documents = pair.idx.size - pair.documents_offset
     has_whole_entries = bytes_of_documents % 8 == 0
     if bytes_of_documents < 8 or not has_whole_entries:
@@ -220,7 +237,15 @@ def _bounds_of_lengths(pair: StoredPair) -> list[int]:
 def _sequence_lengths(
     store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> Iterator[NDArray[np.int32]]:
-    """Yield the lengths of all sequences, some at a time, and check the files on the way.
+    """Yield the lengths of all sequences of several datasets, and check the datasets on the way.
+
+    Each dataset has an index, a file that begins with a header and the lengths of its sequences. It
+    is read in blocks, since it may have billions of lengths. For example, if two blocks are needed:
+
+        block 0    header, 12, 7, 9
+        block 1    4, 5
+
+    The sum of the lengths must be the number of the dataset's tokens.
 
     Args:
         store: The store that contains the datasets.
@@ -231,17 +256,20 @@ def _sequence_lengths(
         Tokens of each sequence, int32, shape (n_chunk,).
 
     Raises:
-        FormatError: An .idx does not fit its size, its .bin, or the other datasets.
+        FormatError: An index has another header than expected, a length is negative, or the lengths
+            do not fit the size of the tokens' file.
     """
     n_tokens = 0  # of the current dataset
     for block in _read_blocks(store, pairs, _bounds_of_lengths):
-        pair = block.range.pair
-        offset = 0
+        pair = block.range.pair  # the dataset that the block belongs to
+
+        # The first block of a dataset begins with the header, and the others with a length.
+        lengths_start = 0
         if block.range.is_first:
             _check_header(store, pair, block.data, dtype)
-            offset = HEADER.size
+            lengths_start = HEADER.size
             n_tokens = 0
-        lengths = np.frombuffer(block.data, "<i4", offset=offset)
+        lengths = np.frombuffer(block.data, "<i4", offset=lengths_start)
         _check_lengths(store, pair, lengths)
         n_tokens += int(lengths.sum(dtype=np.int64))
         yield lengths
@@ -292,7 +320,16 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
 
 
 def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield the document indices of the merged dataset, without their first entry, which is 0.
+    """Yield where the documents of several datasets stop, if the datasets are put one after
+    another.
+
+    A document consists of sequences. For example, the documents of the first dataset stop before
+    its sequences 2 and 3, and that of the second one before its sequence 4. The first dataset has 3
+    sequences, so the merged dataset has 7:
+
+        dataset         0            1
+        stored          0, 2, 3      0, 4
+        yielded         2, 3         7
 
     Args:
         store: The store that contains the datasets.

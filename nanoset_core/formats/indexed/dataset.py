@@ -71,10 +71,13 @@ class MMapIndexedDataset:
 
     @classmethod
     def below(cls, access: FileAccess | None, prefix: str, *, validate: bool = False) -> Self:
-        """Open a dataset of an output root, whose files may be in a bucket.
+        """Open a dataset of a project, whose outputs may be in a bucket.
+
+        It does the same as the constructor. But the project knows already how to read the files of
+        its bucket, by `access`, so the bucket is not looked up again for each of its datasets.
 
         Args:
-            access: Reads the files of the root, and copies those in a bucket to a local folder when
+            access: Reads the project's files, and copies those in a bucket to a local folder when
                 they are needed; None if the files are local.
             prefix: Absolute path in the local folder, without `.bin` and `.idx`.
             validate: Also check every entry of the .idx, in one pass; otherwise only header, sizes
@@ -291,15 +294,17 @@ def _open_again(prefix: str, access: FileAccess | None = None) -> MMapIndexedDat
 
 
 def _locate(prefix: str) -> tuple[str, FileAccess]:
-    """Return where a dataset is on this machine, and an object that reads its files.
+    """Find a dataset on this machine, or prepare to download it from a bucket.
 
-    Files in a bucket are downloaded to a local folder when they are needed.
+        data/web               the files data/web.bin and data/web.idx, as they are
+        s3://bucket/data/web   copies of the two files in a local folder, which are downloaded when
+                               they are needed
 
     Args:
-        prefix: Path of its files without .bin and .idx, which may be s3://bucket/path.
+        prefix: Path of the files without .bin and .idx.
 
     Returns:
-        (local prefix, access to the files).
+        (path of the files on this machine, without .bin and .idx; an object that reads them)
     """
     if not is_remote(prefix):
         return prefix, FileAccess(Path(prefix).parent)

@@ -350,11 +350,17 @@ class _FolderMerge:
         return facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged .bin and .idx into a draft.
+        """Write the merged dataset into a draft folder, whose files are moved to their place at the
+        end.
+
+            all is in one bucket    the bucket joins the files by itself, if it can do so; then no
+                                    tokens are downloaded
+            otherwise               files are downloaded if necessary, and joined here
 
         Args:
-            draft: Folder of the files before they are delivered.
-            sources: Size and ETag of each of `source_files`, as the record lists them.
+            draft: Folder of the files before they are moved.
+            sources: Size and ETag of each of `source_files`, as the record of the output lists
+                them.
 
         Returns:
             The facts for the record: documents of each dataset, and tokens of all.
@@ -370,7 +376,11 @@ class _FolderMerge:
         return self._merge_on_disk(draft)
 
     def _objects(self, sources: Sequence[Mapping[str, Any]]) -> list[tuple[Stored, Stored]]:
-        """Return the files of all datasets as objects of the bucket that they are in.
+        """Return the files of all datasets as objects of the bucket that contains them.
+
+        The size of an object and its ETag, by which a bucket names the content, are known already.
+        For example, a dataset in s3://data/web gives objects named `web/tokens.bin` and
+        `web/tokens.idx`.
 
         Args:
             sources: Size and ETag of each of `source_files`.
@@ -392,7 +402,11 @@ class _FolderMerge:
     def _join_in_bucket(
         self, draft: Draft, bucket: Store, pairs: Sequence[StoredPair], dtype: np.dtype
     ) -> dict[str, Any]:
-        """Write the merged .idx into a draft, and let the bucket join the .bin on delivery.
+        """Merge datasets that are in a bucket, without a download of their tokens.
+
+        A dataset has a small index (.idx) and a large file of tokens (.bin). The merged index is
+        written here. The bucket is asked to join the files of tokens by itself. It does so only
+        when the output is delivered, as the last step, since there is no draft folder in a bucket.
 
         Args:
             draft: Folder of the files before they are delivered.
@@ -401,7 +415,7 @@ class _FolderMerge:
             dtype: Type of their tokens.
 
         Returns:
-            The facts for the record.
+            The facts for the record of the output.
         """
         bin_file, idx_file = pair_files(self.output_prefix)
         write_merged_idx(draft.folder / idx_file.name, bucket, pairs, dtype)
@@ -420,13 +434,16 @@ class _FolderMerge:
         }
 
     def _merge_on_disk(self, draft: Draft) -> dict[str, Any]:
-        """Write the merged pair into a draft; files in a bucket are downloaded first.
+        """Merge datasets on this machine; files in a bucket are downloaded first.
+
+        Each dataset has two files, a .bin with its tokens and an .idx with its index. The merged
+        pair is written into a draft folder, and is moved to its place by the caller.
 
         Args:
             draft: Folder of the files before they are delivered.
 
         Returns:
-            The facts for the record.
+            The facts for the record of the output: documents of each dataset, and tokens of all.
         """
         name = self.output_prefix.name
         with downloaded(self.source_files) as local_files:

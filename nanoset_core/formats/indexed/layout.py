@@ -96,13 +96,16 @@ class Index:
         return self.required_bytes(len(self.sequence_lengths) - 1)
 
     def required_bytes(self, first_sequence: int = 0) -> int:
-        """Return how many bytes the .bin must have to contain some sequences.
+        """Return how large the file of tokens must be to contain the sequences of a dataset.
 
-        Those of a dataset that selects documents of another one are stored in any order, so the
-        last sequence need not end last.
+        Sequences need not be stored in order, and so the last one need not end last:
+
+            sequence     starts at byte    bytes    ends at byte
+            0            600               100      700
+            1            0                 200      200             so 700 bytes are required
 
         Args:
-            first_sequence: Number of the first of these sequences; all from there on are looked at.
+            first_sequence: Only sequences from this one on are looked at.
 
         Returns:
             The greatest end of a sequence, in bytes; 0 if there are none.
@@ -157,7 +160,12 @@ def is_pair(prefix: Location) -> bool:
 
 
 def optimal_dtype(vocab_size: int | None) -> np.dtype:
-    """Return the token type for a vocabulary: uint16 below 65,500 tokens, otherwise int32.
+    """Return the type in which Megatron-LM stores the tokens of a vocabulary.
+
+        size of the vocabulary    type
+        below 65,500              uint16
+        65,500 or more            int32
+        not known                 int32
 
     Source: Megatron-LM `DType.optimal_dtype`.
 
@@ -325,7 +333,11 @@ def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
 
 
 def _check_idx_size(path: Path, size: int, n: int, m: int, modes_offset: int) -> None:
-    """Check that an .idx ends where its modes begin, or after one mode for each sequence.
+    """Check that the index of a dataset is as long as its header says.
+
+    After the header are two numbers for each of n sequences, and m numbers for documents. In
+    datasets with texts and images, one more byte follows for each sequence, its mode. So the file
+    ends at `modes_offset`, or n bytes later.
 
     Args:
         path: Path of the file, for messages.
@@ -495,18 +507,28 @@ def not_back_to_back(path: Path) -> FormatError:
 
 
 def _check_document_ends(path: Path, index: Index) -> None:
-    """Check that the documents begin at the first sequence and end at the last one.
+    """Check that the first document begins at the first sequence, and the last one ends at the
+    last.
+
+    An index stores the first sequence of each document, and last the number of sequences. For
+    example, 5 sequences may belong to two documents:
+
+        sequences     0 1 2 | 3 4
+        stored        0, 3, 5        0 and 5 are checked here
 
     Raises:
-        FormatError: document_indices is empty, does not start with 0, or does not end with the
-            number of sequences.
+        FormatError: Nothing is stored, the first number is not 0, or the last one is not the number
+            of sequences.
     """
     n_sequences = len(index.sequence_lengths)
     n_indices = len(index.document_indices)
     # A sequence has a length of 4 bytes and a pointer of 8 in front of the document indices.
     documents_offset = HEADER.size + 12 * n_sequences
     if not n_indices:
-        raise _damage(path, "no document indices", byte=26, found=0, expected="documents + 1")
+        count_offset = 26  # byte of the header at which their number is stored
+        raise _damage(
+            path, "no document indices", byte=count_offset, found=0, expected="documents + 1"
+        )
     first_sequence = int(index.document_indices[0])
     if first_sequence != 0:
         raise _damage(
@@ -586,18 +608,20 @@ def _check_pointers(path: Path, index: Index, start: int, stop: int) -> None:
 
 
 def _is_impossible(pointers: NDArray[np.int64], itemsize: int) -> NDArray[np.bool_]:
-    """Return which pointers cannot be the byte at which a token starts.
+    """Return which byte positions of a file cannot be the start of a token.
+
+    For example, with tokens of 2 bytes, -2 and 7 cannot be, and 0 and 6 can.
 
     Args:
-        pointers: Bytes of a .bin, shape (n,).
-        itemsize: Size of a token, a power of two.
+        pointers: Positions in bytes, shape (n,).
+        itemsize: Bytes of a token: 1, 2, 4 or 8.
 
     Returns:
         Shape (n,).
     """
     is_impossible: NDArray[np.bool_] = (pointers < 0) | (pointers > _MAX_POINTER)
     if itemsize > 1:
-        # For a power of two, this is the remainder of the division by it.
+        # For a power of two, this is the remainder of the division by it: 7 & 1 is 7 % 2.
         is_impossible |= (pointers & (itemsize - 1)) != 0
     return is_impossible
 
@@ -605,9 +629,13 @@ def _is_impossible(pointers: NDArray[np.int64], itemsize: int) -> NDArray[np.boo
 def _check_document_order(path: Path, index: Index) -> None:
     """Check that no document begins before the previous one.
 
+    For example, documents that begin at the sequences 0, 3 and 5 are fine. At 0, 5 and 3, they are
+    not. Documents without sequences begin where the next one does: 0, 3, 3.
+
     Raises:
-        FormatError: A document begins before the previous one.
+        FormatError: A document begins before the previous one; the message names the byte.
     """
+    # In front of these numbers are a length of 4 bytes and a pointer of 8 for each sequence.
     documents_offset = HEADER.size + 12 * len(index.sequence_lengths)
     document_indices = index.document_indices
     for start in range(0, len(document_indices) - 1, CHUNK_SEQUENCES):

@@ -150,7 +150,10 @@ class Stream:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the first tokens of some sequences are in the stream.
+        """Return where some sequences start if all sequences are put one after another.
+
+        For example, sequences of 3, 2 and 4 tokens start at the tokens 0, 3 and 5. The number 3,
+        which no sequence has, gives 9, the end of all.
 
         Args:
             sequences: Numbers of the sequences, shape (n_sequences,). The number after the last
@@ -168,11 +171,17 @@ class Stream:
     def ranges(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where ranges of the stream, the concatenated sequences, are stored in the .bin.
+        """Find where some ranges of a dataset's tokens are stored in its file, the .bin.
 
-        The .bin may have the sequences in another order, so a range of several sequences has
-        several pieces. For example, sequences of 3 and 4 tokens start at the tokens 10 and 50 of
-        the .bin. The tokens 2 to 4 of the stream are then token 12, and the tokens 50 and 51.
+        A dataset consists of sequences. The .bin may have them in another order, so a range that
+        goes over several sequences has several pieces in the .bin. For example, with sequences ABC
+        and DEFG:
+
+            stream    A B C D E F G               all sequences, one after another
+            .bin      … A B C … … … D E F G …     ABC starts at 10, and DEFG at 50
+
+        The range of 3 tokens from 2 on, C D E, has two pieces: 1 token from 12 on, and 2 from 50
+        on.
 
         Args:
             starts: First token of each range in the stream, int64, shape (n_ranges,).
@@ -202,10 +211,14 @@ class Stream:
     def _sequences_touched(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first sequence that each range touches, and how many it touches.
+        """Find which sequences some ranges of tokens go over: the first one, and how many.
 
-        With sequences of 3 and 4 tokens, which end at 3 and 7, the range [2, 5) touches both. The
-        ranges [0, 3) and [3, 7) touch one each.
+        Sequence 0 has the tokens 0 to 2, and sequence 1 has 3 to 6. So they end at 3 and 7:
+
+            range        first sequence    number of sequences
+            [2, 5)       0                 2
+            [0, 3)       0                 1
+            [3, 7)       1                 1
 
         Args:
             starts: First token of each range in the stream, shape (n_ranges,).
@@ -247,29 +260,36 @@ def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int6
 
 
 def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = None) -> Tokens:
-    """Return consecutive tokens; of a .bin in a bucket, only these are downloaded.
+    """Return some consecutive tokens of a dataset; if its file is in a bucket, download only these.
+
+    The file, the .bin, need not have the tokens in the dataset's order. For example:
+
+        dataset    F G H B C        the tokens 2 to 4 are H B C
+        .bin       A B C D E F G H  they are at the positions 7, 1 and 2
 
     Args:
         file: Reads the .bin.
-        start: Position of the first token.
+        start: Position of the first token in the dataset.
         stop: Position after the last token.
-        stream: Order of the tokens; None if it is their order in the .bin.
+        stream: Where the tokens of the dataset are in the .bin; None if they are there in order.
 
     Returns:
         Shape (stop - start,). It may be a view of the .bin.
     """
-    # (n_ranges,) each: where the tokens are in the .bin
-    starts = np.array([start])
+    # Where the tokens are in the .bin: as one range, or as several, shape (n_ranges,).
+    bin_starts = np.array([start])
     lengths = np.array([stop - start])
     if stream is not None:
-        starts, lengths = stream.ranges(starts, lengths)
+        bin_starts, lengths = stream.ranges(bin_starts, lengths)  # [7, 1] and [1, 2]
+    bin_stops = bin_starts + lengths  # [8, 3]
 
-    # The array is as long as the .bin, but only these ranges of it are valid.
+    # The result is an array that is as long as the .bin. If the .bin is in a bucket, only these
+    # ranges are downloaded, and the rest of the array must not be used.
     itemsize = file.dtype.itemsize
-    all_tokens = file.tokens_for(starts * itemsize, (starts + lengths) * itemsize)
+    all_tokens = file.tokens_for(bin_starts * itemsize, bin_stops * itemsize)
     if stream is None:
         return all_tokens[start:stop]  # a view
-    return gathered(all_tokens, starts, lengths)
+    return gathered(all_tokens, bin_starts, lengths)
 
 
 def stream_tokens(

@@ -86,6 +86,14 @@ class PackedDataset:
     def continuous(self, block_size: int, reuse_last_target: bool = True) -> ContinuousSamples:
         """Return samples that are cut from one stream of all tokens, regardless of documents.
 
+        For 10 tokens and samples of 4, these are
+
+            tokens 0 to 3, 3 to 6, 6 to 9    if the last token of a sample is reused in the next one
+            tokens 0 to 3, 4 to 7            otherwise
+
+        A model that learns to predict the next token cannot use the last token of a sample as an
+        input, since the token after it is not in the sample. That is why it may be reused.
+
         Args:
             block_size: Tokens of a sample.
             reuse_last_target: Whether the last token of a sample is also the first of the next one.
@@ -339,50 +347,67 @@ def _numbers_within_groups(
     return np.arange(len(group_of_item)) - first_items[group_of_item]
 
 
-def _sample_bounds(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Divide pieces of documents into samples, each of which takes as many next pieces as fit.
+def _sample_bounds(tokens_before: NDArray[np.int64], max_tokens: int) -> NDArray[np.int64]:
+    """Divide pieces of text into samples, each of which takes as many of the next pieces as fit.
 
-    For example, pieces of 3, 2, 4 and 1 tokens and samples of up to 5 tokens: sample 0 has the
-    pieces 0 and 1, and sample 1 has the pieces 2 and 3. So the result is 0, 2, 4.
+    For example, for samples of up to 5 tokens:
+
+        piece                    0     1     2     3
+        its length in tokens     3     2     4     1
+        sample                   0     0     1     1      so the result is 0, 2, 4
 
     Args:
         tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
-            (n_pieces + 1,).
-        block_size: Largest number of tokens in a sample. No piece is longer.
+            (n_pieces + 1,): 0, 3, 5, 9, 10.
+        max_tokens: Largest number of tokens in a sample. No piece is longer.
 
     Returns:
         First piece of each sample, and last the number of pieces, shape (n_samples + 1,).
     """
     n_pieces = len(tokens_before) - 1
-    # Reading single entries of a buffer is several times as fast as of an array.
-    first_of_next_sample = _first_of_next_sample(tokens_before, block_size).data
+    next_starts = _starts_of_next_samples(tokens_before, max_tokens)  # [2, 2, 4, 4]
+
+    # The first sample starts with piece 0. Go from sample to sample, until no piece is left.
+    next_start_of_piece = next_starts.data  # a buffer: its entries are read faster than an array's
     bounds = array("q", [0])
     while bounds[-1] < n_pieces:
-        bounds.append(first_of_next_sample[bounds[-1]])
+        bounds.append(next_start_of_piece[bounds[-1]])
     return np.frombuffer(bounds, np.int64)
 
 
-def _first_of_next_sample(tokens_before: NDArray[np.int64], block_size: int) -> NDArray[np.int64]:
-    """Return, for each piece, the first one that does not fit into a sample that starts with it.
+def _starts_of_next_samples(tokens_before: NDArray[np.int64], max_tokens: int) -> NDArray[np.int64]:
+    """For each piece of text, suppose that a sample starts with it. Return where the next starts.
 
-    For example, pieces of 3, 2, 4 and 1 tokens and samples of up to 5 tokens give 2, 2, 4, 4.
+    A sample has as many successive pieces as fit into `max_tokens`. For example, for 5 tokens:
+
+        piece                                  0     1     2     3
+        its length in tokens                   3     2     4     1
+        pieces of a sample that starts here    0, 1  1     2, 3  3
+        first piece of the next sample         2     2     4     4     (4: no piece is left)
 
     Args:
         tokens_before: Tokens of all pieces before each one, and last those of all pieces, shape
-            (n_pieces + 1,).
-        block_size: Largest number of tokens in a sample.
+            (n_pieces + 1,): 0, 3, 5, 9, 10.
+        max_tokens: Largest number of tokens in a sample. No piece is longer.
 
     Returns:
-        Number of a piece, or the number of pieces if none is left, shape (n_pieces,).
+        First piece of the next sample, or n_pieces if no piece is left, shape (n_pieces,).
     """
-    # A sample has no tokens after its limit. Of the pieces that start at the limit or before it,
-    # the last one ends after the limit, so it does not fit.
-    limits = tokens_before[:-1] + block_size
-    return np.searchsorted(tokens_before, limits, side="right") - 1
+    # Put all pieces one after another, and count tokens from the start of the first one.
+    piece_starts = tokens_before[:-1]  # [0, 3, 5, 9]
+    piece_ends = tokens_before[1:]  # [3, 5, 9, 10]
+    sample_limits = piece_starts + max_tokens  # [5, 8, 10, 14]
+
+    # The next sample starts with the first piece that ends after the limit. Pieces are numbered
+    # from 0, so its number is how many pieces end at or before the limit. Count these.
+    return np.searchsorted(piece_ends, sample_limits, side="right")  # [2, 2, 4, 4]
 
 
 def _checked_number(index: SupportsIndex, count: int, noun: str, path: Path) -> int:
-    """Return the number, from 0 on, of the item that an index names.
+    """Return the number, from 0 on, of the item that a list index names.
+
+    Of 10 documents, the index 3 names number 3, and -1 names number 9, the last one. The index 10
+    is an error.
 
     Args:
         index: The index; a negative one counts from the end.

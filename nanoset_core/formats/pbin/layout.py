@@ -150,10 +150,13 @@ class PbinIndex(NamedTuple):
 
 
 def token_size_bytes(vocab_size: int) -> int:
-    """Return how many bytes Modalities uses for a token.
+    """Return in how many bytes the trainer Modalities stores a token: 1, 2 or 4.
 
-    It is 1 for a vocabulary of up to 256 tokens, 2 for up to 65,536, and otherwise 4; but it is
-    also 4 for a vocabulary of one token.
+        size of the vocabulary    bytes
+        2 to 256                  1
+        257 to 65,536             2
+        more                      4
+        1                         4    (a flaw of Modalities' formula, which must be kept)
 
     Source: `PackedDataGenerator._get_required_num_of_bytes_to_repr`.
 
@@ -209,11 +212,15 @@ def required(path: object, expected: str, remedy: str) -> Iterator[None]:
 
 
 def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> PbinFile:
-    """Open a `.pbin`, Modalities' format of tokenized text, and determine its layout.
+    """Open a `.pbin`, a file of tokens for the trainer Modalities, and determine its layout.
 
-        layout D (current)    header of 12 bytes, tokens, pickled index
-        layout C              the same, but offsets in the index include the header
-        layout A              an older header, and numbers with the highest byte first
+    Three layouts were written by released versions of Modalities. No field says which one a file
+    has:
+
+        layout D (current)    header of 12 bytes, tokens, and an index: where each document starts
+        layout C              the same, but the first document starts at 12 and not at 0, since the
+                              index counts the header, too
+        layout A              a header of 8 bytes, and numbers with the highest byte first
 
     Args:
         path: Path of the file, also for messages.
@@ -322,7 +329,16 @@ def _unknown_layout(path: Path, view: memoryview) -> FormatError:
 def _contradiction_of_layout_d(
     data_bytes: int, token_bytes: int, file_bytes: int
 ) -> tuple[str, int]:
-    """Return why a file does not have the usual layout, D.
+    """Find out why a file that was to be opened is not a `.pbin` of the usual layout.
+
+    That layout is a header of 12 bytes, the tokens, and an index. The header says how many bytes
+    all tokens have, and how many one token has. A wrong file contradicts its header:
+
+        size of one token    size of all tokens    size of the file    reason
+        7                    any                   any                 this is no .pbin
+        2                    0                     any                 the header is not complete
+        2                    1000                  900                 the file ends too early
+        2                    1000                  2000                no index after the tokens
 
     Args:
         data_bytes: Size of all tokens, as the header has it.
@@ -412,9 +428,11 @@ def _is_whole_headers(offset_errors: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def document_entries(file: PbinFile, facts: IndexFacts) -> Iterator[Entries]:
-    """Yield the entries of an index in chunks, corrected if a merge has damaged the offsets.
+    """Yield where each document of a file starts, and how long it is, some documents at a time.
 
-    Offsets are counted from the first token, in bytes.
+    If Modalities has merged files, some starts in the index may be wrong. Then they are computed
+    from the lengths, since such files store documents one after another: the lengths 6, 4, 8 give
+    the starts 0, 6, 10. All numbers are in bytes, counted from the first token.
 
     Args:
         file: The file.
@@ -512,17 +530,20 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Find out whether wrong offsets come from a known fault of Modalities' merging of files.
+        """Find out whether wrong offsets come from a known fault of the trainer Modalities.
 
-        It forgets the headers of the files, which have 12 bytes. So the offsets of the second file
-        are 12 bytes too small, those of the third one 24, and so on:
+        An offset says at which byte of a file a document starts. When Modalities merges files, it
+        forgets their headers of 12 bytes each. So the offsets of the second file are 12 bytes too
+        small, those of the third one 24, and so on:
 
             document               0    1    2    3     4     5
             is from file           0    0    0    1     1     2
-            bytes too small        0    0    0    12    12    24     two jumps
+            bytes too small        0    0    0    12    12    24     changes twice: two jumps
+
+        If an offset is wrong by anything but a multiple of 12, the index is damaged in another way.
 
         Args:
-            offset_errors: How many bytes each stored offset is too small, shape (n_entries,).
+            offset_errors: How many bytes each of the next offsets is too small, shape (n_entries,).
         """
         previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
         n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
@@ -534,7 +555,12 @@ class _IndexScan:
             self._fits_merge = False
 
     def facts(self) -> IndexFacts:
-        """Return the counts and findings, after all entries were added.
+        """Return what is known about an index after all its entries were added.
+
+        For example, an index may have 1000 documents, 3 of them empty, with 500,000 tokens. The
+        trainer Modalities forgets headers when it merges files, so that some offsets in the index
+        are too small. This can be corrected. It is only reported, as the number of forgotten
+        headers (`merge_faults`).
 
         Raises:
             FormatError: Documents are where the layout of the file does not allow them.
@@ -567,10 +593,15 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check that no document is outside of the file's tokens.
+        """Check that each document of a file is where it may be, after all were looked at.
 
-        In files of older layouts, documents must also follow one another. A file of the current
-        layout may list them in any order, and leave some out.
+            layout          documents
+            D (current)     anywhere within the tokens, in any order; there may be gaps
+            A, C (older)    one after another, without gaps, since their writers did nothing else
+
+        There is one exception. If Modalities, the trainer that writes such files, has merged
+        several files, the index may say wrong places for documents, even outside of the tokens. The
+        right ones are known then, so this is no error.
 
         Raises:
             FormatError: A document is where it must not be.
@@ -598,12 +629,20 @@ class _IndexScan:
         )
 
     def _check_values(self, entries: Entries) -> None:
-        """Check that documents have possible lengths, and consist of whole tokens.
+        """Check that documents have possible sizes, and consist of whole tokens.
 
-        For example, with tokens of 2 bytes, a document cannot have 301 bytes, or start at byte 7.
+        For example, in a file with 1000 bytes of tokens of 2 bytes each:
+
+            start    bytes
+            0        300      right
+            0        301      wrong: ends within a token
+            7        300      wrong: starts within a token
+            0        1002     wrong: longer than all tokens
+            -12      300      may be right: Modalities has a known fault that makes starts too
+                              small, and that can be corrected later
 
         Args:
-            entries: The entries, with offsets from the first token.
+            entries: Where the documents start in the tokens, and how long they are, in bytes.
 
         Raises:
             FormatError: A document is longer than all tokens of the file, is no number of whole

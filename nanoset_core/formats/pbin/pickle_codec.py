@@ -233,12 +233,15 @@ def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
 def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
     """Return where the complete frames of a pickle end, if the first one starts at 0.
 
-    Pickle divides its output into frames of some 64 KiB. Python's pickler looks at the length of
-    the frame whenever it is about to write an int. If it has 64 KiB or more, the frame ends in
-    front of this int.
+    Pickle divides its output into frames of some 64 KiB (65,536 bytes). Python's pickler looks at
+    the length of the frame whenever it is about to write a number. If the frame has 64 KiB or more,
+    it ends in front of this number. For example:
+
+        numbers are written at    0    40,000    70,000    100,000    140,000
+        frames end at                            70,000               140,000
 
     Args:
-        int_starts: Position of each int in the output, ascending, shape (n_ints,).
+        int_starts: Position of each number in the output, ascending, shape (n_ints,).
     """
     stops: list[int] = []
     frame_start = 0
@@ -295,60 +298,74 @@ def _joined(first: Entries, second: Entries) -> Entries:
     )
 
 
-def _encode_chunk(entries: Entries, first: int, *, has_marks: bool) -> _Opcodes:
-    """Return the bytes that Python's pickle writes for some entries of an index.
+def _encode_chunk(entries: Entries, first_entry: int, *, has_marks: bool) -> _Opcodes:
+    """Write some entries of an index exactly as Python's pickle would write them.
 
-    Pickle writes ints of various sizes, so entries differ in their length. To write many at once, a
-    table gets a row for each of the two ints, with a column for every byte that pickle may write.
-    Then those that it does write are selected. For the entry (6, 300), these are the bytes outside
-    of brackets:
+    An entry says where a document of a file starts, and how long it is: (6, 300). Pickle writes
+    small numbers with fewer bytes than large ones, so entries differ in their size. To write
+    thousands at once without a loop, make a table that has a row for each of the two numbers, and a
+    column for each byte that pickle may write. Then select the bytes that it does write. For the
+    entry (6, 300), these are the ones without brackets:
 
         APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
-        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]
-        [65]     [28]  4d      [02]  2c 01 [00 00 …]   86      94
+        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]        6, if a batch starts here
+        [65]     [28]  4d      [02]  2c 01 [00 00 …]   86      94          300
 
     Args:
         entries: The entries.
-        first: Number of their first one in the index.
+        first_entry: Number of their first one in the index.
         has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
     """
-    # (2 n_entries,) offset, length, offset, …
+    # (2 n_entries,) offset, length, offset, …: 6, 300, 306, …
     values = np.stack(entries, axis=1).astype("<i8").reshape(-1)
     payload_bytes = _payload_bytes(values)
     table = _byte_table(values, payload_bytes)
     is_selected = _needed_bytes(payload_bytes)
     if has_marks:
-        # Pickle writes a list in batches of 1000 items: MARK, items, APPENDS. The row of the offset
-        # of a batch's first entry, 2 i for entry i, has its MARK, and APPENDS of the batch before.
-        batch_starts = _batch_starts(first, len(entries.offsets))
-        is_first_batch = batch_starts + first == 0
+        # Pickle writes a list in batches of 1000 items: MARK, items, APPENDS. Where a batch starts,
+        # write its MARK, and in front of it APPENDS for the batch before, if there is one. Both are
+        # in the row of the entry's first number. Each entry has two rows, so this is row 2 i for
+        # the entry i of this chunk.
+        batch_starts = _batch_starts(first_entry, len(entries.offsets))
+        is_first_batch = first_entry + batch_starts == 0
         is_selected[2 * batch_starts, _AT_MARK] = True
         is_selected[2 * batch_starts[~is_first_batch], _AT_APPENDS] = True
     return _Opcodes(table[is_selected].tobytes(), _opcode_positions(is_selected, payload_bytes))
 
 
-def _batch_starts(first: int, n_entries: int) -> NDArray[np.int64]:
-    """Return which entries of a chunk start a batch of 1000, shape (n_batches,).
+def _batch_starts(first_entry: int, n_entries: int) -> NDArray[np.int64]:
+    """Return which entries of a chunk start a batch of 1000, counted from the chunk's first entry.
+
+    Pickle writes a list in batches of 1000 items, and marks where each batch starts. For example, a
+    chunk with the entries 2500 to 4499 of the list starts batches at its entries 500 and 1500.
 
     Args:
-        first: Number of the first entry of the chunk in the index.
-        n_entries: Number of entries in the chunk.
+        first_entry: Number of the chunk's first entry in the list, such as 2500.
+        n_entries: Number of entries in the chunk, such as 2000.
+
+    Returns:
+        Shape (n_batches,).
     """
-    return np.arange(-first % BATCH_ENTRIES, n_entries, BATCH_ENTRIES)
+    entries_before_batch = -first_entry % BATCH_ENTRIES  # up to the next multiple of 1000
+    return np.arange(entries_before_batch, n_entries, BATCH_ENTRIES)
 
 
 def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a row for each int, with all bytes that Python's pickle may write for it.
+    """Return a row for each number, with all bytes that Python's pickle may write for it.
 
-    The int itself is written as an opcode, which says how many bytes it has, and these bytes.
-    Around it may be opcodes for the list and the tuple that it belongs to:
+    Pickle writes a number as an opcode, which says how many bytes follow, and these bytes, the
+    payload. Opcodes that start or end the list and the pair that the number belongs to may be
+    around it. A row has them all; the caller selects those that the number needs:
 
         APPENDS  MARK  opcode  size  payload (8 columns)    TUPLE2  MEMOIZE
-        65       28    4d      02    2c 01 00 00 00 …       86      94          for the int 300
+        65       28    4d      02    2c 01 00 00 00 …       86      94          for the number 300
+
+        APPENDS, MARK      the batch of 1000 list items before ends, and the next one starts
+        TUPLE2, MEMOIZE    the number was the second of a pair
 
     Args:
-        values: The ints, little-endian int64, shape (n_ints,).
-        payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
+        values: The numbers, little-endian int64, shape (n_ints,).
+        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
 
     Returns:
         uint8, shape (n_ints, _COLUMNS).
@@ -362,10 +379,20 @@ def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> 
 
 
 def _needed_bytes(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which bytes of `_byte_table` the entries need, without the marks of batches.
+    """Return which bytes of `_byte_table` are written, apart from the marks of batches.
+
+    Numbers come in pairs, such as 6 and 300. Each needs its opcode and its payload. After the
+    second one of a pair are two opcodes that make the pair:
+
+        opcode  size  payload       TUPLE2  MEMOIZE
+        yes     no    1 of 8 bytes  no      no          6
+        yes     no    2 of 8 bytes  yes     yes         300
 
     Args:
-        payload_bytes: In how many bytes pickle stores each int, shape (n_ints,).
+        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
+
+    Returns:
+        Shape (n_ints, _COLUMNS).
     """
     is_needed = _IS_WRITTEN[payload_bytes]  # (n_ints, _COLUMNS)
     is_needed[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
@@ -375,21 +402,39 @@ def _needed_bytes(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _opcode_positions(
     is_selected: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where the opcode of each int is among the selected bytes, shape (n_ints,)."""
+    """Return where the opcode of each number is among the bytes that are written, shape (n_ints,).
+
+    For example, the pair 6, 300 is written as 4b 06 and 4d 2c 01 86 94, where 4b and 4d are the
+    opcodes. They are at the positions 0 and 2.
+
+    Args:
+        is_selected: Which bytes of `_byte_table` are written, shape (n_ints, _COLUMNS).
+        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
+    """
+    # What is written for a number: opcodes before it, and all from its own opcode on.
     bytes_before = 1 * is_selected[:, _AT_APPENDS] + is_selected[:, _AT_MARK]
-    bytes_after = 1 + payload_bytes + is_selected[:, _AT_SIZE]
-    bytes_after[1::2] += 2  # TUPLE2, MEMOIZE
-    return np.cumsum(bytes_before + bytes_after) - bytes_after
+    bytes_from_opcode = 1 + payload_bytes + is_selected[:, _AT_SIZE]
+    bytes_from_opcode[1::2] += 2  # TUPLE2, MEMOIZE after the second number of a pair
+
+    ends = np.cumsum(bytes_before + bytes_from_opcode)  # of all that is written for each number
+    return ends - bytes_from_opcode
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return in how many bytes pickle stores each value: 1, 2, or 4 to 8.
+    """Return in how many bytes pickle stores each number: 1, 2, or 4 to 8.
 
-    Pickle stores the numbers below 2^16 without a sign, so 1 byte is enough up to 255. It stores
-    larger ones with a sign, which takes one bit: 4 bytes are enough up to 2^31 - 1.
+        number                      bytes
+        0 to 255                    1
+        256 to 65,535               2
+        65,536 to 2^31 - 1          4    pickle has no opcode for 3 bytes
+        2^31 to 2^39 - 1            5
+        …                           6 to 8
+
+    From 4 bytes on, one bit is for the sign. That is why 4 bytes are enough up to 2^31 - 1 and not
+    up to 2^32 - 1.
 
     Args:
-        values: Integers, none of them negative, shape (n,).
+        values: Whole numbers, none of them negative, shape (n,).
     """
     sizes = np.ones(len(values), np.int64)
     # Add what a value needs in addition if it reaches a limit.
@@ -497,7 +542,11 @@ class _FastDecoder:
             yield from chunks
 
     def _opcodes(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the opcodes, without headers of frames, in arrays of about a MiB."""
+        """Yield the content of the pickle, in arrays of about a MiB.
+
+        Pickle divides what it writes into frames of about 64 KiB. Each frame has a header with its
+        size. The headers are left out here, and the contents of the frames are joined.
+        """
         data = np.frombuffer(self._view, np.uint8)
         parts: list[NDArray[np.uint8]] = []
         n_bytes = 0
@@ -527,10 +576,16 @@ class _FastDecoder:
             yield start, position
 
     def _frame_bytes(self, header_start: int) -> int:
-        """Return the number of opcodes' bytes that the header of a frame has.
+        """Return how many bytes follow after the header of a frame, as the header says.
+
+        Pickle divides what it writes into frames. A header is the byte 95, and the size as a number
+        of eight bytes: 95 00 00 01 00 00 00 00 00 stands for 65,536 bytes.
+
+        Args:
+            header_start: Position of the header in the file.
 
         Raises:
-            FormatError: It is zero, or more than the file has after the header.
+            FormatError: The number is zero, or the file has fewer bytes after the header.
         """
         header_stop = header_start + _FRAME_HEADER_BYTES
         frame_bytes = int.from_bytes(self._view[header_start + 1 : header_stop], "little")
@@ -608,14 +663,16 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry at each position at which one may start.
+    """Decode an entry at each position of a pickle at which one may start.
 
-    Pickle writes an entry as two ints and the opcodes TUPLE2 MEMOIZE, of one byte each:
+    An entry says where a document starts and how long it is. Pickle writes it as two numbers, and
+    the opcodes TUPLE2 and MEMOIZE, which make them a pair:
 
-        4b 00  4b 06  86 94      the ints 0 and 6, and the two opcodes
+        4b 00    4b 06    86 94
+        0        6        TUPLE2, MEMOIZE
 
-    In front of every 1000th entry are two more opcodes, APPENDS MARK. What does not look like this
-    is no entry, and gets the stop -1.
+    In front of every 1000th entry are two more opcodes, APPENDS and MARK. If the bytes at a
+    position do not look like this, there is no entry. Then the result is stop -1, and any numbers.
 
     Args:
         padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
@@ -665,11 +722,15 @@ class _Payloads(NamedTuple):
 
 
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
-    """Decode an int at each of some positions; where none starts, `is_int` is False.
+    """Decode a number at each of some positions in a pickle, all at the same time.
+
+    For example, in the bytes 4b 06 4d 2c 01, position 0 gives the number 6 and the stop 2, and
+    position 2 gives the number 300 and the stop 5. If no number starts at a position, such as 1,
+    its `is_int` is False.
 
     Args:
         padded: Bytes of the pickle, with 32 zeros after them.
-        positions: Where ints may start, shape (n_positions,).
+        positions: Where numbers may start, shape (n_positions,).
     """
     payloads = _payloads_at(padded, positions)
     # Read eight bytes from the start of each value on, of which the value may need fewer.
@@ -683,17 +744,21 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 
 
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
-    """Return where the value of the int at each position is stored, and in how many bytes.
+    """Find where the value of each number of a pickle is stored, and how many bytes it has.
 
-    Pickle writes an int as an opcode and its value. There is an opcode each for values of 1, 2 and
-    4 bytes. For all others there is LONG1, after which a byte says how many bytes the value has:
+    Pickle writes a number as an opcode and a value. The opcode usually says how many bytes the
+    value has. After the opcode LONG1, a byte says so:
 
-        BININT2     4d 2c 01              300: 2 bytes, after the opcode
-        LONG1       8a 05 00 f2 05 2a 01  5,000,000,000: 5 bytes, after the opcode and the 05
+        opcode        bytes of the value    example
+        4b BININT1    1                     4b 06                  6
+        4d BININT2    2                     4d 2c 01               300
+        4a BININT     4, signed             4a 40 42 0f 00         1,000,000
+        8a LONG1      1 to 8, signed        8a 05 00 f2 05 2a 01   5,000,000,000 (5 bytes)
 
     Args:
         padded: Bytes of the pickle, with zeros after them.
-        positions: Where ints may start, shape (n_positions,). If there is none, `is_int` is False.
+        positions: Where numbers may start, shape (n_positions,). If there is none, `is_int` is
+            False.
     """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
@@ -704,7 +769,8 @@ def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Pa
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
     return _Payloads(
         starts=value_starts,
-        sizes=np.where(is_int, sizes, _WORD_BYTES),  # any possible size for what is no int
+        # The caller shifts numbers by these sizes. So what is no number gets a possible size, too.
+        sizes=np.where(is_int, sizes, _WORD_BYTES),
         is_signed=is_long | (sizes >= 4),  # values of 1 and 2 bytes have no sign
         is_int=is_int,
     )
@@ -747,16 +813,19 @@ def _first_bytes(
 
 
 def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
-    """Yield which candidates are entries, the last time up to the first incomplete candidate.
+    """Find out which decoded entries are real, and yield them as slices.
 
-    Candidate 0 is an entry, and so is each one that starts where an entry stops. The others are
-    inside of an entry, as candidate 2 is inside of 1 in this example:
+    The entries of a pickle have various sizes. Each one starts where the one before it stops. A
+    candidate is a position at which an entry may start, since the bytes in front of it look like
+    the end of an entry. These bytes may also be inside an entry by chance. For example, candidate 2
+    is inside of entry 1, because 9 is between 6 and 15:
 
         candidate   0  1   2   3
         starts      0  6   9   15
-        stops       6  15  15  -1
+        stops       6  15  15  -1     (-1: not all bytes of this entry have been read yet)
 
-    It gives slice(0, 2) and slice(3, 3), which is empty since candidate 3 is incomplete.
+    So the candidates 0 and 1 are entries, and candidate 3 is an incomplete one. This gives slice(0,
+    2), and slice(3, 3). The last slice always stops at the incomplete candidate.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
@@ -875,6 +944,9 @@ def _entries_of_pairs(pairs: Sequence[Sequence[int]]) -> Entries:
 
 def _refused_at(view: memoryview, position: int, where: str) -> FormatError:
     """Return the error for a file whose index cannot be read beyond a byte.
+
+    The message shows what is at this byte: "opcode GLOBAL, bytes 63 6f 73 0a …", or "the end of the
+    file" if the index is cut off.
 
     Args:
         view: The file that ends with the index.

@@ -49,14 +49,18 @@ def create_raw_index(
     on_fault: Literal["raise", "drop"] = "raise",
     progress: Progress = SILENT,
 ) -> RawIndexFacts:
-    """Write the `.idx` of an uncompressed JSONL file; it appears once it is complete.
+    """Write where each line of a JSONL file starts, and how long it is, for the trainer Modalities.
 
-    It is a pickled list with the (byte offset, length) of each line without its line feed, byte for
-    byte as Modalities' `IndexGenerator` writes it. This takes memory for 8 MiB of text, or for the
-    longest line.
+    In a JSONL file, each line is a document. Modalities needs this index (`.idx`) to read any of
+    them without a search. For a file with the lines `{"text": "a"}` and `{"text": "bc"}`, it is
+
+        [(0, 13), (14, 14)]        (start, length), in bytes; line feeds are not counted
+
+    as a pickled list, byte for byte as Modalities' `IndexGenerator` writes it. The file gets its
+    name when it is complete. This takes memory for 8 MiB of text, or for the longest line.
 
     Args:
-        source: The text.
+        source: The text, which must not be compressed.
         target: The index; by default the source's name with `.idx` in place of its last extension.
         on_fault: `raise`: a line that is not JSON is an error; `drop`: it is left out of the index.
         progress: Shows how far the work has come.
@@ -120,7 +124,13 @@ class _Lines:
     def _entries_of_json(
         self, lines: list[bytes], block_start: int, is_json: Callable[[bytes], bool]
     ) -> Entries:
-        """Count the lines of a block, and return the entries of those that are JSON.
+        """Count some lines of a text, and return where those that are JSON start.
+
+        For example, `{}` and `[1]` are JSON and `no json` is not, so their three lines give the
+        starts 0, 11 and the lengths 2, 3:
+
+            line         {}    no json    [1]
+            starts at    0     3          11
 
         Args:
             lines: The lines, with their line feeds.

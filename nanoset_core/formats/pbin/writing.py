@@ -106,7 +106,14 @@ def write_parts(
     blocks: Iterable[memoryview],
     entries: Iterable[Entries],
 ) -> int:
-    """Write a `.pbin` of encoded tokens and index entries; the file appears once it is complete.
+    """Write a `.pbin`, the file that the trainer Modalities reads, from its three parts.
+
+        header      how many bytes all tokens have, and how many one token has
+        tokens      of all documents, one after another
+        index       where each document starts, and how long it is
+
+    The size in the header is known only after the tokens were written, so it is filled in at the
+    end. The file gets its name when it is complete.
 
     Args:
         path: The file to write.
@@ -156,11 +163,14 @@ def check_not_empty(path: object, size: int) -> None:
 def encode_tokens(
     tokens: NDArray[np.integer], token_bytes: int, where: str, *, first: int = 0
 ) -> Iterator[memoryview]:
-    """Yield tokens as unsigned little-endian integers, in chunks.
+    """Yield the bytes of tokens as a file stores them: unsigned, with the lowest byte first.
+
+    For example, the token 300 becomes 2c 01 if a token has 2 bytes. In a file whose tokens have 1
+    byte, it is an error.
 
     Args:
         tokens: Shape (n_tokens,).
-        token_bytes: Bytes of each integer.
+        token_bytes: Bytes of each token.
         where: The document or file that the tokens belong to, for messages.
         first: Number of the first token in it, for messages.
 
@@ -255,14 +265,17 @@ def in_chunks(values: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def entries_in_sequence(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries]:
-    """Yield the index entries of documents that are stored in sequence, without gaps.
+    """Yield where documents start, and how long they are, if they are stored without gaps.
+
+        chunk        lengths     starts
+        first        6  4        0  6
+        second       8  2        10  18    (the first chunk has 10 bytes)
 
     Args:
         chunks: Bytes of the documents, shape (n_documents,), at least one in each chunk.
 
     Yields:
-        For each chunk, where its documents start and how long they are: the lengths 6 4 give the
-        offsets 0 6.
+        The starts and lengths of each chunk's documents.
     """
     total = 0
     for lengths in chunks:

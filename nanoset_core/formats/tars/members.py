@@ -116,11 +116,16 @@ class NpyRecords:
         """The tokens of all records, to be filled, shape (rows, length)."""
 
     def named(self, names: NDArray[np.uint8]) -> memoryview:
-        """Give names to the first records, and return their bytes.
+        """Give names to the first files in the buffer, and return their bytes, ready to be written.
+
+        A tar consists of records, one for each file: a header with the name, and the file's
+        content, here the tokens of a training sample as `.npy`. The caller has filled in the tokens
+        before. All else is the same in all records, so only the names and the checksums of the
+        headers are written here.
 
         Args:
             names: Names in ASCII, uint8, shape (n_members, name_bytes), at most as many as there
-                are records.
+                are records: `00000003_00000041.npy`.
 
         Returns:
             The bytes of these records, without a copy. They are valid until the records are filled

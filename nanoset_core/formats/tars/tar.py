@@ -127,11 +127,17 @@ def _fill_in_checksums(block: NDArray[np.uint8]) -> None:
 
 
 def rename(records: NDArray[np.uint8], names: NDArray[np.uint8], unnamed_sum: int) -> None:
-    """Write new names and checksums into the headers of records, in place.
+    """Give new names to many files of a tar, in the bytes of the tar itself.
+
+    Each header has a checksum, the sum of its bytes. Only the names differ between these headers.
+    So a checksum is the sum of the name's bytes and the sum of all others, which is known:
+
+        name                    sum of its bytes    all others    checksum
+        00000003_00000041.npy   1,260               4,000         5,260
 
     Args:
-        records: uint8, shape (n_members, 512 or more). Their headers differ only in the name.
-        names: uint8, shape (n_members, name_bytes), as long as the old names.
+        records: The headers and bodies, uint8, shape (n_members, 512 or more). They are changed.
+        names: New names in ASCII, uint8, shape (n_members, name_bytes), as long as the old names.
         unnamed_sum: Checksum of such a header without a name.
     """
     records[:, : names.shape[1]] = names
@@ -291,20 +297,27 @@ def _sparse_error(member: TarMember, where: object) -> FormatError:
 
 
 def _check_end(archive: Archive, where: object, offset: int) -> None:
-    """Check that only zero blocks, two or more, follow the last record of an archive.
+    """Check that a tar ends as it should: with two blocks of 512 zeros, or more.
+
+    If they are missing, the file was cut off, perhaps exactly between two members, so that nothing
+    else shows it:
+
+        header  body    header  body    zeros  zeros        complete
+        header  body    header  body                        cut off
 
     Args:
         archive: Bytes of the archive.
         where: Name of the archive, for messages.
-        offset: Byte after the last record.
+        offset: Byte after the last body.
 
     Raises:
-        FormatError: Something else follows, or too little.
+        FormatError: Other bytes than zeros follow, or too few.
     """
     size = len(archive) - offset
-    is_closed = size >= 2 * BLOCK_BYTES and size % BLOCK_BYTES == 0
+    is_closed = size >= 2 * BLOCK_BYTES and size % BLOCK_BYTES == 0  # whole blocks, two or more
     for start in range(offset, len(archive), _CHUNK_BYTES):
-        if archive[start : start + _CHUNK_BYTES].strip(b"\0"):
+        has_other_bytes = bool(archive[start : start + _CHUNK_BYTES].strip(b"\0"))
+        if has_other_bytes:
             is_closed = False
             break
     if not is_closed:
@@ -354,12 +367,18 @@ def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
 
 
 def _parse_size(field: bytes) -> int:
-    """Return the number in the size field of a header, which has 12 bytes.
+    """Return the size of a file from the header that it has in a tar.
 
-    It is read as by Python's tarfile, but stricter.
+        the 12 bytes of the field          size
+        00000001130 and a zero             600, in octal digits
+        80 00 … 02 54 0b e4 00             10,000,000,000: GNU tar stores sizes from 8 GiB on
+                                           as a binary number after the byte 80
+        zeros                              0
+
+    It is read as by Python's tarfile, but stricter: `int()` would accept signs and underscores.
 
     Args:
-        field: The field: octal digits, or a binary number after the byte 0x80.
+        field: The field.
 
     Raises:
         ValueError: The field is no number.
@@ -380,24 +399,33 @@ def _text(field: bytes) -> str:
 
 
 def _read_extended(kind: bytes, body: bytes, where: object, offset: int) -> dict[str, Any]:
-    """Return the fields of `TarMember` that an extended header gives for the entry after it.
+    """Read an extra header of a tar, and return what it says about the file after it.
+
+    Each file of a tar has a header of 512 bytes, with its name and its size. If a name is too long
+    for this header, or a size too large, it is stored in an extra header in front of it:
+
+        kind    body                               result
+        L       a/very/long/name                   {"name": "a/very/long/name"}
+        x, X    25 path=a/very/long/name           {"name": "a/very/long/name"}
+        x, X    20 size=10000000000                {"size_bytes": 10000000000}
+        g, K    what is not needed here            {}
 
     Args:
-        kind: Type of the extended header, one of `_EXTENDED`.
-        body: Body of the extended header.
+        kind: Type of the extra header, one of `_EXTENDED`.
+        body: What it contains.
         where: Name of the archive, for messages.
         offset: Position of the body in the archive.
 
     Raises:
         FormatError: The body is damaged.
     """
-    # GNU tar stores a long name as the body.
-    if kind == b"L":
+    if kind == b"L":  # GNU tar: the body is the name
         return {"name": _text(body)}
     is_pax = kind in (b"x", b"X")
     if not is_pax:
-        return {}  # about other fields
+        return {}  # "g" is about all files, and "K" about where a link leads
 
+    # Pax: the body has a line for each field that is too long for the usual header.
     overrides: dict[str, Any] = {}
     for key, value in _pax_records(body, where, offset):
         digits = value[:16]  # enough for any size; a damaged file may have millions of digits

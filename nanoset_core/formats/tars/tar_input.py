@@ -151,12 +151,20 @@ def _dtype_of(context: NDArray[np.integer[Any]], data_key: str) -> str:
 
 
 def _survey(path: Path, data_key: str | None, first_key: str | None) -> TarSource:
-    """Find out which members of a tar are contexts, and count them.
+    """Count how many members of a tar contain the tokens of a training sample.
+
+    Such a member is called a context. A tar may also have other members, such as notes. For
+    example:
+
+        0001.npy    0001.info.json    0002.npy    0002.info.json    README.md
+
+    has two contexts, with the extension `npy`. The others are counted as passed over.
 
     Args:
         path: Path of the tar.
-        data_key: Extension that the user named. Samples without such a member are passed over.
-        first_key: Extension that the earlier tars have. None: this is the first tar.
+        data_key: Extension that the user named. None: the extension is found out.
+        first_key: Extension that the earlier tars have, which this one must have, too. None: this
+            is the first tar.
 
     Raises:
         FormatError: The tar is damaged or has no tokens, or samples have their tokens in members
@@ -215,7 +223,13 @@ class _TarSurvey:
             self._passed_over_example = sample.name
 
     def result(self) -> TarSource:
-        """Return the tar with its counts, after all samples were added.
+        """Return what was found in a tar, after all its samples were looked at.
+
+        Usually, this is the extension of the members with tokens, such as `npy`, and how many there
+        are. It may also be that no member could be read as tokens, for example because all of them
+        are damaged. If there are `.json` or `.txt` members, these count as tokens then. When they
+        are read later, an error says what is wrong with the first one, which helps more than "no
+        tokens".
 
         Raises:
             FormatError: The tar has no tokens.
@@ -255,12 +269,14 @@ def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
 def _no_tokens_error(path: Path, counts: Mapping[str, int], extension: str | None) -> FormatError:
     """Return the error for a tar without members with tokens.
 
+    It says what the tar has instead: "found: 12 .jpg, 12 .cls".
+
     Args:
         path: Path of the tar.
-        counts: Extension → number of members.
+        counts: Extension → number of members, such as {"jpg": 12, "cls": 12}.
         extension: The extension that was looked for; None if any of `DATA_KEYS`.
     """
-    members = [f"{count:,} .{extension}" for extension, count in counts.items()]
+    members = [f"{count:,} .{ending}" for ending, count in counts.items()]
     return FormatError(
         "the tar has no members with tokens",
         where=f"{path}, offset 0",
@@ -291,16 +307,24 @@ def _check_that_no_tokens_are_lost(
     path: Path,
     extension: str | None,
 ) -> None:
-    """Check that a sample without the expected member has no tokens in another one.
+    """Check that a sample that is to be skipped does not contain tokens.
 
-    If tokens are taken from `.npy` members, a sample without one is skipped. If it has its tokens
-    in a `.json` member, they would be lost without a message.
+    For example, all samples of a tar before had their tokens in a `.npy` file. So samples without
+    one are skipped:
+
+        0007.txt     a caption                         is skipped
+        0008.json    [5, 17, 2]: tokens, in a file     is refused: the tokens would be lost without
+                     with another extension            a message
 
     Args:
-        sample: A sample of the tar, without a member of this extension.
+        sample: The sample, which has no member with the extension.
         archive: Bytes of the tar.
         path: Path of the tar, for messages.
-        extension: The extension of the members from which tokens are taken, such as `npy`.
+        extension: The extension of the members from which tokens are taken, such as `npy`. None: no
+            sample had tokens so far.
+
+    Raises:
+        FormatError: The sample has tokens.
     """
     for member in sample.members.values():
         if _may_hold_tokens(member, archive, path):
@@ -441,7 +465,13 @@ def _done_content(tar: TarSource) -> bytes:
 
 
 def _write_contexts(task: _FlattenTask) -> None:
-    """Write the tokens of a tar to its place in the file of tokens, some contexts at a time.
+    """Decode all training samples of a tar, and write their tokens into a file that all tars share.
+
+    All samples have the same length. So it is known in advance where those of each tar go, and
+    several processes can write at the same time:
+
+        tar 0 has 100 samples    tar 1 has 50    tar 2 …
+        samples 0 to 99          100 to 149      150 to …        of the file
 
     Raises:
         FormatError: A member does not contain the tokens of a context.
