@@ -30,14 +30,19 @@ LOSS_MASK = "loss_mask"
 def cu_seqlens_of(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int, extra: int
 ) -> NDArray[np.int32]:
-    """Return where documents begin in samples, computed from the lengths of their pieces.
+    """Return where documents begin in training samples, from the lengths of the pieces in them.
 
-    A piece is the part of a document that is in a sample. A sample may have an extra token at its
-    end, which is only the label of the token before it, and belongs to no document here. For
-    example, with sequence_length 8 and an extra token, pieces of 3, 2 and 4 tokens give 0 3 5 8 8 …
-    and pieces of 8 and 1 tokens give 0 8 8 8 8 …
+    A sample consists of pieces of documents. The last token of a sample may be an extra one, which
+    is only the label of the token before it: it belongs to no document here. For example, samples
+    of 8 tokens and an extra one:
 
-    This is what Megatron-LM main (core 0.19) does with `inter_document_masking`.
+        lengths of the pieces    result
+        3, 2, 4                  0 3 5 8 8 8 8 8 8    the last piece has 3 tokens, and the extra one
+        8, 1                     0 8 8 8 8 8 8 8 8    the last piece is the extra token alone
+
+    Attention kernels take such rows, so that no token attends to another document. All rows have
+    the same length, and are filled up with the end of the sample. This is what Megatron-LM main
+    (core 0.19) does with `inter_document_masking`.
 
     Args:
         lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
@@ -82,14 +87,18 @@ def _ends_in_sample(lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> ND
 def _rows_of_ends(
     ends: NDArray[np.int64], counts: NDArray[np.int64], sequence_length: int
 ) -> NDArray[np.int32]:
-    """Return a row for each sample: 0, the end of each piece, and then the end of the sample.
+    """Return a row for each sample: 0, where its documents end, and then the end of the sample.
 
-    For a sequence_length of 5, ends of 3 5 5, and 2 and 1 pieces, the rows are 0 3 5 5 5 5 and
-    0 5 5 5 5 5.
+    For example, samples of 5 tokens:
+
+        sample    documents end at    row
+        0         3, 5                0 3 5 5 5 5
+        1         5                   0 5 5 5 5 5
 
     Args:
-        ends: Position in its sample at which each piece ends, sample after sample; (n_pieces,).
-        counts: How many of these ends each sample has, shape (n_samples,).
+        ends: Position in its sample at which each document ends, sample after sample; shape
+            (n_pieces,): 3 5 5.
+        counts: How many of these ends each sample has, shape (n_samples,): 2 1.
         sequence_length: Tokens of a sample.
 
     Returns:
@@ -132,10 +141,14 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Return entries of samples, such as positions, that follow from where documents begin.
+    """Return what attention by document needs, from where documents begin in a sample.
 
-    For example, the row 0 3 5 5 5 5 is a sample of five tokens with documents at 0 and 3. It gives
-    the position_ids 0 1 2 0 1 and a max_seqlen of 3.
+    For example, the row 0 3 5 5 5 5 is a sample of five tokens, with documents that begin at 0 and
+    3:
+
+        token            0    1    2    3    4
+        document         A    A    A    B    B
+        position_ids     0    1    2    0    1      max_seqlen: 3, the tokens of A
 
     Args:
         cu_seqlens: Where documents begin, and then the number of tokens up to the end of the row,
@@ -165,16 +178,20 @@ def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
 
 
 def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[str, NDArray[Any]]:
-    """Return consecutive tokens as a sample with the boundaries of its documents.
+    """Turn consecutive tokens into a training sample that also says where its documents begin.
+
+    For example, the tokens 5 6 0 7 0 8, where 0 ends documents:
+
+        tokens          5 6 0 7 0
+        labels          6 0 7 0 8      the next token of each
+        loss_mask       1 1 1 1 1      which labels count
+        position_ids    0 1 2 0 1      in the document
+        cu_seqlens      0 3 5 5 5 5    where documents begin, filled up with the end
+        max_seqlen      3              tokens of the longest document
 
     Args:
         context: The tokens, shape (sequence_length + 1,). The last one is a label only.
         eod_token: The token that ends documents.
-
-    Returns:
-        `tokens`, `labels` (the next token of each) and `loss_mask` (1 for all labels), shape
-        (sequence_length,); `position_ids`, `cu_seqlens` and `max_seqlen` as `by_document` returns
-        them.
     """
     tokens = context[:-1].astype(np.int64)
     one_sample = tokens[np.newaxis]  # (1, sequence_length)
@@ -249,6 +266,12 @@ def _is_end(
     tokens: NDArray[Any], positions: NDArray[Any], eod_token: int | None
 ) -> NDArray[np.bool_]:
     """Return which tokens are the last one of their document, as far as it is known.
+
+    If a token ends every document, such tokens are the last ones. Otherwise, a token is the last
+    one if the position of the next token is 0:
+
+        position of the token in its document    0    1    2    0    1
+        is the last one                          no   no   yes  no   not known, so no
 
     Args:
         tokens: Shape (n_samples, sequence_length).

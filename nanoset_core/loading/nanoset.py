@@ -167,17 +167,19 @@ class Nanoset(SplitSamples):
         stored_index = 0 if index is None else index
         return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, asked: int | None) -> Sample:
+    def sample_of(self, index: int, requested_index: int | None) -> Sample:
         """Return a training sample as the dictionary of arrays that the trainer expects.
 
-        A sample is a sequence of tokens of one length. A trainer may read a blend of several
-        datasets. Then sample 7 of the blend may be sample 3 of this dataset: `index` is 3, and
-        `asked` is 7.
+        A trainer may read a blend, a mixture of several datasets. If it requests sample 7 of the
+        blend, this may be sample 3 of this dataset:
+
+            requested_index    index
+            7                  3
+            None               0        padding: the tokens of any sample, without a loss
 
         Args:
             index: Number of the sample in this dataset.
-            asked: The number that the trainer has requested. None requests padding: the tokens of a
-                sample, all of which the loss leaves out.
+            requested_index: The number that the trainer has requested; None for padding.
 
         Returns:
             Name → array, such as `tokens`, `labels` and `loss_mask`; the trainer decides which
@@ -191,7 +193,7 @@ class Nanoset(SplitSamples):
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), asked, boundaries)
+        return self._form.sample(self._read(index), requested_index, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a sample.
@@ -209,15 +211,17 @@ class Nanoset(SplitSamples):
         return self._read(index).astype(np.int64, copy=False)
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return which parts of the dataset's sequences a training sample consists of.
+        """Return which parts of a dataset's sequences a training sample consists of.
 
-        A sequence has the tokens of a document, and a sample continues from one to the next. For
-        example, a sample of 5 tokens has the last 2 of sequence 7, which has 10, and the first 3 of
-        sequence 4:
+        A dataset has sequences of tokens, usually one for each document. They are shuffled and put
+        one after another, and cut into samples of the same length. So a sample may have the end of
+        one sequence and the start of another. For example, of 5 tokens:
 
             sequence    first token    stop
-            7           8              10
-            4           0              3
+            7           8              10        the last 2 tokens of sequence 7, which has 10
+            4           0              3         the first 3 tokens of sequence 4
+
+        This is how one finds the documents that a model was trained with at some step.
 
         Args:
             index: Number of the sample; a negative one counts from the end.
@@ -243,13 +247,19 @@ class Nanoset(SplitSamples):
         return np.stack([sequences, first_tokens, stop_tokens], axis=1)
 
     def _read(self, index: int) -> Tokens:
-        """Return the tokens of a sample; shape (sample_tokens,).
+        """Return the tokens of a training sample, in the order of training.
+
+        Samples are shuffled: the shuffle index says, for example, that sample 0 of the training is
+        sample 5,120 before the shuffle. The last sample of the data may have too few tokens. It is
+        filled up with padding.
 
         Args:
-            index: Index of the sample; a negative one counts from the end.
+            index: Number of the sample in the order of training; a negative one counts from the
+                end.
 
         Returns:
-            The tokens in the type in which they are stored, or int64 if the sample is padded.
+            Shape (sample_tokens,), in the type in which the tokens are stored; int64 if the sample
+            is padded, since another type may not have the padding token.
 
         Raises:
             SampleIndexError: There is no such sample.
@@ -296,15 +306,19 @@ class Nanoset(SplitSamples):
     def _span(self, sample: int) -> _SampleSpan:
         """Return in which sequences, and at which tokens, a training sample starts and stops.
 
-        Sequences are read in a shuffled order, the document index. The sample index has a row for
-        the start of each sample: a place in this order, and a token in the sequence at this place.
-        For example:
+        The sequences of a dataset, usually its documents, are read in a shuffled order. An array,
+        the sample index, says for each sample at which place in this order, and at which token of
+        the sequence there, it starts. A sample stops where the next one starts:
 
-            sample 0    starts at place 0, token 3
-            sample 1    starts at place 2, token 5    (so sample 0 ends there)
+            sample    place in the order    token
+            0         0                     3
+            1         2                     5
+
+        So sample 0 starts with token 3 at place 0, and ends before token 5 at place 2. For some
+        trainers, samples overlap by one token. Then it also has token 5, the first one of sample 1.
 
         Args:
-            sample: Number of the sample in the sample index.
+            sample: Number of the sample, before samples are shuffled.
         """
         rows = self._sample_entries
         first_entry = rows[sample, 0]
@@ -355,7 +369,11 @@ class Nanoset(SplitSamples):
     def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of a training sample, as the parts of sequences of which it consists.
 
-        It does the same as `_pieces_by_loop`, but is faster for samples of many parts.
+        For example, the sequences HI and ABC follow one another, and the sample goes from token 1
+        of the first to token 2 of the second. Its parts are "I" and "AB".
+
+        This does the same as `_pieces_by_loop`. It is faster if a sample has many parts, because
+        its documents are short.
 
         Args:
             span: Where the sample starts and stops.
@@ -383,9 +401,13 @@ class Nanoset(SplitSamples):
         return [self._bytes[start:stop] for start, stop in ranges]
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many training samples, one in each row.
+        """Return the tokens of many training samples, one sample in each row.
 
-        Only the last sample of the data may be short, since it ends with the data. It is padded.
+        All samples have the same number of tokens. Only the last one of the data may have fewer,
+        since it ends with the data. It is filled up with padding:
+
+            A B C D
+            E F pad pad
 
         Args:
             indices: Numbers of the samples, shape (n,); negative ones count from the end.
@@ -442,16 +464,20 @@ class Nanoset(SplitSamples):
         return cu_seqlens_of(pieces.lengths, pieces.counts, sequence_length, n_extra)
 
     def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
-        """Return the pieces of sequences that some samples consist of.
+        """Find the pieces of sequences that many training samples consist of.
 
         For example, the sequences HI, ABC and DEFG are cut into samples of 5 tokens. The last token
         of a sample is also the first one of the next sample:
 
             sample       0         1
             tokens       HI  ABC   C   DEFG
+            piece        0   1     2   3
+            its length   2   3     1   4
+
+        So the sequence ABC is in two pieces, and C is in both of them.
 
         Args:
-            samples: Numbers of the samples in the sample index, such as 0 and 1; shape (n,), at
+            samples: Numbers of the samples before the shuffle, such as 0 and 1; shape (n,), at
                 least one.
 
         Raises:
@@ -479,9 +505,12 @@ class Nanoset(SplitSamples):
     def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
         """Return the sequence of each piece of some samples; shape (n_pieces,).
 
+        The document index lists the sequences in the order in which they are read. For example, it
+        is 7, 4, 9. A sample from place 0 to 1 has pieces of the sequences 7 and 4, and one from
+        place 1 to 2 has pieces of 4 and 9. So together they have 7, 4, 4, 9.
+
         Args:
-            spans: Where the samples start and stop in the document index, which lists the
-            sequences.
+            spans: At which places of the document index the samples start and stop.
             counts: Pieces of each sample, shape (n,).
 
         Raises:
@@ -495,10 +524,12 @@ class Nanoset(SplitSamples):
         return sequences
 
     def _check_in_dataset(self, pieces: _SequencePieces) -> None:
-        """Check that pieces of sequences are in the dataset.
+        """Check that the pieces of some samples are inside of the dataset's file.
+
+        They are not if the index files, by which samples are found, were made for a larger dataset.
 
         Raises:
-            StaleError: A piece is not, because the index files belong to other data.
+            StaleError: A piece ends after the file, or before it starts.
         """
         first_byte = pieces.start_bytes.min()
         stop_byte = pieces.stop_bytes.max()
@@ -507,10 +538,16 @@ class Nanoset(SplitSamples):
             raise self._misfit("samples outside of their sequences")
 
     def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
-        """Return the ranges of tokens of many samples, as `_span` does of one.
+        """Find where many training samples start and stop, as `_span` does for one.
+
+        The sample index has a row for each sample: at which place in the order of the sequences,
+        and at which token there, the sample starts. It stops where the next one starts:
+
+            row 0    0, 3    sample 0 starts at place 0, token 3
+            row 1    2, 5    sample 1 starts at place 2, token 5, and sample 0 stops there
 
         Args:
-            samples: Numbers of the samples in the sample index, shape (n,), at least one.
+            samples: Numbers of the samples before the shuffle, shape (n,), at least one.
 
         Raises:
             StaleError: A number is impossible, because the index files are damaged or belong to
@@ -538,10 +575,14 @@ class Nanoset(SplitSamples):
         return spans
 
     def _tokens_of_pieces(self, pieces: _SequencePieces) -> Tokens:
-        """Return the tokens of some pieces of sequences, concatenated.
+        """Return the tokens of some pieces of a dataset's sequences, one piece after another.
+
+        For example, the pieces at the tokens 10 to 12 and 50 to 53 of the dataset's file give 5
+        tokens. There are two ways to do it: by an index for each token, or by joining bytes. Which
+        of them is faster depends on the length of the pieces.
 
         Args:
-            pieces: Where the pieces are in the .bin.
+            pieces: Where the pieces are in the file.
 
         Returns:
             Shape (tokens of all pieces,), in the type in which they are stored.
@@ -559,17 +600,18 @@ class Nanoset(SplitSamples):
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a sample with too few tokens is the last one of a split that may end with it.
+        """Check that a training sample that has too few tokens is the last one of its data.
 
-        Other samples of the wrong length mean that the index files belong to other data.
+        The last sample ends with the data, so it may be short, unless the settings leave such a
+        sample out. If any other sample has a wrong length, the index arrays, by which samples are
+        found, were made for other data.
 
         Args:
-            sample: Number of the sample in the sample index.
+            sample: Number of the sample before the shuffle.
             n_tokens: Number of its tokens.
 
         Raises:
-            StaleError: The sample has too many tokens, or it is not the last one of a split that
-                keeps a short last sample.
+            StaleError: The sample has too many tokens, or it may not be short.
         """
         is_last = sample == self.member.samples_built - 1
         may_be_short = is_last and not self.config.drops_last_partial(self.member.split)
@@ -593,11 +635,14 @@ def open_nanoset(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> Nanoset:
-    """Open the samples of one dataset from index files.
+    """Open the training samples of one dataset, for random access.
+
+    Which tokens a sample has was computed when the project was built, and is stored in index files.
+    So opening takes no computation: it maps these files, and the dataset's, into memory.
 
     Args:
-        member: The plan by which the index files were built.
-        config: Settings of the nanoset.
+        member: The plan by which the index files were built. It names the dataset.
+        config: Settings of the nanoset, such as the length of a sample.
         cache_dir: Folder of the index files.
         access: Downloads files of a bucket; None for local files.
 

@@ -214,17 +214,18 @@ def _end_token(outputs: OutputRoot, plan: SplitPlan) -> int | None:
 
 
 def _end_token_of(outputs: OutputRoot, folder: Path) -> int | None:
-    """Return the token that ends every document of a dataset.
+    """Return the token that ends every document of a dataset, such as 50256, or None.
 
-    The dataset is that of a corpus, or was made from one: a *view* is a selection of its documents,
-    and *packs* are its documents, joined to sequences of one length.
+    When a corpus is tokenized, the token may be appended to each document. The record of the corpus
+    says which. Other datasets are made from a corpus: a *view* is a selection of its documents, and
+    *packs* are its documents, joined to sequences of one length. For these, go back to the corpus.
 
     Args:
         outputs: The project's outputs.
         folder: Folder of a version of the dataset.
 
     Returns:
-        The id; None if documents have no end token, or a manifest was deleted.
+        None if documents have no end token, or if a record was deleted.
     """
     # A view or packs have the end token of the dataset that they were made from.
     manifest = outputs.manifest_at(folder)
@@ -253,11 +254,14 @@ def _parent_dataset(outputs: OutputRoot, manifest: Manifest) -> Manifest | None:
 
 
 def live_version(outputs: OutputRoot, place: str) -> Manifest:
-    """Return the manifest of the version of a split that is read at present.
+    """Return the record (manifest) of a split's samples that is read at present.
 
-    A split consists of *index mappings*, which have the samples of each of its datasets. If there
-    are several datasets, it also has a *blend*, which says how their samples are mixed. Then the
-    result is the manifest of the blend.
+    A split, such as train, is built in two steps. The first one finds the samples of each of its
+    datasets (the *index mappings*). The second one, if there are several datasets, mixes them (the
+    *blend*). So the result is
+
+        one dataset          the manifest of the index mappings
+        several datasets     the manifest of the blend, which must be made from these mappings
 
     Args:
         outputs: The project's outputs.
@@ -265,7 +269,8 @@ def live_version(outputs: OutputRoot, place: str) -> Manifest:
 
     Raises:
         MissingError: The split was not built.
-        StaleError: The blend was made from other index mappings than the current ones.
+        StaleError: The blend was made from other index mappings than the current ones: a build was
+            interrupted between the two steps.
     """
     mappings = outputs.current(STAGE, f"{place}/{MAPPINGS}")
     if mappings is None:

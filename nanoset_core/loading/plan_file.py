@@ -39,15 +39,15 @@ class StoredSplit(Record):
 
     @classmethod
     def of(cls, root: Path, plan: SplitPlan | None, config: NanosetConfig) -> StoredSplit:
-        """Return what is stored of a plan and settings: both, with paths relative to the output
-        root.
+        """Return what is stored about a split, such as train, with paths that survive a move.
 
-        For example, the root is /data, and a dataset is /data/datasets/web/1a2b/web. Then
-        "datasets/web/1a2b/web" is stored, so that the root can be moved.
+        The paths of datasets become relative to the folder of all outputs, the root. For example,
+        if the root is /data, "datasets/web/1a2b/web" is stored for /data/datasets/web/1a2b/web. So
+        the root can be moved, or be mounted elsewhere on another machine.
 
         Args:
             root: The output root, which contains all datasets.
-            plan: The plan, or None for a split without samples.
+            plan: Which samples the split has, or None for a split without samples.
             config: Settings of the nanoset.
         """
 
@@ -76,10 +76,13 @@ class StoredSplit(Record):
             _check_plan(self.plan)
 
     def below(self, root: Path) -> BuiltPlan:
-        """Return the plan and the settings with absolute prefixes.
+        """Return what was stored about a split, with paths of datasets on this machine.
+
+        For example, "datasets/web/1a2b/web" was stored, and the outputs are in /mnt/data now. Then
+        the path is /mnt/data/datasets/web/1a2b/web.
 
         Args:
-            root: The output root, wherever it is now.
+            root: The folder of all outputs, wherever it is now.
         """
 
         def absolute(prefix: str) -> str:
@@ -133,11 +136,14 @@ def _check_plan(plan: SplitPlan) -> None:
 def _check_files(
     part: MemberPlan | BlendPlan, kind: type[MemberIndices] | type[BlendIndices]
 ) -> None:
-    """Check that a part of a plan names a file for each index array, in the folder of its files.
+    """Check that a plan names all files that it needs, and that they are in its own folder.
+
+    A plan is a file that may come from elsewhere. A name such as `../../other.npy` would let a
+    reader open any file, so it is refused.
 
     Args:
-        part: The plan of a dataset or of a blend.
-        kind: The dataclass of its index arrays.
+        part: The plan for a dataset, or for the mixture (blend) of several.
+        kind: The class whose fields are the names of the required arrays, such as `shuffle_index`.
 
     Raises:
         ValueError: A file is not named, or is outside of the folder.
@@ -212,12 +218,18 @@ def _with_prefixes_as_keys(
 
 
 def _with_prefixes_of_blend(blend: Any, convert: Callable[[str], str]) -> Any:
-    """Return a blend with the prefix of each dataset replaced by `convert(prefix)`.
+    """Return the data of a split with the path of each dataset converted.
+
+    The data may have three forms. For example, with a conversion that puts /mnt/ in front:
+
+        "web"                      "/mnt/web"
+        ["web", "books"]           ["/mnt/web", "/mnt/books"]
+        {"web": 0.7, "books": 0.3} {"/mnt/web": 0.7, "/mnt/books": 0.3}    with weights
+        None                       None    (a split without data)
 
     Args:
-        blend: Data of a split in any form that `NanosetConfig` takes: a prefix, prefix → weight, or
-            a list of prefixes; None or empty for a split without data.
-        convert: Returns the new prefix.
+        blend: The data.
+        convert: Returns the new path.
     """
     if not blend:
         return blend

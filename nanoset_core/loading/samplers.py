@@ -100,15 +100,20 @@ class _RoundRobinSampler:
     def _samples_of_rank(
         self, samples: NDArray[np.int64], order: NDArray[np.int64], *, drop_last: bool
     ) -> NDArray[np.int64]:
-        """Deal samples to the ranks in turn, and return those of this rank.
+        """Deal samples to the ranks of a training run in turn, and return those of this rank.
 
-        For example, the samples 5 7 8 are dealt to two ranks, and the epoch begins with sample 0.
-        Rank 0 gets 5 8, and rank 1 gets 7 0: sample 0 again, since there is none left for it.
+        Ranks are processes that train together, so all need as many samples. If the last round is
+        not complete, it is filled with the first samples of the epoch again, or dropped. For
+        example, with the samples 5 7 8 and two ranks, in an epoch that begins with sample 0:
+
+            rank    if the round is filled    if it is dropped
+            0       5 8                       5
+            1       7 0                       7
 
         Args:
             samples: Numbers of the samples to deal, shape (n,).
             order: Numbers of all samples of the epoch. Its first ones fill an incomplete round.
-            drop_last: Whether to drop the last round instead, if not every rank gets a sample.
+            drop_last: Whether to drop an incomplete round.
 
         Returns:
             Shape (n_per_rank,).
@@ -425,9 +430,11 @@ def _order(count: int, seed: int, *, shuffle: bool) -> NDArray[np.int64]:
 
 
 def randperm(count: int, seed: int) -> NDArray[np.int64]:
-    """Return the numbers 0 to count - 1 in the order of `torch.randperm` on a CPU.
+    """Shuffle the numbers 0 to count - 1 exactly as `torch.randperm` does on a CPU.
 
-    torch is used if it is installed; without torch the result is the same, but takes longer.
+    Trainers shuffle with torch. So that samples can be read in the order of a trainer, the order
+    has to be the same. torch is used if it is installed; without torch the result is the same, but
+    takes longer.
 
     Args:
         count: How many numbers.
@@ -449,14 +456,16 @@ def randperm(count: int, seed: int) -> NDArray[np.int64]:
 
 
 def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
-    """Return the numbers 0 to count - 1 in the order of `torch.randperm`, without torch.
+    """Shuffle the numbers 0 to count - 1 exactly as `torch.randperm` does, without torch.
 
-    It swaps each entry with a random one from itself to the last. For 4 numbers and the random
-    numbers 6, 4 and 3:
+    torch swaps each entry with a random one from itself to the last. Its random number generator is
+    also in numpy. For 4 numbers and the random numbers 6, 4 and 3:
 
         entry 0    6 % 4 = 2 entries further    0 1 2 3  →  2 1 0 3
         entry 1    4 % 3 = 1 entry further      2 1 0 3  →  2 0 1 3
         entry 2    3 % 2 = 1 entry further      2 0 1 3  →  2 0 3 1
+
+    (From some 200 million numbers on, torch does something else, so these are refused.)
 
     Args:
         count: How many numbers.

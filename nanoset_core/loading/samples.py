@@ -75,14 +75,20 @@ class SampleForm:
     def sample(
         self, text: Tokens, index: int | None, cu_seqlens: NDArray[np.int32] | None = None
     ) -> Sample:
-        """Return the dictionary of one sample, as the trainer's own dataset returns it.
+        """Return one training sample as the dictionary that a trainer expects.
 
-        For Megatron-LM, this has the entries `tokens`, `labels`, `loss_mask`, `position_ids`, and
-        perhaps `attention_mask`.
+        For Megatron-LM, the tokens A B C D become
+
+            tokens          A B C
+            labels          B C D    the next token of each
+            loss_mask       1 1 1    which labels count
+            position_ids    0 1 2
+            attention_mask           by an option: which tokens must not look at which others
 
         Args:
             text: Tokens of the sample, shape (sample_tokens,).
-            index: The index that the trainer requested; None for padding, a sample without loss.
+            index: The number that the trainer requested; None for padding, a sample that the loss
+                leaves out.
             cu_seqlens: Where documents begin, shape (sequence_length + 1,), if the dictionary has
                 this entry.
         """
@@ -97,11 +103,18 @@ class SampleForm:
         indices: Sequence[int | None],
         cu_seqlens: NDArray[np.int32] | None = None,
     ) -> list[Sample]:
-        """Return the dictionaries of many samples, faster than `sample` for each.
+        """Return many training samples as the dictionaries that a trainer expects.
+
+        The arrays are computed for all samples together, which is faster than one by one, and are
+        then divided:
+
+            {"tokens": (n, length), "labels": (n, length), …}    →    n dictionaries
+                                                                      {"tokens": (length,), …}
 
         Args:
             texts: Tokens of each sample, shape (n, sample_tokens).
-            indices: For each sample, the index that the trainer requested, or None for padding.
+            indices: For each sample, the number that the trainer requested, or None for padding:
+                then the loss leaves out the whole sample.
             cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
                 the dictionaries.
         """
@@ -234,12 +247,20 @@ class SampleForm:
         return self._range - begin_of_document
 
     def _attention(self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
-        """Return the attention mask: True for later tokens and, by an option, other documents.
+        """Return the attention mask of samples: True where a token must not look.
+
+        No token may look at later tokens. By an option, tokens may not look at other documents,
+        either. For a sample with the documents A B and C:
+
+            token    must not look at    with the option
+            A        B, C                B, C
+            B        C                   C
+            C        nothing             A, B
 
         Args:
             shape: Shape of the tokens: (sequence_length,), or (n, sequence_length) for n samples.
-            is_end: True at each end-of-document token, of this shape; None if no option depends on
-                it.
+            is_end: True at each token that ends a document, of this shape; None if no option
+                depends on it.
 
         Returns:
             Bool, shape (1, sequence_length, sequence_length) for one sample. For n samples, an

@@ -302,14 +302,18 @@ def _with_samples(shards: list[_RankShard], n_samples: int) -> list[_RankShard]:
 def _uneven_error(
     *, n_tars: int, n_ranks: int, fewest_samples: int, most_samples: int, manifest: Path
 ) -> ConfigError:
-    """Return the error for ranks with different numbers of samples.
+    """Return the error for ranks of a training run that would get different numbers of samples.
+
+    Training data is in tars, which are dealt to the ranks, the processes that train together. For
+    example, 3 tars of 100 samples for 2 ranks give 200 samples to one rank and 100 to the other.
+    The first one would wait forever for the other. The message lists the possible ways out.
 
     Args:
         n_tars: Number of tars, which are dealt to the ranks.
         n_ranks: Number of ranks.
         fewest_samples: Samples of the rank with the fewest.
         most_samples: Samples of the rank with the most.
-        manifest: Path of the manifest.
+        manifest: Path of the list of the tars.
     """
     more_tars = (
         "make more tars (a smaller samples_per_shard), equal ones (even: true), or use fewer ranks"

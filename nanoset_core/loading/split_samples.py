@@ -99,19 +99,20 @@ class SplitSamples:
         raise NotImplementedError
 
     def cu_seqlens(self, indices: ArrayLike) -> NDArray[np.int32]:
-        """Return where documents begin in many samples: the cumulative sequence lengths.
+        """Return where documents begin in many training samples: the cumulative sequence lengths.
 
         Attention kernels for samples of several documents take this array, by this name. For
-        example, a sample of 8 tokens has documents of 3, 2 and 3 tokens, which begin at 0, 3 and 5.
-        Its row is
+        example, a sample of 8 tokens has three documents:
 
-            0 3 5 8 8 8 8 8 8
+            document          0    1    2
+            tokens            3    2    3
+            begins at         0    3    5       row of the result: 0 3 5 8 8 8 8 8 8
 
         Samples have different numbers of documents, so rows are filled up with the end of the
         sample.
 
         Args:
-            indices: Integers, shape (n,); negative ones count from the end.
+            indices: Numbers of the samples, shape (n,); negative ones count from the end.
 
         Returns:
             Shape (n, sequence_length + 1).
