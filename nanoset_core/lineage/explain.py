@@ -139,6 +139,9 @@ def explain_samples(
     For example, sample 7 has the tokens 20 to 90 of the document in line 12 of `a.jsonl`, and then
     the first 58 tokens of the one in line 3 of `b.jsonl`.
 
+    Samples may be taken from several datasets in turn. So first find the dataset of each sample,
+    and then look up all samples of a dataset together, which is faster than one by one.
+
     Args:
         context: The opened outputs, and the settings of the project if they are known.
         loaded: The samples of a split (train, valid or test) of a nanoset, a mixture of data.
@@ -175,12 +178,19 @@ def explain_samples(
 def _pieces_by_sample(
     context: InspectionContext, dataset: Dataset, samples: Sequence[MemberSample]
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that the tokens of some samples of one dataset come from.
+    """Return the documents that the tokens of some training samples come from.
+
+    A sample consists of spans, each of which is a range of tokens of one sequence. All spans are
+    looked up together, and the results are divided again:
+
+        sample                    0       1
+        spans                     a  b    c
+        documents of each span    A  B,C  D      →    sample 0 has A, B, C; sample 1 has D
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        dataset: The dataset.
-        samples: The samples. Each consists of spans, which are parts of the dataset's sequences.
+        dataset: The dataset that all samples are taken from.
+        samples: The samples, with their spans.
 
     Returns:
         The pieces of documents in each sample, in order.
@@ -305,18 +315,25 @@ def piece_origins(
     spans: NDArray[np.int64],
     offsets: NDArray[np.int64] | None = None,
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Return the documents that parts of a dataset's sequences come from, with excerpts.
+    """Return the documents that some tokens of a dataset come from, with excerpts of their text.
+
+    A dataset consists of sequences. Usually a sequence is a document. Packed sequences have several
+    documents. For example:
+
+        sequence    first token    stop        documents
+        7           20             90          line 12 of a.jsonl, its tokens 20 to 90
+        9           0              58          line 3 of b.jsonl, and line 4
 
     Args:
         context: The project or output root; without settings, no raw text is read.
-        dataset: The dataset that has the sequences.
+        dataset: The dataset.
         spans: Number of a sequence, first token in it and stop, shape (n_spans, 3). No span is
             empty.
-        offsets: Position in its sample at which each span begins, shape (n_spans,). By default, the
-            spans together are one sample.
+        offsets: Position in its training sample at which each span begins, shape (n_spans,). By
+            default, the spans together are one sample.
 
     Returns:
-        The documents of each span: several if the sequence was packed from several.
+        The documents of each span.
     """
     if offsets is None:
         offsets = offsets_in_sample(spans)
@@ -379,7 +396,9 @@ def _sequence_spans(spans: NDArray[np.int64], offsets: NDArray[np.int64]) -> lis
 def _fetch_tokens(dataset: Dataset, spans: NDArray[np.int64]) -> None:
     """Download the tokens of all spans together, if the dataset is in a bucket.
 
-    The dataset remembers them, so that reading the tokens of each span later takes no time.
+    A span is a range of tokens of one sequence. Each one is read later. If the dataset is in a
+    bucket, that would be a request for each span. Here all of them are requested at once, and the
+    dataset keeps the tokens for the later reads.
 
     Args:
         dataset: The dataset.
@@ -402,7 +421,13 @@ def _piece_origin(
     origin: DocumentOrigin,
     excerpts: Excerpts,
 ) -> PieceOrigin:
-    """Describe the tokens of a sequence that a sample and a document have in common.
+    """Describe the tokens that a training sample and a document have in common.
+
+    Both are ranges of a sequence of tokens. For example:
+
+        tokens of the sequence that are in the sample          0 to 100
+        tokens of the sequence that are from the document      60 to 150
+        in common                                              60 to 100
 
     Args:
         dataset: The dataset that has the sequence.

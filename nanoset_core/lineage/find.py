@@ -105,11 +105,18 @@ def find_document(
 def find_in(
     context: InspectionContext, searched: Tars | Split, name: str, document: DocumentName
 ) -> list[DocumentPlaces]:
-    """Return which samples of an open split or webdataset contain a document.
+    """Return which training samples contain a document that a user has named.
+
+    A user may name a document by its id, by a file and a line, or by its number. A path may be
+    meant in two ways. For example, "web/a.jsonl" is
+
+        the file a.jsonl of the corpus "web" (a collection of texts), if it has one
+        otherwise a file web/a.jsonl in the folder of any corpus
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        searched: The split or webdataset.
+        searched: The samples to search: a split of a nanoset (train, valid or test), or a
+            webdataset.
         name: Its name, for errors.
         document: The document, as the user named it.
 
@@ -252,10 +259,16 @@ def _check_named_once(document: DocumentName) -> None:
 def _within_corpora(
     config: ProjectConfig | None, corpora: Sequence[str], document: DocumentName
 ) -> list[DocumentName]:
-    """Return what a path means if it begins with the name of a corpus or with its folder.
+    """Find out which files of corpora a path may mean.
 
-    With a raw folder `/data/raw` and a corpus `web`, the paths `/data/raw/web/a.jsonl` and
-    `web/a.jsonl` may both mean the file `a.jsonl` of the corpus.
+    A corpus is a collection of texts, whose files are in a folder of its own below the raw folder.
+    For example, the raw folder is /data/raw, and the corpus "web" has the folder /data/raw/crawl:
+
+        path                         means
+        web/a.jsonl                  a.jsonl of the corpus with this name
+        crawl/a.jsonl                a.jsonl of the corpora with this folder
+        /data/raw/crawl/a.jsonl      the same
+        a.jsonl                      nothing here: it names no corpus
 
     Args:
         config: The project's settings, which name the raw folder; None if they are not known.
@@ -348,9 +361,15 @@ def _origins_with(
 def _shards_with(
     context: InspectionContext, lineage: Lineage, file: str, line: int
 ) -> list[int] | None:
-    """Return the shard that was made from a line, so that only this one has to be searched.
+    """Return the shard of a tokenized corpus that was made from a line of a raw file.
 
-    A *shard* is a part of a tokenized corpus.
+    A corpus is tokenized in shards, each from some pieces of files. For example:
+
+        piece of a.jsonl     lines 1 to 100    lines 101 to 200    lines 201 to …
+        shard                0                 0                   1
+
+    Line 150 begins after two of these pieces do, and is in the last one of them. So only shard 0
+    has to be searched.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -366,22 +385,23 @@ def _shards_with(
     if source_ranges is None:
         return None
 
-    # Large files are cut into pieces, which may be in several shards. Collect the shards of the
-    # pieces that begin at the line or before it, in the order of the file.
+    # Go through the pieces of the file in their order. The line is in the last one of those that
+    # begin at the line or before it.
     line_in_piece = lineage.numbers.in_piece(file, line)
-    shards: list[int] = []
+    shard_with_line: int | None = None
     for shard, source_range in enumerate(source_ranges):
         for piece in source_range.pieces:
             if piece.path == file and _begins_before(piece, line, line_in_piece):
-                shards.append(shard)
-    return shards[-1:]  # the line is in the last of these pieces
+                shard_with_line = shard  # replaces that of an earlier piece
+    return [] if shard_with_line is None else [shard_with_line]
 
 
 def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:
-    """Return the pieces of raw files that each shard was made from, according to the inventory.
+    """Return from which pieces of raw files each shard of a tokenized corpus was made.
 
-    The inventory lists the pieces into which the files of a corpus were cut. Consecutive pieces
-    form ranges, and shard k was made from range k.
+    The files of a corpus are cut into pieces, which are listed in an inventory. To tokenize them,
+    consecutive pieces are joined to ranges of some size, and each range becomes a shard. This can
+    be computed again from the inventory and the size.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -419,10 +439,16 @@ def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -
 def _explain_absence(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> str:
-    """Explain why a document was not found, and what to do about it.
+    """Find out why a document does not exist, and say what the user can do about it.
 
-    It may have been erased, its line may have been rejected, or a view, which is a selection of a
-    corpus's documents, may leave it out.
+    A document that was in the raw text may be missing for these reasons. The first that applies is
+    returned:
+
+        it was erased         "nothing: the document was erased …"
+        its line was bad      "the line was rejected (no_text: …); correct it in web/a.jsonl"
+        a view skips it       "corpus web has it as document 7, but view clean does not choose it"
+
+    A view is a selection of a corpus's documents.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -430,7 +456,7 @@ def _explain_absence(
         documents: What the name that the user gave may mean.
 
     Returns:
-        The remedy of an error, such as `the line was rejected (no_text: …); correct it in …`.
+        The remedy for the error.
     """
     erasure = _erasure(context, datasets, documents)
     if erasure is not None:
@@ -524,6 +550,10 @@ def _erasure_of(
     access: FileAccess, corpora: tuple[str, ...], document: DocumentName
 ) -> Erasure | None:
     """Return the purge that erased a document, or None if none did.
+
+    A purge deletes documents, for example because their author has demanded it. It records which
+    lines of which files it has deleted, and for ids only their digests. So it can be told later
+    that a document was erased, without storing its id.
 
     Args:
         access: Reads the records of purges.

@@ -213,7 +213,10 @@ class Split(NamedTuple):
         split: str,
         loaded: Nanoset | BlendedNanoset | None = None,
     ) -> Split:
-        """Open a split of a nanoset, together with the datasets that its samples are taken from.
+        """Open the training samples of a split, with the datasets that they are taken from.
+
+        A nanoset is a mixture of datasets, whose samples are divided into train, valid and test,
+        the splits. Opening takes no time, since the samples were prepared by a build.
 
         Args:
             context: The opened outputs, and the settings of the project if they are known.
@@ -301,10 +304,13 @@ class Split(NamedTuple):
         return _PlacedPiece(list(_appearances(piece, seen)), reason)
 
     def _spans_in_split(self, nanoset: Nanoset, spans: Spans) -> Spans:
-        """Replace numbers of samples in a dataset by numbers of samples in the split.
+        """Replace numbers of samples in a dataset by numbers of samples in a split, such as train.
 
-        A split may be a blend, which takes samples of several datasets in turn. For example, sample
-        3 of web may be sample 7 of the blend. The blend may also take it twice, or never.
+        A split may be a blend, which takes samples of several datasets in turn. So samples get new
+        numbers, and the blend may take a sample twice, or never:
+
+            sample of the dataset    0      1          2
+            sample of the blend      1      3 and 6    none
 
         Args:
             nanoset: The samples of one dataset of the split.
@@ -321,8 +327,9 @@ class Split(NamedTuple):
     def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str | None:
         """Return the sentence that says why training never sees some tokens of a document.
 
-        Such as `7 of its 90 tokens are never seen in train, because they lie in the tail, which
-        does not fill a sample`.
+        For example, "7 of its 90 tokens are never seen in train, because they lie in the tail,
+        which does not fill a sample". This function looks at one piece of the document, and so
+        counts the missing tokens of this piece alone.
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -330,7 +337,7 @@ class Split(NamedTuple):
             counts: How many tokens of the piece remain after each step to the samples of the split.
 
         Returns:
-            The sentence, without a full stop; None if all tokens are seen.
+            The sentence, without a full stop; None if all tokens of the piece are seen.
         """
         split = nanoset.member.split
         if counts.tokens == 0:
@@ -391,17 +398,18 @@ class _PlacedPiece(NamedTuple):
 
 
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
-    """Return how many tokens a document has, for messages such as "7 of its 90 tokens are never
-    seen".
+    """Return how many tokens a document has, for messages such as "7 of its 90 tokens".
 
-    A document has 100 tokens, and packing (filling sequences of one length) has left out 10 of
-    them:
+    Usually a document is in one place of a dataset, as one piece. But packing, which fills
+    sequences of one length with documents, may cut a document into several pieces, and may leave
+    out some tokens. For example, a document has 100 tokens, and 10 of them were left out:
 
-        the other 90 are one piece            90: all of them are in this piece
-        the other 90 are in several pieces    100: a message on one piece counts the whole document
+        the other 90 tokens are    result
+        one piece                  90: a message about this piece is about all that is left
+        several pieces             100: a message about one piece compares it with the document
 
     Args:
-        pieces: Its pieces in the dataset.
+        pieces: The pieces of the document in the dataset.
         origin: The document: its number, file and line.
     """
     if len(pieces) == 1:
@@ -431,18 +439,21 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
 
 
 def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
-    """Return the clause that says at which step to the samples tokens of a document were lost.
+    """Return the end of a sentence that says how tokens of a document got lost before training.
 
-    The last tokens of a dataset may fill no sample, not all samples may be drawn, and the blend of
-    several datasets may not take all that are drawn.
+    There are three steps from a dataset to the samples that are read. Each may lose tokens:
+
+        the dataset is cut into samples     the last tokens may not fill one
+        the samples are shuffled            not all of them may be needed
+        the blend mixes several datasets    it may take fewer samples than were prepared
 
     Args:
         counts: How many tokens of a piece of the document remain after each step.
-        is_phase: Whether the split is a phase of a run, which draws no samples that earlier phases
-            read.
+        is_phase: Whether the split is a later phase of a run, which does not read the samples again
+            that earlier phases have read.
 
     Returns:
-        A clause that ends a sentence after "because".
+        A clause that follows after "because".
     """
     is_lost_in_tail = counts.in_sample_index < counts.tokens
     is_lost_in_draw = counts.drawn < counts.in_sample_index
@@ -504,13 +515,13 @@ def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, 
 
 
 def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
-    """Keep the tokens whose training samples are read, numbered in the order of reading.
+    """Keep the tokens whose training samples are read, with numbers in the order of reading.
 
-    Samples are cut from a dataset first, and then shuffled. The shuffle index [2, 0] says that
-    sample 2 is read first, and then sample 0:
+    Samples are cut from a dataset first, and then shuffled. For example, there are three samples,
+    and the shuffle index is [2, 0]: sample 2 is read first, and then sample 0.
 
         sample before the shuffle    0    1          2
-        sample in the order          1    not read   0
+        number in the order          1    not read   0
 
     Args:
         nanoset: The samples of the dataset.
@@ -527,15 +538,20 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
 
 
 def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
-    """Yield which tokens of a document are in which samples of a split.
+    """Yield which tokens of a document are in which training samples.
+
+    A document is usually a sequence of its own. But a sequence may also have several documents, or
+    a part of one. So positions in the sequence are converted to positions in the document:
+
+        tokens of the sequence    200 to 250 are tokens 100 to 150 of the document
+        in sample 7               its tokens 0 to 50
 
     Args:
         piece: A piece of the document: consecutive tokens of it that are in one sequence.
-        spans: Runs of tokens of this piece. Their `samples` are numbers of samples in the split.
+        spans: Runs of tokens of this piece, with the samples that have them.
 
     Yields:
-        One appearance for each span: for example, the tokens [0, 50) of sample 7 are the tokens
-        [100, 150) of the document.
+        One appearance for each run: sample 7, its tokens (0, 50), the document's tokens (100, 150).
     """
     # Token i of the sequence is token i + shift of the document.
     shift = piece.first - piece.start
@@ -566,18 +582,21 @@ def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int
 
 
 def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
-    """Find the samples, before they are shuffled, that contain tokens of a sequence.
+    """Find the training samples that contain tokens of one sequence of a dataset.
 
-    A dataset consists of sequences, each usually a document. Samples of one length are cut from
-    them, so that a sequence may be in several samples, and a sample may have several sequences.
+    A dataset consists of sequences, each usually a document. They are put one after another, in a
+    shuffled order, and cut into samples of one length. So a long sequence is in several samples:
+
+        sequences    A A A B B B B B B C
+        samples      0 0 0 0 1 1 1 1 2 2        B is in the samples 0, 1 and 2
 
     Args:
         nanoset: The samples of a dataset.
         sequence: Number of a sequence of the dataset.
 
     Returns:
-        The tokens of the sequence in each of these samples, in the order of the document index. The
-        `samples` of the spans are rows of the sample index.
+        The tokens of the sequence in each of these samples. If it is read in several epochs, it is
+        in more samples. Samples have the numbers from before they are shuffled.
     """
     # The document index lists a sequence once for each epoch that reads it.
     entries = positions_of(nanoset.document_index, sequence).tolist()
@@ -605,24 +624,28 @@ def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
-    """Return which tokens of one entry of the document index are in which sample.
+    """Find the training samples with tokens of a sequence, for one reading of the sequence.
 
-    An entry of the document index is one reading of a sequence, in one epoch. Row j of the sample
-    index has the entry and the offset in its sequence at which sample j begins:
+    The *document index* lists the sequences of a dataset (usually its documents) in the order in
+    which they are read. An entry of it is one reading. Samples are cut from this order. The *sample
+    index* says where each one starts: at which entry, and at which token of the sequence there. For
+    example:
 
-        entry   offset
-            4        7    sample 0 begins in the sequence of entry 4, with its token 7
-            6        2    sample 1 begins in the sequence of entry 6, and sample 0 ends there
-            6        9    sample 1 ends
+        sample    entry    token
+        0         4        7
+        1         6        2        so sample 0 ends before token 2 of entry 6
+        2         6        9        so sample 1 ends before token 9 of entry 6
 
-    So tokens 0 and 1 of the sequence of entry 6 are in sample 0, and tokens 2 to 8 in sample 1.
+    So of the sequence of entry 6, the tokens 0 and 1 are in sample 0, and the tokens 2 to 8 in
+    sample 1.
 
     Args:
         nanoset: The samples of a dataset.
         entry: Position in its document index.
 
     Returns:
-        The spans. Their `samples` are rows of the sample index.
+        The spans: sample, position in the sample, and the first and last token of the sequence.
+            Samples have the numbers from before they are shuffled.
     """
     sequence = nanoset.document_index[entry]
     length = int(nanoset.dataset.sequence_lengths[sequence])
@@ -645,35 +668,46 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
 
 def _tokens_before_entry(nanoset: Nanoset, sample: int, entry: int) -> int:
-    """Return how many tokens a sample has before the sequence of an entry of the document index.
+    """Return how many tokens a training sample has before one of the sequences in it.
+
+    The sample starts within a sequence, and continues with the next ones. For example, it starts
+    with token 7 of a sequence of 10, and continues with one of 5:
+
+        entry in the order of the sequences    4     5    6
+        tokens of the sequence                 10    5    …
+        tokens in the sample                   3     5    …     8 tokens before entry 6
 
     Args:
         nanoset: The samples of the dataset.
-        sample: A row of its sample index.
-        entry: Position in its document index. The sample begins in this entry, or before it.
+        sample: Number of the sample before the shuffle.
+        entry: Position in the document index, the order of the sequences. The sample begins in this
+            entry, or before it.
     """
     start_entry, start_offset = nanoset.sample_index[sample].tolist()
     if start_entry == entry:
         return 0
     sequences = nanoset.document_index[start_entry:entry]
-    lengths = nanoset.dataset.sequence_lengths[sequences]
-    # The first of these sequences has `start_offset` tokens that are in earlier samples.
-    return int(lengths.sum(dtype=np.int64)) - int(start_offset)
+    lengths = nanoset.dataset.sequence_lengths[sequences]  # 10, 5 in the example
+    # Tokens of the first sequence, 7 in the example, are in earlier samples.
+    n_in_earlier_samples = int(start_offset)
+    return int(lengths.sum(dtype=np.int64)) - n_in_earlier_samples
 
 
 def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
-    """Number spans of tokens by the samples of a blend instead of the samples of one dataset.
+    """Find which samples of a blend have the tokens of a document.
 
-    A blend takes its samples from several datasets in turn.
+    A blend takes its samples from several datasets in turn. It is known already which samples of
+    one dataset have the tokens. For example, sample 3 of web may be sample 7 of the blend. If the
+    blend takes it twice, its tokens are returned twice, and if the blend never takes it, they are
+    left out.
 
     Args:
-        loaded: The blend, which takes its samples from several datasets.
+        loaded: The blend.
         number: Number of the dataset in the blend.
         spans: Runs of a document's tokens. Their `samples` are numbers of samples of this dataset.
 
     Returns:
-        The spans, whose `samples` are now numbers of samples of the blend. If the blend takes a
-        sample of the dataset twice, its span is returned twice.
+        The spans, whose `samples` are now numbers of samples of the blend.
     """
     return renumbered(spans, _samples_of_dataset(loaded, number))
 
@@ -681,11 +715,14 @@ def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
 def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[np.int64]]:
     """Yield, for each sample of a blend, which sample of one dataset it is; -1 if it is of another.
 
-    For example, if the samples of a blend are samples 0 and 1 of dataset 0, sample 0 of dataset 1
-    and sample 2 of dataset 0, this yields [0, 1, -1, 2] for dataset 0.
+    A blend takes its samples from several datasets in turn. For example:
+
+        sample of the blend            0        1        2          3
+        is sample                      0 of web 1 of web 0 of books 2 of web
+        result for web                 0        1        -1         2
 
     Args:
-        loaded: The blend, which takes its samples from several datasets.
+        loaded: The blend.
         number: Number of the dataset in the blend.
 
     Yields:
@@ -713,15 +750,16 @@ def _chunks_of(values: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64]]:
 
 
 def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> Spans:
-    """Replace the sample of each span by the positions at which a list has this sample.
+    """Replace the sample of each span by the places at which a list names this sample.
 
-    A span says which tokens of a document are in which training sample. For example, the list is
-    [7, 3, 7]:
+    A span says which tokens of a document are in which training sample. Samples get new numbers
+    when they are shuffled, or mixed with samples of other data. The list says which sample has each
+    new number. For example, [7, 3, 7] says that the new sample 0 is the old sample 7, and so on:
 
         span of sample    becomes
         7                 two spans, of the samples 0 and 2
         3                 a span of sample 1
-        5                 nothing
+        5                 nothing: the sample is not in the list
 
     Args:
         spans: The spans.
@@ -739,14 +777,15 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
     parts: list[Spans] = []
     chunk_start = 0  # position of the chunk in the list
     for chunk in samples_in_chunks:
-        # Positions in the chunk of samples that have spans: usually few.
+        # At which positions in the chunk are samples that have spans? These are usually few.
         hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,)
 
-        # The spans of the sample at each of these positions are a range of all spans.
+        # The spans are sorted, so those of the sample at each of these positions are a range.
         first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")
         stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")
         span_counts = stop_spans - first_spans
 
+        # Copy these ranges of spans, and give them their new numbers: the positions in the list.
         copies = spans.select(positions_in(first_spans, span_counts))
         parts.append(copies._replace(samples=np.repeat(chunk_start + hits, span_counts)))
         chunk_start += len(chunk)

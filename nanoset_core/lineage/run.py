@@ -186,13 +186,15 @@ class Run:
         self._check_begins()
 
     def _check_begins(self) -> None:
-        """Check that each handoff of a run begins at a step, and after the handoff before it.
+        """Check that each part of a training run begins with a step, and after the part before it.
 
-        A handoff is a folder of files with which a trainer is started. A run that continued with
-        other data has several, each from some sample on:
+        A run that was continued with other data consists of several parts. Each was started with
+        its own folder of files, a handoff, which says from which sample of the run on it was used:
 
             handoff of the first data     from sample 0
             handoff of the second data    from sample 4,800, which must be the first one of a step
+
+        If that is not so, run.yaml, which describes the run, has a mistake.
 
         Raises:
             ConfigError: One does not begin after the one before it, or begins in the middle of a
@@ -255,10 +257,11 @@ class Run:
 
     @staticmethod
     def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
-        """Return how a training run would read the data of a handoff, before any run exists.
+        """Return how a training run would read its data, before any run exists.
 
-        A *handoff* is the folder of files with which a trainer is started. Dagster's UI shows the
-        samples of the first step of this example.
+        This is for a preview: Dagster's UI shows which documents the first step of training would
+        read. The files with which a trainer is started, the *handoff*, say in which order samples
+        are read. All that they do not say is assumed: one process (rank), and some batch size.
 
         Args:
             outputs: The outputs that contain the handoff.
@@ -266,8 +269,7 @@ class Run:
             default_batch_size: How many samples a step reads, if the handoff does not say so.
 
         Returns:
-            A run on one rank. It begins with sample 0, even if the handoff continues an earlier
-            one.
+            The imagined run. It begins with sample 0, even if the handoff continues an earlier one.
 
         Raises:
             MissingError: The handoff's train split was deleted.
@@ -284,16 +286,24 @@ class Run:
         return Run(spec, [handoff.starting_the_run()], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
-        """Return the samples of a step, and the ranks that read them.
+        """Return which samples a training step reads, and which rank reads each of them.
+
+        A rank is a process that trains on a part of each step's samples, one micro-batch at a time.
+        For example, step 6 of a run with 8 samples a step, 2 ranks and micro-batches of 2:
+
+            rank           0   0   0   0   1   1   1   1
+            micro-batch    0   0   1   1   0   0   1   1
+            sample         40  41  44  45  42  43  46  47
 
         Args:
             step: Number of the step, from 1.
 
         Returns:
-            Numbers of samples in the train split of one handoff, ordered by rank and micro-batch.
+            These rows. Samples have their numbers in the train split of the data that the step
+            reads.
 
         Raises:
-            SampleIndexError: No handoff of the run has them.
+            SampleIndexError: No handoff (the data of a part of the run) has them.
         """
         training_step = self.steps.step(step)
         handoff = self._handoff_of(training_step)
@@ -336,14 +346,16 @@ class Run:
         )
 
     def readings(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> Iterator[Reading]:
-        """Yield the steps that read some samples of a handoff, in order.
+        """Yield when some samples of a training run were read: step, rank and micro-batch.
+
+        A sample may be read several times: in several epochs, or again after the run was resumed.
 
         Args:
-            handoff: Files with which the trainer was started or continued.
+            handoff: The files with which the trainer was started or continued.
             samples: Numbers in its train split, int64, shape (n_samples,).
 
         Yields:
-            One reading for each step and sample, since a run may read a sample several times.
+            One reading for each step and sample, in order.
         """
         for step in self._steps_that_may_read(handoff, samples):
             try:
@@ -378,11 +390,12 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the training steps that may read some samples, ascending.
 
-        In a run that was stopped and resumed, a sample may be read a little later than in one that
-        was never stopped. By how much is known only for a given step. So the steps for all possible
-        delays are returned, and the caller looks up what each of them reads:
+        This is for the question when a document was read. If a run was stopped and resumed, a
+        sample may be read a little later than otherwise. By how much depends on the step, which is
+        what is looked for. So the steps for all possible delays are returned, and the caller looks
+        up what each of them reads:
 
-            8 samples a step; the sample at position 47 is read
+            a run of 8 samples a step; when is the sample at position 47 read?
             without a delay             in step 6
             2 samples later             in step 7
 
@@ -440,7 +453,8 @@ def explain_step(
 ) -> StepOrigin:
     """Return the samples that a step of a training run read, and the documents in them.
 
-    Raw text is not read again, because a step has many samples.
+    For example, when the loss jumps at step 5,120, this shows what the model has read there. Raw
+    text is not read again, because a step has many samples.
 
     Args:
         project_or_root: A project; or its output root alone, without whose settings no tokens are
@@ -496,12 +510,13 @@ def _step_origin(
 def _explain_rows(
     context: InspectionContext, step_samples: StepSamples, rows: NDArray[np.int64]
 ) -> Iterator[StepSample]:
-    """Yield some samples of a step, with the documents in them.
+    """Yield some samples of a training step, with the documents in them.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        step_samples: The samples of the step.
-        rows: Positions of the samples to yield among them, shape (n_rows,).
+        step_samples: All samples of the step, and the ranks (processes) that read them.
+        rows: Which of these samples to yield, such as the first and the third: 0 2; shape
+            (n_rows,).
     """
     # Look up the documents of all samples together, which is faster than one by one.
     handoff = step_samples.handoff
@@ -576,13 +591,14 @@ def explain_steps(
 def find_steps(
     project_or_root: Project | str | os.PathLike[str], run_file: Path, **document: Any
 ) -> list[DocumentSteps]:
-    """Return the steps of a run that read a document, for each handoff that contains it.
+    """Return the steps of a training run that read a document.
 
-    A *handoff* is a folder of files with which a trainer was started or continued.
+    A run may have been continued with other data. Each part of it was started with a folder of
+    files, a *handoff*. The document may be in the data of several parts.
 
     Args:
         project_or_root: A project, or its output root alone.
-        run_file: The run.yaml.
+        run_file: The run.yaml, the file that describes the run.
         document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
             `file="web/a.jsonl", line=5`.
 
@@ -701,15 +717,20 @@ def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
 
 
 def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandoff:
-    """Open a handoff, files for the trainer, and find out which samples a run read from it.
+    """Open the files with which a trainer was started, a handoff, and the samples that it read.
+
+    The data may have been rebuilt since. So this opens the version of the samples from which the
+    handoff was made. Then it finds out which samples of the run were read from it: a run may have
+    several handoffs, one after another.
 
     Args:
         outputs: The outputs that contain it.
         spec: The settings of the run.
-        handoff: Folder of the handoff. The run may have seen the output root under another path.
+        handoff: Folder of the handoff. The run may have seen the outputs under another path.
 
     Returns:
-        The handoff. Its `stop` is only known if it is for a phase, which is a range of steps.
+        The handoff. Where its samples stop is only known here if it is for certain steps of the
+        run.
 
     Raises:
         MissingError: The handoff, or its train split, is missing.
@@ -747,7 +768,19 @@ class _SampleRange(NamedTuple):
 
 
 def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
-    """Return which samples of a run were read from a handoff, the trainer's files.
+    """Return which samples of a training run were read from the data of one of its starts.
+
+    A trainer is started with a handoff, a folder of files that name the data. A run may have
+    several handoffs. All numbers count from the start of the run. There are two cases:
+
+        the run was continued with     split_start    start    stop
+        more data, after 4,800         0              4,800    (its end)
+        samples
+        a phase for the steps 10       80             80       120
+        to 15, of 8 samples each
+
+    `split_start` is the number of the handoff's first sample. In the first case, the handoff has
+    the samples from the start of the run on, and the trainer skips those that were read before.
 
     Args:
         manifest: Manifest of the handoff: its recipe and its files.
@@ -816,17 +849,18 @@ def _scheduled_batch_size(manifest: Manifest) -> int | None:
 
 
 def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
-    """Return how many samples a step of a phase reads, and check that the run agrees.
+    """Return how many samples a step of a phase reads, and check that run.yaml agrees.
 
-    A phase is a range of a run's steps, which reads a handoff of its own. Megatron-LM assumes that
-    every step reads `--global-batch-size` samples.
+    A phase is a range of a run's steps that has data of its own. How many samples it has was
+    computed from the number of its steps, and from the batch size that was planned. So the run must
+    have the same batch size at all steps.
 
     Args:
-        manifest: Manifest of the handoff, which always has a schedule.
-        spec: The settings of the run, which must have the same batch size at all steps.
+        manifest: Manifest of the phase's files, which always contains the planned batch size.
+        spec: The settings of the run, from run.yaml.
 
     Raises:
-        ConfigError: Some steps have another one.
+        ConfigError: Some steps have another batch size.
     """
     batch_size: int = manifest.recipe["options"]["schedule"][1]  # after the number of steps
     problems = _batch_size_problems(spec, batch_size)

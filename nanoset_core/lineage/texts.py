@@ -97,7 +97,11 @@ def _reader_of(
     lines: Sequence[int],
     most_skipped_bytes: int | None,
 ) -> _LineReader | _TableReader | _TxtReader:
-    """Return the reader for a raw file's format: JSON lines, plain text or a table.
+    """Return the reader for a raw file, by the ending of its name.
+
+        a.jsonl, a.jsonl.gz    a document on each line, as JSON
+        a.txt                  one document
+        a.parquet, a.csv       a document in each row
 
     Args:
         folder: The corpus's folder.
@@ -213,10 +217,11 @@ class _TxtReader:
         self._file = file
 
     def text(self, _origin: DocumentOrigin) -> str:
-        """Return the text of the file.
+        """Return the text of a .txt file, which is a single document.
 
         Args:
-            _origin: The only document of the file.
+            _origin: The document, which has to be the only one of the file. (Readers of other
+                formats have the same method, and need it.)
 
         Raises:
             NotADocumentError: It is not UTF-8.
@@ -254,7 +259,14 @@ class _LineReader:
         self._pass: _LinePass | None = None  # the pass over a compressed file that is open
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of a document from its line in the file.
+        """Read the text of a document again, from its line in a raw file.
+
+        The byte at which the line begins was recorded when the text was tokenized. In an
+        uncompressed file, the line is read from there. A compressed file has to be read from its
+        start:
+
+            a.jsonl       byte 4,096    reads from 4,095 on
+            a.jsonl.gz    byte 4,096    decompresses up to there; a later line continues there
 
         Args:
             origin: The document, with the byte of the decompressed file at which the line begins.
@@ -288,15 +300,17 @@ class _LineReader:
         return self._pass
 
     def _line_at(self, offset: int) -> StoredPiece:
-        """Return the line at a byte of an uncompressed file, together with the byte before it.
+        """Read the line that begins at a byte of an uncompressed file, and the byte before it.
 
-        The byte before it shows whether a line begins there: it has to be a line end.
+        The byte before it shows whether a line really begins there: it has to be a line end. It is
+        not known how long the line is. So a window of some bytes is read, which is made eight times
+        as large until the line fits into it.
 
         Args:
             offset: First byte of the line.
 
         Returns:
-            A piece of the file whose bytes are in memory.
+            These bytes in the form of a piece of the file, which the parsers of lines take.
         """
         # Most lines fit into the first window, which is one request to a bucket. Read eight times
         # as much for the others.
@@ -386,10 +400,13 @@ class _LinePass:
 
 
 def _line_in_block(block: LineBlock, offset: int) -> bytes:
-    """Return the line of a block that begins at a byte of the file.
+    """Return the line of a block that begins at a given byte of the file.
+
+    A block has consecutive lines of a file. For example, the lines "ab" and "cde" begin at the
+    bytes 100 and 103. Byte 103 gives "cde", and byte 101 is an error.
 
     Args:
-        block: Consecutive lines of the file.
+        block: The lines.
         offset: First byte of the line.
 
     Raises:
@@ -454,7 +471,11 @@ class _TablePass:
         return self._last_row is None or self._last_row.number > number
 
     def row(self, number: int) -> _TableRow:
-        """Read on up to a row of the table, and return it.
+        """Read the rows of a table up to the requested one, and return it.
+
+        A table is read from its start, in one direction. If the rows 3, 8 and 20 will be requested,
+        only these are converted to documents. A request for row 8 after row 3 goes on reading
+        there. Row 8 can be requested again, but not row 3.
 
         Args:
             number: Number of one of the rows, from 1, which the pass has not passed.
@@ -504,14 +525,15 @@ class _TableReader:
         self._pass: _TablePass | None = None  # the pass over the table that is open
 
     def text(self, origin: DocumentOrigin) -> str:
-        """Return the text of a document, whose row is found by its number.
+        """Read the text of a document again, from its row in a table (Parquet, Arrow or CSV).
 
         Args:
-            origin: The document: its number, file and line.
+            origin: The document. Its `line` is the number of the row.
 
         Raises:
-            NotADocumentError: There is no such row, or it is not a document.
-            TooFarError: The row is too far into its row group.
+            NotADocumentError: There is no such row, or it is not a document: for example, it has no
+                text.
+            TooFarError: The row is so far into the table that reaching it would take too long.
             FaultError: The table is damaged at the row or before it.
         """
         row_number = origin.line  # for a table, this field is the number of the row
@@ -524,7 +546,11 @@ class _TableReader:
         return content.texts[0]
 
     def _row(self, row_number: int) -> _TableRow:
-        """Return a row of the table, by reading on, or from the start if it was passed already.
+        """Return a row of the table, by reading on from the last one, or from the start again.
+
+        A table is read in one direction. If the rows 3, 8 and 20 are requested in this order, one
+        pass over the table is enough. If row 3 is requested again after row 8, a second pass
+        begins.
 
         Args:
             row_number: Number of the row, from 1.
@@ -541,7 +567,10 @@ class _TableReader:
         return self._pass.row(row_number)
 
     def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Return an iterator over some rows of the table, which are read one by one.
+        """Return an iterator that reads some rows of the table, one after another.
+
+            CSV               rows are found by reading the text from its start
+            Parquet, Arrow    rows are in groups; a row is found by reading its group from the start
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
@@ -570,7 +599,11 @@ class _TableReader:
         return _TableRow(number, self._reader.documents(row, number))
 
     def _read_csv(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Read some rows of a CSV file. Those that are too far into it become errors.
+        """Read some rows of a CSV file. For rows that are too far into it, yield an error instead.
+
+        A CSV file does not say where its rows begin, so it is read from its start, in parts of many
+        rows. With a limit of 256 MiB, parts are read as long as the ones before them have at most
+        256 MiB.
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
@@ -612,20 +645,25 @@ class _TableReader:
 def file_state(
     inventory: Inventory | None, memory: FingerprintMemory, folder: RawFolder, file: str, byte: int
 ) -> SourceState:
-    """Return whether a piece of a raw file was changed since the corpus was tokenized.
+    """Return whether a part of a raw file was changed since it was tokenized.
 
-    It is hashed again if the file has another size or another time than it had. If it is larger
-    than 256 MiB, the state is `unknown` instead.
+    Large files are tokenized in pieces. Whether the content of a piece is still the same could be
+    found out by hashing it, which takes time. So cheaper signs are looked at first:
+
+        the file does not exist                      gone
+        it is shorter, or was not known then         changed
+        its hashes at this size and time are known   these are compared, without reading the file
+        otherwise                                    the piece is hashed, up to 256 MiB
 
     Args:
         inventory: The hash of each piece of each file; None, if it was deleted, gives `unknown`.
-        memory: The fingerprints of files in the folder, with the sizes and times that they had.
+        memory: What was known about files of the folder when they had a certain size and time.
         folder: The corpus's folder.
         file: Path of the file, relative to the folder.
-        byte: A byte of the piece, since large files are cut into several.
+        byte: A byte of the piece.
 
     Returns:
-        `unchanged`, `changed`, `gone` if the file was deleted, or `unknown`.
+        `unchanged`, `changed`, `gone`, or `unknown`.
     """
     if not (folder / file).is_file():
         return "gone"
@@ -664,14 +702,17 @@ def _piece_with(pieces: Sequence[Piece], byte: int) -> Piece:
 
 
 def _hashed_state(folder: RawFolder, piece: Piece) -> SourceState:
-    """Hash a piece of a raw file, and return whether it was changed since it was tokenized.
+    """Find out by its hash whether a piece of a raw file was changed since it was tokenized.
+
+    The hash from then was recorded. A piece of more than 256 MiB is not hashed, which would take
+    too long for a command that only shows something.
 
     Args:
         folder: The corpus's folder.
-        piece: The piece, with the hash that it had.
+        piece: The piece, a range of bytes of the file, with the hash that it had.
 
     Returns:
-        `unchanged`, `changed`, or `unknown` if it is too large to be hashed in a short time.
+        `unchanged`, `changed`, or `unknown` if it is too large.
     """
     if piece.size > MOST_HASHED_BYTES:
         return "unknown"

@@ -151,9 +151,11 @@ class Tars:
 
     @staticmethod
     def of(context: InspectionContext, name: str) -> Tars:
-        """Open a webdataset by its plan, without reading its tars.
+        """Open a set of tars of training samples, to find out where its samples come from.
 
-        The plan says which tokens of which datasets form a context, and how contexts are shuffled.
+        Such a set is called a webdataset. The tars themselves are not read. A plan was made before
+        they were written: it says which tokens of which datasets form a sample, and in which order
+        the samples are shuffled. The plan and the datasets are enough.
 
         Args:
             context: The opened outputs, and the settings of the project if they are known.
@@ -369,14 +371,15 @@ class Tars:
     def _reason(self, source: int, counts: _TokenCounts) -> str | None:
         """Return the sentence that says why a document is not completely in the tars.
 
+        For example, "7 of its 90 tokens are never seen, because packing left them out".
+
         Args:
             source: Number of the document's dataset.
-            counts: Tokens of the document, and how many of them are in the dataset, in the plan and
-                in the tars.
+            counts: How many tokens the document has, and how many of them remain after each step to
+                the tars: in the dataset, in the plan, and in the tars.
 
         Returns:
-            The sentence, such as `7 of its 90 tokens are never seen, because packing left them
-            out`; None if the document is completely in the tars.
+            The sentence; None if the document is completely in the tars.
         """
         if counts.dataset == 0:
             return "never seen: it has no tokens"
@@ -419,9 +422,14 @@ class Tars:
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
-        For example, the tokens 0 to 50 of the document are the tokens 1,200 to 1,250 of the
-        dataset. A document that was packed (filled into sequences of one length) may be in several
-        places.
+        A dataset consists of sequences, one after another. For example, a document is in sequence
+        3:
+
+            sequence                      2            3
+            tokens of the dataset         900 to 1,200 1,200 to 1,250
+            tokens of the document                     0 to 50
+
+        A document that was packed (filled into sequences of one length) may be in several places.
 
         Args:
             source: Index of the dataset among those that the webdataset is made from.
@@ -460,7 +468,14 @@ class Tars:
         return stream.starts(sequences)
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
-        """Return which planned training samples have tokens of a piece of a document.
+        """Find the training samples that have tokens of a document, and the tars that they are in.
+
+        Samples are cut from the datasets, and then shuffled. So first find the samples by the
+        positions of the tokens, and then where the shuffle has put each of them:
+
+            tokens of the document    1,200 to 1,250 of the dataset
+            samples of 100 tokens     12
+            number after a shuffle    317: sample 17 of tar 3, if each tar has 100
 
         Args:
             piece: Consecutive tokens of the document, and their positions among those of its
@@ -520,14 +535,17 @@ class Tars:
 
 
 def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
-    """Return the manifest of the current version of a webdataset, a set of tars.
+    """Return the record (manifest) of the current version of a webdataset, a set of tars.
+
+    If there is none with this name, the error suggests the most similar name, or says that the user
+    may have meant a nanoset: the same command takes both.
 
     Args:
         outputs: The outputs that contain it.
         name: Name of the webdataset.
 
     Raises:
-        MissingError: There is none with this name. The error lists the names that exist.
+        MissingError: There is none with this name.
     """
     current = outputs.live(WEBDATASETS, name)
     if current is not None:
@@ -553,9 +571,12 @@ def _datasets_of_plan(
 ) -> Iterator[Dataset]:
     """Yield the datasets that a plan was made from, in the versions that it was made from.
 
+    A dataset may have been rebuilt since. Each version has a digest, and the record of the plan
+    lists the digests of its datasets: {"web": "1a2b…", "books": "3c4d…"}.
+
     Args:
         context: Opens the datasets.
-        manifest: Manifest of the plan, whose recipe has the digest of each dataset's version.
+        manifest: The record of the plan.
         plan: The plan, which names the datasets in its order.
 
     Yields:
@@ -622,9 +643,15 @@ def explain_context(
     place: str | int,
     sample: int | None = None,
 ) -> ContextOrigin:
-    """Return the documents that the tokens of a context of a webdataset come from.
+    """Return the documents that the tokens of one training sample in a tar come from.
 
-    A context is one training sequence, stored as a member of a tar.
+    A webdataset is a set of tars. Each tar has a number of samples, which are called contexts. A
+    user may name a context in several ways. If each tar has 100 contexts, these are the same:
+
+        place                         sample
+        "00000003_00000017.npy"       None      its name in the tar
+        "shard-00000003.tar"          17        the tar, and the number in it
+        317                           None      its number over all tars
 
     Args:
         project_or_root: A project; or its output root alone, to read no raw text and decode no
@@ -676,7 +703,14 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
 def _pieces_of_context(
     inspection: InspectionContext, tars: Tars, context: int
 ) -> list[PieceOrigin]:
-    """Return the documents that the tokens of a context, one training sequence, come from.
+    """Return the documents that the tokens of one training sample, a context, come from.
+
+    A context consists of ranges of tokens of one or several datasets. Each range goes over one or
+    several sequences of its dataset, and each sequence has one or several documents:
+
+        context      BOS    tokens 950 to 1,000 of web    tokens 0 to 50 of books
+        sequences           7         8                   0
+        documents           A         B                   C, D
 
     Args:
         inspection: The opened outputs, and the settings of the project if they are known.

@@ -139,10 +139,16 @@ class BlendedNanoset(SplitSamples):
         return self.datasets[dataset_number].tokens(sample)
 
     def sources(self, index: int) -> tuple[int, NDArray[np.int64]]:
-        """Return which dataset a sample is from, and where its tokens are in that dataset.
+        """Return which dataset a training sample is from, and where its tokens are in that dataset.
+
+        For example, sample 7 of the blend is from dataset 1, and has the last tokens of its
+        sequence 7 and the first ones of its sequence 4:
+
+            1, [[7, 8, 10],      tokens 8 and 9 of sequence 7
+                [4, 0,  3]]      tokens 0 to 2 of sequence 4
 
         Args:
-            index: Index of the sample in the blend; a negative one counts from the end.
+            index: Number of the sample in the blend; a negative one counts from the end.
 
         Returns:
             (number of the dataset, array of shape (n_parts, 3)). Each row of the array is the
@@ -180,16 +186,22 @@ class BlendedNanoset(SplitSamples):
         return boundaries
 
     def _by_dataset(self, positions: NDArray[np.int64]) -> Iterator[_DatasetSamples]:
-        """Group the samples at some positions of the blend by their dataset.
+        """Group samples of a blend by the dataset that each of them is taken from.
 
-        For example, the samples at four positions are from the datasets 1, 0, 1 and 1. Then dataset
-        0 fills row 1 of the batch, and dataset 1 the rows 0, 2 and 3.
+        A blend takes its samples from several datasets in turn. Reading all samples of one dataset
+        at once is faster. For example:
+
+            row of the batch     0          1          2          3
+            is taken from        books, 5   web, 0     books, 6   books, 7
+
+            web      fills row 1
+            books    fills the rows 0, 2 and 3 with its samples 5, 6 and 7
 
         Args:
-            positions: Indices in the blend, shape (n,).
+            positions: Numbers of the samples in the blend, shape (n,).
 
         Yields:
-            The samples of each dataset that occurs.
+            The samples of each dataset that occurs, and the rows that they fill.
 
         Raises:
             StaleError: An entry of the index arrays leads to no dataset or no sample.
@@ -212,14 +224,18 @@ class BlendedNanoset(SplitSamples):
             yield _DatasetSamples(dataset, rows, samples_of_dataset)
 
     def _locate(self, index: int) -> tuple[int, int]:
-        """Find out which sample of which dataset is at an index of the blend.
+        """Find out which sample of which dataset a sample of the blend is.
+
+        A blend takes its samples from several datasets in turn. Two arrays say which: sample 7 of
+        the blend may be sample 3 of dataset 1. If the blend takes more samples of a dataset than it
+        has, some trainers start again from its first one: of 10 samples, number 12 is sample 2
+        again.
 
         Args:
-            index: Index in the blend.
+            index: Number of the sample in the blend; a negative one counts from the end.
 
         Returns:
-            (number of the dataset, index of the sample in that dataset): (1, 7) for sample 7 of the
-            second dataset.
+            (number of the dataset, number of the sample in that dataset): (1, 3).
 
         Raises:
             SampleIndexError: There is no such sample.
@@ -254,7 +270,10 @@ def open_split(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> Nanoset | BlendedNanoset:
-    """Open the samples of a split from index files in a cache folder.
+    """Open the training samples of a split: train, valid or test.
+
+    Which tokens each sample has was computed by a build, and is stored in index files. If the split
+    mixes several datasets, a further file says which of them each sample is taken from.
 
     Args:
         plan: The plan of the split: its datasets, and the names of their index files.

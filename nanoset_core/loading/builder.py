@@ -126,10 +126,15 @@ class NanosetBuilder:
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing_file(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        """Return the name of an index file that is not built yet, or None if all are built.
+        """Return the name of an index file that another process has still to write, or None.
+
+        Each dataset of a split has a set of index files, and so has the mixture of several
+        datasets. The files of a set are written in order. So as long as a set is incomplete, its
+        last file is missing.
 
         Args:
-            plans: The plan of each split, None for one without a share of the data.
+            plans: The plan of each split (train, valid and test), None for one without a share of
+                the data.
         """
         for plan in plans:
             if plan is None:
@@ -145,7 +150,11 @@ class NanosetBuilder:
         return None
 
     def _build(self, plan: SplitPlan) -> Split:
-        """Build a split, or open it if it exists."""
+        """Build the index files of a split, or open those that exist.
+
+        A split, such as train, may mix several datasets. Then it has index files for each dataset,
+        and for the mixture (the blend).
+        """
         datasets = [self._build_member(member) for member in plan.members]
         if plan.blend is None:
             return datasets[0]
@@ -168,10 +177,14 @@ class NanosetBuilder:
 
 
 def _write_if_possible(files: FileSet) -> bool:
-    """Write a set of index files unless it is complete, or its folder cannot be written.
+    """Write index files unless they exist; return False if their folder cannot be written to.
+
+    The trainer's cache may be a folder that only its owner may change. Then the caller keeps the
+    indexes in memory. If the folder does not exist, it is created in the nearest folder above it
+    that exists: for /data/cache/web, that may be /data.
 
     Args:
-        files: The index files of one dataset or blend.
+        files: The index files of one dataset, or of a mixture of several.
 
     Returns:
         Whether the files exist now.

@@ -37,16 +37,21 @@ class ManifestRow(NamedTuple):
 
 
 def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts (rows of tokens) of one shard, which is a tar with a file for each.
+    """Yield the training samples of one tar, each as a row of tokens.
+
+    The tar has a file for each sample (context):
+
+        00000000_00000000.npy    tokens 5, 17, 2, …
+        00000000_00000001.npy    tokens 9, 1, 4, …
 
     Other members, such as hidden files and `README.md`, are skipped.
 
     Args:
         path: Path of the tar.
-        begin: How many contexts to skip without reading them.
+        begin: How many samples to skip without reading them.
 
     Yields:
-        The tokens of each context, shape (length,). They are int64 if they are stored as `json.gz`,
+        The tokens of each sample, shape (length,). They are int64 if they are stored as `json.gz`,
         and have their stored dtype if they are stored as `npy`.
 
     Raises:
@@ -60,13 +65,16 @@ def iterate_shard(path: Path | str, begin: int = 0) -> Iterator[NDArray[np.integ
 
 
 def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts (rows of tokens) of all tars that a folder's `manifest.jsonl` lists.
+    """Yield the training samples of all tars of a folder, each as a row of tokens.
+
+    The file `manifest.jsonl` in the folder lists the tars, and how many samples each one has. A tar
+    with another number is an error, so that no data is lost unnoticed.
 
     Args:
         folder: Folder of the tars and their manifest.
 
     Yields:
-        The tokens of each context, shape (length,), as `iterate_shard` yields them.
+        The tokens of each sample, shape (length,), as `iterate_shard` yields them.
 
     Raises:
         MissingError: The manifest or a shard does not exist.
@@ -78,16 +86,19 @@ def iterate_shards(folder: Path | str) -> Iterator[NDArray[np.integer[Any]]]:
 
 
 def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArray[np.integer[Any]]]:
-    """Yield the contexts (rows of tokens) of a tar, and check that their number is right.
+    """Yield the training samples of a tar, and check that there are as many as expected.
+
+    A tar that was not copied completely would otherwise just give fewer samples. The check comes
+    after the last sample.
 
     Args:
         path: Path of the tar.
-        samples: How many contexts the shard must have.
-        start: How many contexts to skip without reading them.
+        samples: How many samples the tar must have.
+        start: How many samples to skip without reading them.
 
     Raises:
         MissingError: The file does not exist.
-        FormatError: The shard is damaged, or has more or fewer contexts.
+        FormatError: The tar is damaged, or has more or fewer samples.
     """
     # If there is one context too many, the shard is wrong, and the rest need not be read.
     count = start

@@ -85,15 +85,18 @@ class _IndexBlock(NamedTuple):
 def read_pairs(
     store: Store, files: Sequence[tuple[Stored, Stored]]
 ) -> tuple[list[StoredPair], np.dtype] | None:
-    """Read the headers of the .idx files of datasets in a store, several at the same time.
+    """Read the headers of the indexes of datasets in a bucket, several at the same time.
+
+    A header says how many sequences a dataset has, and of which type its tokens are. Only datasets
+    of texts can be merged in a bucket. Those with images, which are called multimodal, cannot.
 
     Args:
-        store: The store that contains the datasets.
-        files: The .bin and the .idx of each dataset.
+        store: The bucket.
+        files: The .bin (tokens) and the .idx (index) of each dataset.
 
     Returns:
         (the datasets, token type of the first one). None if there are none, or if one is
-        multimodal, since a store cannot merge these.
+        multimodal.
 
     Raises:
         FormatError: A file is not an .idx.
@@ -163,9 +166,18 @@ def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> St
 def write_merged_idx(
     path: Path, store: Store, pairs: Sequence[StoredPair], dtype: np.dtype
 ) -> None:
-    """Write the .idx of datasets that are concatenated, in slightly more than 64 MiB of memory.
+    """Write the index of several datasets as if they were one, without reading their tokens.
 
-    The bytes are those that `merge_indexed_datasets` writes.
+    Each dataset has an index, an .idx file, with the lengths of its sequences, their positions in
+    the file of tokens, and where its documents begin:
+
+        dataset          0               1           merged
+        lengths          3, 2            4           3, 2, 4
+        positions        0, 6            0           0, 6, 10     (tokens of 2 bytes)
+        documents        0, 2            0, 1        0, 2, 3
+
+    The bytes are those that `merge_indexed_datasets` writes. It takes slightly more than 64 MiB of
+    memory.
 
     Args:
         path: Path of the .idx to write, which must not exist.
@@ -320,8 +332,7 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
 
 
 def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
-    """Yield where the documents of several datasets stop, if the datasets are put one after
-    another.
+    """Yield where documents stop if several datasets are put one after another.
 
     A document consists of sequences. For example, the documents of the first dataset stop before
     its sequences 2 and 3, and that of the second one before its sequence 4. The first dataset has 3
@@ -411,13 +422,19 @@ def _check_last_index(store: Store, pair: StoredPair, last_index: int) -> None:
 def _read_blocks(
     store: Store, pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexBlock]:
-    """Read ranges of the .idx files of datasets, several at the same time.
+    """Read the indexes (.idx files) of several datasets in blocks, several blocks at the same time.
+
+    An index may have gigabytes, so it is not read as a whole. For example, with the bounds 0, 100
+    and 180 for each dataset:
+
+        dataset    0            0             1            1
+        bytes      0 to 100     100 to 180    0 to 100     100 to 180
 
     Args:
         store: The store that contains the datasets.
         pairs: The datasets, in order.
-        bounds_of: Returns ascending byte offsets in the .idx of a dataset. What is between two of
-            them is a block.
+        bounds_of: Returns the bounds of the blocks of a dataset, ascending byte offsets in its
+            index.
 
     Yields:
         All blocks of the first dataset, then those of the second one, and so on.
@@ -440,7 +457,10 @@ def _read_blocks(
 def _index_ranges(
     pairs: Sequence[StoredPair], bounds_of: Callable[[StoredPair], Sequence[int]]
 ) -> Iterator[_IndexRange]:
-    """Yield the ranges of each .idx that are read as blocks.
+    """Yield which ranges of the datasets' indexes (.idx files) are read as blocks.
+
+    For example, the bounds 0, 100 and 180 give the ranges 0 to 100, which is the first one of its
+    dataset, and 100 to 180, which is the last one.
 
     Args:
         pairs: The datasets, in order.

@@ -243,6 +243,11 @@ def _record(prefix: Location) -> Mapping[str, Any]:
 def _check_each_once(parts: Sequence[Location]) -> None:
     """Check that no documents would be merged twice.
 
+    There are two ways in which that may happen:
+
+        a link             two names of the same dataset
+        an earlier merge   of datasets in the folder, whose result is in the folder, too
+
     Args:
         parts: Prefixes of the datasets.
 
@@ -311,9 +316,10 @@ class _FolderMerge:
         return files
 
     def delivery(self) -> Delivery:
-        """Return which files are written, and a receipt that says what they are made from.
+        """Describe the output of the merge: its files, and what they are made from.
 
-        By its receipt, a later call recognises the output.
+        The latter is written to a receipt, a small file next to the output. It lists the merged files with their sizes.
+        If the same command is started again, it finds by the receipt that nothing has to be done.
         """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
         # The merged dataset depends on nothing but the files, so there are no options.
@@ -350,8 +356,7 @@ class _FolderMerge:
         return facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged dataset into a draft folder, whose files are moved to their place at the
-        end.
+        """Write the merged dataset into a draft folder, from which it is moved to its place.
 
             all is in one bucket    the bucket joins the files by itself, if it can do so; then no
                                     tokens are downloaded

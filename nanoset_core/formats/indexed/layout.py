@@ -254,7 +254,14 @@ def write_idx(
     document_indices: NDArray[np.int64],
     modes: NDArray[np.int8] | None = None,
 ) -> None:
-    """Write the .idx of sequences that are back to back in the .bin.
+    """Write the index of a dataset, whose sequences are stored one after another in its .bin.
+
+    For example, with tokens of 2 bytes, sequences of 3, 2 and 4 tokens, and two documents:
+
+        header
+        lengths                3, 2, 4
+        positions in bytes     0, 6, 10
+        document indices       0, 2, 3      the documents begin at sequence 0 and 2; there are 3
 
     The bytes are those of Megatron-LM's `_IndexWriter`.
 
@@ -507,8 +514,7 @@ def not_back_to_back(path: Path) -> FormatError:
 
 
 def _check_document_ends(path: Path, index: Index) -> None:
-    """Check that the first document begins at the first sequence, and the last one ends at the
-    last.
+    """Check that the documents of a dataset have all of its sequences, from the first to the last.
 
     An index stores the first sequence of each document, and last the number of sequences. For
     example, 5 sequences may belong to two documents:

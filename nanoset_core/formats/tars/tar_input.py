@@ -390,7 +390,12 @@ def flatten_tars(
     workers: int,
     progress: Progress = SILENT,
 ) -> Path:
-    """Decode all contexts into one file, in order, without those that an earlier call decoded.
+    """Decode the training samples of many tars into one file of tokens.
+
+    The tokens of any sample can be read from this file at once, which is not possible with tars.
+
+    After a tar is decoded, a small file marks it as done. So if the work is interrupted, the next
+    call continues with the other tars.
 
     Args:
         tar_input: The tars.
@@ -499,15 +504,24 @@ def _checked_contexts(tar: TarSource, tar_input: TarInput) -> Iterator[NDArray[n
 
 
 def _check_context(tokens: NDArray[np.integer[Any]], where: str, tar_input: TarInput) -> None:
-    """Check the length of a context, and that its tokens are in the vocabulary and fit the dtype.
+    """Check that a training sample has the right length, and tokens that can be stored.
+
+    For example, if samples have 2,049 tokens, the vocabulary has 32,000, and tokens are stored as
+    uint16:
+
+        2,049 tokens below 32,000     fine
+        2,048 tokens                  refused
+        a token 40,000                refused: it is not in the vocabulary
+
+    Without a vocabulary, tokens up to 65,535 are fine, the largest number in uint16.
 
     Args:
-        tokens: Tokens of the context, shape (n_tokens,).
-        where: Tar and number of the context, for messages.
-        tar_input: What all contexts must have in common.
+        tokens: Tokens of the sample, shape (n_tokens,).
+        where: Tar and number of the sample, for messages.
+        tar_input: What all samples must have in common.
 
     Raises:
-        InputError: The context has another length, or a token is negative or too large.
+        InputError: The sample has another length, or a token is negative or too large.
     """
     if len(tokens) != tar_input.sequence_length:
         raise InputError(

@@ -155,11 +155,15 @@ def _dataset_location(prefix: str, where: object) -> Location:
 
 
 def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: object) -> None:
-    """Check that the words of data arguments name each dataset once.
+    """Check that data arguments, such as "0.7 data/web 0.3 data/code", name each dataset once.
+
+        0.7 data/web 0.3 data/web     a dataset is named twice
+        0.5 data/web 0.5              0.5 is named twice: a path is missing
+        data/web ./data/web           two names of one dataset
 
     Args:
         words: All words, for messages.
-        prefixes: The words that are prefixes of datasets.
+        prefixes: The words that are paths of datasets.
         where: Where the words come from, for messages.
 
     Raises:
@@ -340,13 +344,15 @@ def _parse_number(word: str) -> float | None:
 
 
 def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword argument of `NanosetConfig` that names the data of a run.
+    """Return which data a run reads, as an argument of `NanosetConfig`.
+
+        --data-path 0.7 web 0.3 code                     {"data_path": {"web": 0.7, "code": 0.3}}
+        --train-data-path web --valid-data-path code     {"blend_per_split": ["web", "code", None]}
+
+    In the first case, train, valid and test share the data.
 
     Args:
         options: Name of each option → value; None, "" or () if the option was not given.
-
-    Returns:
-        `{"data_path": …}` if all splits share their data, otherwise `{"blend_per_split": …}`.
 
     Raises:
         ConfigError: The data is not given, or it is given in several ways.
@@ -456,21 +462,24 @@ def _schedule(options: Mapping[str, Any]) -> ScheduleSpec | None:
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identifiers of the tokenizer, on which the names of index files depend.
+    """Return what identifies the tokenizer of a run, since index files are named by a hash of it.
 
-    They follow from the option `--trainer`. Without it, `--tokenizer-identifiers` has them: as a
-    JSON object, or as the path of a file.
+    There are three ways for the user to give it:
+
+        --trainer '{megatron_core: "0.16.1", …}'        it follows from the options of the trainer
+        --tokenizer-identifiers '{"class": "…"}'        JSON
+        --tokenizer-identifiers identifiers.json        a file with this JSON
 
     Args:
         options: Name of each option → value.
 
     Returns:
         Identifiers such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if neither
-        option is given, since the value of `--tokenizer-identifiers` is then the JSON object {}.
+        option is given.
 
     Raises:
-        ConfigError: The text of `--tokenizer-identifiers` starts with "{", but is not a JSON
-            object; or the settings of the trainer are wrong.
+        ConfigError: The text is neither a JSON object nor the path of a file; or the settings of
+            the trainer are wrong.
     """
     text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
@@ -531,17 +540,19 @@ def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> di
 
 
 def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[str, str]:
-    """Return how the trainer spells the prefixes of datasets that it reaches by another path.
+    """Return how a trainer names the datasets, if it sees their files under other paths.
 
-    With the spelling `/home/me=/cluster`, the prefix `/home/me/web` becomes `/cluster/web`.
+    A trainer on a cluster may see the folder /home/me as /cluster. By "/home/me=/cluster", the
+    dataset /home/me/web is /cluster/web there:
+
+        {"/home/me/web": "/cluster/web"}
 
     Args:
-        data: The result of `_data_argument`.
-        spellings: Texts HERE=THERE. Prefixes start with HERE on this machine, and with THERE where
-            the trainer runs. If several apply to a prefix, the last one counts.
+        data: Which datasets the run reads: the result of `_data_argument`.
+        spellings: Texts HERE=THERE. If several apply to a dataset, the last one counts.
 
     Returns:
-        Prefix on this machine → prefix where the trainer runs.
+        Path of a dataset on this machine → its path where the trainer runs.
 
     Raises:
         ConfigError: A text is not HERE=THERE.

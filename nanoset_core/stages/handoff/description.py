@@ -162,12 +162,17 @@ class Handoff:
 
     @property
     def sample_count_mismatch(self) -> dict[SplitName, int]:
-        """The splits that were built for another number of samples than the run requests.
+        """The splits that were built for another number of samples than the trainer will request.
 
-        The trainer would not find the index files of these splits, and build its own.
+        The trainer would not find the index files of these splits, and build its own. For example:
+
+            split    built for    requested
+            train    64,000       64,000
+            valid    800          1,600        →    {"valid": 1600}
+            test     one epoch    320          (left out: it has the samples that there are)
 
         Returns:
-            Split → the number of samples that the run requests.
+            Split → the number of samples that the trainer will request.
         """
         mismatch: dict[SplitName, int] = {}
         for split, n_requested in self._requested_samples().items():
@@ -180,7 +185,14 @@ class Handoff:
         return mismatch
 
     def _requested_samples(self) -> dict[SplitName, int]:
-        """Return how many samples of each split the run requests, or its phase if this is one.
+        """Return how many samples of each split the trainer will request.
+
+        This is computed from the schedule: iterations times batch size for train, for example.
+        There are two special cases:
+
+            the data is for one phase of a run      only the iterations of the phase count
+            the run is shortened, since a limit     all samples that were built, such as 1,050,
+            on epochs leaves too few samples        although the run has 10 iterations of 100
 
         Returns:
             Split → number of samples, in the order of the splits. Empty without a schedule.

@@ -112,14 +112,18 @@ def gather(
 
 
 def _folders_by_prefix(nanoset: NanosetContext, exports: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the folder of each export that the trainer reads instead of a dataset.
+    """Return the folder that the trainer reads instead of each dataset.
+
+    Some trainers do not read datasets but exports, copies of them in another format. For example:
+    {"/data/datasets/web/1a2b/web": "/data/exports/web/5e6f"}, both as paths on the machine where
+    the trainer runs.
 
     Args:
-        nanoset: The nanoset, which knows the paths of the machine where the trainer runs.
+        nanoset: The nanoset, which knows these paths.
         exports: Name of a corpus or view → manifest of its export.
 
     Returns:
-        Prefix of a dataset (its path without .idx) → folder of its export.
+        Path of a dataset without .idx → folder of its export.
     """
     folder_by_prefix: dict[str, str] = {}
     for corpus, export in exports.items():
@@ -138,16 +142,18 @@ def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
 
 
 def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
-    """Return the arguments with which Megatron-LM loads the tokenizer of a nanoset.
+    """Return the arguments with which the trainer Megatron-LM loads the tokenizer of the data.
 
-    They are those of the key `trainer` in nanoset.yaml, or follow from the tokenizer's file.
+        key `trainer` in nanoset.yaml    result
+        is set                           what it says
+        is missing                       what follows from the tokenizer's file, such as
+                                         ("--tokenizer-type GPT2BPETokenizer", "--vocab-file …", …)
 
     Args:
-        nanoset: The nanoset, whose settings may say how the trainer loads its tokenizer.
+        nanoset: The nanoset: a mixture of datasets, with its settings.
 
     Returns:
-        Options, each with its values, such as "--vocab-size 32000". Empty if it is not known how
-        the trainer loads the tokenizer.
+        Options, each with its values. Empty if it is not known how the trainer loads the tokenizer.
 
     Raises:
         ConfigError: The settings of `trainer` do not fit the version of Megatron-LM.
@@ -175,11 +181,15 @@ def views_of(nanoset: NanosetContext) -> list[str]:
 def _counts_by_prefix(nanoset: NanosetContext) -> dict[str, DatasetCounts]:
     """Return how many sequences and documents each dataset has that the trainer will read.
 
+    Megatron-LM starts faster if it gets these numbers in a file, since it then need not open the
+    datasets.
+
     Args:
-        nanoset: The nanoset: a weighted blend of datasets for each split.
+        nanoset: The nanoset: a weighted blend of datasets for each split (train, valid and test).
 
     Returns:
-        Prefix of a dataset where the trainer runs (its path without .idx) → counts.
+        Path of a dataset where the trainer runs, without .idx → counts. A dataset that several
+        splits read is listed once.
     """
     counts: dict[str, DatasetCounts] = {}
     for split in SPLITS:
@@ -203,14 +213,18 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
-    """Return the files of each index that the trainer will look for.
+    """Return the index files that a trainer will look for in its cache.
 
-    An index has the order in which samples are read: of one dataset, or of a blend of several. It
-    consists of several files. A trainer finds them by the one with the description, which lists
-    what the index was made from.
+    An index has the order in which samples are read: of one dataset, or of a mixture of several. It
+    consists of several files. For example:
+
+        {"1a2b-description.txt": ["1a2b-shuffle_index.npy", "1a2b-sample_index.npy", …]}
+
+    The description lists what the index was made from, and the trainer finds the index by it. A
+    check before training compares it with what the trainer is going to ask for.
 
     Args:
-        splits: The built splits.
+        splits: The built splits: train, valid and test.
         folder: Folder of the index files below the cache, with a slash at its end.
 
     Returns:
@@ -235,13 +249,16 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
 
 
 def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[SplitName, str]:
-    """Return why a split has no samples although it has a share of the data.
+    """Return why splits of the data have no samples although they should have some.
+
+    For example, if valid should get 1 % of the data, and that is less than a sample: {"valid":
+    "…"}. The reason was recorded when the split was built.
 
     Args:
         splits: The built splits: train, valid and test.
 
     Returns:
-        Split → the reason, for the splits that are empty for this reason only.
+        Split → the reason, only for splits that are empty for this reason.
     """
     reasons: dict[SplitName, str] = {}
     for split, built in splits.items():
@@ -252,10 +269,17 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 
 
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
-    """Merge the settings that the splits train, valid and test were built with into one.
+    """Merge the settings that train, valid and test were built with into one.
 
-    Each split was built with its own number of samples, paths and blend. All other settings are
-    the same.
+    Most settings are the same for the three splits. But each split was built with its own number of
+    samples, its own paths, and, if splits do not share their data, its own blend (datasets with
+    weights):
+
+        built split    samples                blends of train, valid, test
+        train          train: 1,000           [A, …, …]
+        valid          valid: 50              […, B, …]
+        test           test: 20               […, …, C]
+        merged         all three              [A, B, C]
 
     Args:
         splits: The built splits: train, valid and test, in this order.

@@ -42,10 +42,16 @@ See its GPTDatasetConfig.token_dtype_code.
 
 
 def megatron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the files with which Megatron-LM is started, so that it finds every index file.
+    """Return the files with which Megatron-LM is started on the data that was built.
+
+        arguments.txt           command line options, such as "--seq-length 4096"
+        the datasets            with their weights, in a file of options or as JSON
+        sizes of the datasets   with which Megatron-LM starts faster; not always possible
+        preflight.py            a script that checks the options of a run before it starts
 
     Args:
-        handoff: The built nanoset. Its paths are those where the trainer runs.
+        handoff: The data: its datasets, weights and index files, with paths on the machine where
+            the trainer runs.
 
     Returns:
         The text of each file by its name, and notes for the user.
@@ -138,13 +144,16 @@ def _paths_of_other_dtype(handoff: Handoff) -> list[str]:
 def loads_fast(handoff: Handoff) -> bool:
     """Return whether Megatron-LM can be started with --dataloader-fast-cache-load.
 
-    With this option it opens its index files without looking for them first.
+    With this option, it opens its index files without looking for them first, which saves time if
+    there are many processes. It is not possible in three cases:
+
+        old versions                      do not have the option
+        splits share one blend            then Megatron-LM refuses it
+        another number of samples         Megatron-LM would fail, since it does not find an index
+        than the data was built for       file for it
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Returns:
-        True if the option can be used.
     """
     # Older versions of Megatron-LM do not have the option.
     has_option = handoff.config.rules.starts_without_scanning
@@ -171,11 +180,13 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 
 
 def _preflight(handoff: Handoff) -> str:
-    """Return the text of preflight.py, a script that checks the options of a run.
+    """Return the text of preflight.py, a script that checks the options of a training run.
 
-    It runs where the trainer runs, without nanoset. So its constants contain all facts about the
-    nanoset that it needs. The script is the source of our module `preflight`, whose constants are
-    empty, with values filled in: the line `NANOSET = ""` becomes `NANOSET = 'pretrain'`.
+    It runs where the trainer runs, where nanoset is not installed. So it is a single file that
+    contains all that it needs to know. It is made from the source of our module `preflight`, in
+    which three constants are empty, by filling these in:
+
+        NANOSET = ""    becomes    NANOSET = 'pretrain'
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -198,14 +209,17 @@ def _preflight(handoff: Handoff) -> str:
 
 
 def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
-    """Return how many samples each split with data was built for, which preflight.py checks.
+    """Return how many samples each split was built for, so that a run can be compared with it.
+
+    For example, {"train": 64000, "valid": 800, "test": None}, where None stands for one epoch. A
+    script compares these numbers with the options of a run before it starts.
 
     Args:
         handoff: Describes the data that was built, with the number of samples of each split.
 
     Returns:
-        Split → number of samples, or None for one epoch. Empty if the run has phases: then the
-        numbers do not follow from the options of one job.
+        Split → number of samples, for splits that have any. Empty if the run has phases, which read
+        data of their own: then the numbers do not follow from the options of one job.
     """
     has_phases = bool(handoff.spec.transitions)
     if has_phases:
@@ -382,11 +396,16 @@ def _shortened_run_note(iterations: int, n_train_samples: int | None) -> str:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on the options for evaluations, which the user chooses without a schedule.
+    """Tell the user for how many samples valid and test were built, if there is no schedule.
 
-    Megatron-LM computes from these options how many samples of valid and test it requests. It finds
-    the index files only if they were built for the same number. With a `schedule` in nanoset.yaml,
-    the build computes the number from the same options, so that both agree.
+    Megatron-LM computes from its options how many samples of valid and test it needs:
+
+        valid    (train_iters // eval_interval + 1) * eval_iters * global_batch_size
+        test     eval_iters * global_batch_size
+
+    It finds the prepared index files only if they were built for the same number. Without a
+    `schedule` in nanoset.yaml, the user has to choose options that give it. With one, the build
+    computes the number from the same options.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -410,14 +429,14 @@ def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _evaluation_rule(n_samples: int | None, batches: str) -> str:
-    """Return how many samples a split was built for, and which options request as many.
+    """Return for how many samples a split was built, and which options of Megatron-LM request them.
+
+    For example, "800 samples: eval_iters * global_batch_size must have that value".
 
     Args:
         n_samples: The number of samples; None for one epoch.
-        batches: How often Megatron-LM reads a batch of the split, by the names of its options.
-
-    Returns:
-        A clause such as "800 samples: eval_iters * global_batch_size must have that value".
+        batches: How many batches of the split Megatron-LM reads, as a formula of its options:
+            "eval_iters".
     """
     if n_samples is None:
         return (

@@ -115,12 +115,18 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _exported_datasets(handoff: Handoff) -> dict[str, Any]:
-    """Return the section on the datasets of train, which nanotron reads as exports.
+    """Return the section of nanotron's YAML file that names the datasets of train.
 
-    An export is a copy of a dataset as .ds files, the format of nanotron's main branch.
+    nanotron's main branch reads copies of the datasets in its own format, .ds files. For example:
+
+        dataset_folder: ["/data/exports/web/5e6f", "/data/exports/code/7a8b"]
+        dataset_weights: [0.7, 0.3]
+        token_size_in_bytes: 2
+        …
 
     Args:
-        handoff: Describes the data that was built: the blend of train, and folders of exports.
+        handoff: Describes the data that was built: the datasets of train with their weights, and
+            the folders of these copies.
 
     Returns:
         The keys of nanotron's NanosetDatasetsArgs with their values.

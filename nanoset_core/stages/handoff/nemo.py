@@ -40,7 +40,14 @@ def nemo_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _data_section(handoff: Handoff) -> dict[str, Any]:
-    """Return the section `model.data`: the datasets, and how samples are made of them.
+    """Return the section `model.data` of NeMo's YAML file, which names the datasets.
+
+    For example:
+
+        data_prefix: [0.7, "/data/web", 0.3, "/data/code"]
+        seq_length: 4096
+        splits_string: "98,1,1"        if train, valid and test share the data
+        …
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.

@@ -40,12 +40,17 @@ def notes_of(
     views: Sequence[str],
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield notes on empty splits, unusual settings, views, and runs that read several nanosets.
+    """Yield what the user of a handoff, the files for a trainer, should know.
+
+        a split has no samples             why it has none
+        unusual settings                   a warning, as `nanoset status` shows it
+        a dataset is a view (selection)    which readers would not notice the selection
+        the run has read other data        that the prepared index files must be kept
 
     Args:
         config: The settings that the splits were built with.
         empty: Split without samples → the reason, a clause without its full stop.
-        views: Names of the datasets that are views: selections of a corpus's documents.
+        views: Names of the datasets that are views.
         warnings: Settings that are allowed but rarely intended, each a sentence without its full
             stop.
 

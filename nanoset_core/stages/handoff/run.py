@@ -268,16 +268,19 @@ def checked_run(value: object, text: str, file: Path) -> RunSpec:
 
 
 def ramps_up(ramp: Sequence[int], size: int) -> bool:
-    """Return whether a ramp-up leads to a batch size in whole steps.
+    """Return whether a batch size that grows step by step reaches its final size exactly.
 
-    The ramp-up [32, 32, 100000] leads to 256: it grows from 32 in steps of 32.
+        first    increment    final size
+        32       32           256            yes: 32, 64, 96, … 256
+        32       50           256            no: 32, 82, … 232, 282
+        32       32           32             no: it does not grow
 
     Args:
         ramp: First batch size, increment, and samples over which the batch size grows.
         size: The final batch size.
 
     Returns:
-        False also if the ramp-up does not have three numbers, or does not begin below the size.
+        False also if the ramp-up does not have three numbers.
     """
     if len(ramp) != 3:
         return False

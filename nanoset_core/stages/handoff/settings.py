@@ -271,13 +271,17 @@ class TrainerSpec:
         return tuple(arguments)
 
     def _flag(self, name: str) -> str:
-        """Return the flag of an option in this version: "--vocab-size" for "vocab_size".
+        """Return how a version of Megatron-LM spells an option.
+
+            name of the setting      option
+            vocab_size               --vocab-size
+            special_tokens           --tokenizer-special-tokens, or in old versions
+                                     --tiktoken-special-tokens
+
+        A switch that is on by default has an option that turns it off, with "no" in front.
 
         Args:
-            name: Name of the field. Two options have another name than their field.
-
-        Returns:
-            The flag as the version spells it.
+            name: Name of the field.
         """
         if name == "special_tokens":
             name = "tiktoken_special_tokens"
@@ -310,11 +314,14 @@ class TrainerSpec:
                 )
 
     def _check_version(self, option: Field[Any]) -> None:
-        """Check that the version of the trainer has an option.
+        """Check that the trainer, in the version that the user names, has an option.
+
+        For example, Megatron-LM has --chat-template from core 0.18 on. A user of core 0.16 who sets
+        it has probably named the wrong version.
 
         Args:
             option: The field of the option, whose metadata name the first and the last minor
-                version that has it.
+                version that has it, such as 16 for core 0.16.
 
         Raises:
             ConfigError: The version does not have the option.

@@ -64,15 +64,18 @@ class HandoffStage(BoundToMachine, Advising):
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return the outputs that the files of a trainer are made from.
 
-        These are the index files of each split, and exports that its trainer reads instead of
-        datasets.
+        For example:
+
+            "train"            the index files of train; also "valid" and "test"
+            "export of web"    a copy of the dataset web in the trainer's format, if the trainer
+                               does not read datasets themselves
 
         Args:
             config: The settings of the project.
             key: Names the nanoset: a weighted blend of datasets.
 
         Returns:
-            Name of an input, such as "train" or "export of web" → the output.
+            Name of an input → the output.
         """
         last_stage = _last_stage(is_blended=config.nanosets[key.subject].is_blended)
         nodes: dict[str, Node] = {}
@@ -83,15 +86,15 @@ class HandoffStage(BoundToMachine, Advising):
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return the recipe of a handoff: everything that decides the bytes of its files.
+        """Return everything that decides the bytes of the files for a trainer.
+
+        The digest of this recipe is the name of their folder. If nothing in it has changed, the
+        files are not written again.
 
         Args:
             project: Its settings and its tokenizer are part of the recipe.
             key: Names the nanoset: a weighted blend of datasets.
-            parents: Name of each input → its digest.
-
-        Returns:
-            The recipe. Its digest is the name of the folder of the handoff.
+            parents: Name of each input → its digest, such as {"train": "1a2b…"}.
         """
         nanoset = NanosetContext(project, key.subject)
         options: dict[str, Any] = {
@@ -156,12 +159,18 @@ def _last_stage(*, is_blended: bool) -> Stage:
 
 @holding
 def write_handoff(project: Project, name: str) -> Manifest:
-    """Write the files with which a trainer is started on a built nanoset.
+    """Write the files with which a trainer is started on data that was built, its handoff.
 
-    A nanoset is a weighted blend of datasets. The files become the current version of its handoff,
-    and earlier versions are kept.
+    The data is a nanoset: a mixture of datasets, divided into train, valid and test. These are the
+    steps:
 
-    The decorator `holding` protects the outputs that these files name from `nanoset gc`.
+        open what the trainer will read, and check that it is up to date
+        describe all of it in a `Handoff`, from which the files are written
+        put the files into a new folder, named by a digest of what they are made from
+        make this folder the current one; earlier ones are kept
+
+    The decorator `holding` protects what these files name from `nanoset gc`, which deletes old
+    outputs.
 
     Args:
         project: The project that contains the nanoset. Its outputs must have been built.
@@ -265,12 +274,20 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 
 
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
-    """Check that the index files of each split were made from the present inputs and settings.
+    """Check that the index files of each split are those that a build would make now.
+
+    Each output has a recipe, which lists what it was made from: the digests of its inputs, and its
+    settings. So compare the recipe of what was built with the recipe that it would have now. A
+    split has one or two outputs:
+
+        one dataset         the index of its samples (index mappings)
+        several datasets    the index of each, and a blend, which mixes their samples
+
+    The blend is made from the mappings, so its recipe contains the digest of theirs.
 
     Args:
         nanoset: The nanoset, with its present datasets and settings.
-        splits: Split → the manifest of its blend; or that of its index mappings, if the nanoset
-            reads a single dataset and has no blend.
+        splits: Split → the manifest of its blend, or of its index mappings if it has none.
 
     Raises:
         StaleError: A split was made from other inputs or settings.
@@ -305,13 +322,18 @@ def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
-    """Return the current exports (copies in another format) that a trainer reads.
+    """Return the current exports of a trainer that does not read our datasets themselves.
+
+    An export is a copy of a dataset in the trainer's format. The dataset, or a setting, may have
+    been changed since the copy was made. So compare the recipe of the copy, which lists what it was
+    made from, with the recipe that it would have now.
 
     Args:
         nanoset: The nanoset: a weighted blend of datasets.
 
     Returns:
-        Name of a corpus or view → manifest of its export.
+        Name of a dataset (a corpus or a view) → manifest of its export. Empty if the trainer reads
+        datasets.
 
     Raises:
         MissingError: An export has not been built.

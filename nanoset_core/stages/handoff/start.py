@@ -126,9 +126,11 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
 
 
 def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
-    """Return the warning of START.md that nanoset.yaml does not name the trainer's tokenizer.
+    """Return the warning of START.md that the trainer will not find the prepared index files.
 
-    It contains the lines to add to nanoset.yaml.
+    Megatron-LM names index files by a hash, in which its tokenizer is included. The tokenizer that
+    it uses is not known unless nanoset.yaml names it. The warning shows the lines to add to
+    nanoset.yaml.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.

@@ -109,13 +109,13 @@ class Steps:
         self._batch_sizes = np.array(batch_sizes, np.int64)
 
     def step(self, number: int) -> TrainingStep:
-        """Return a step of the run: which samples it reads, and the settings with which it does so.
+        """Return a step of a training run: which samples it reads, and with which settings.
+
+        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on. Then
+        step 5 reads 8 samples, from sample 20 on.
 
         Args:
             number: Number of the step, from 1 on.
-
-        Returns:
-            The step with the settings of its stretch.
         """
         # The stretch that contains the step: the last one that starts at this step or before it.
         index = int(np.searchsorted(self._first_steps, number, side="right")) - 1
@@ -131,16 +131,20 @@ class Steps:
         )
 
     def samples(self, steps: NDArray[np.int64]) -> SampleRanges:
-        """Return which samples some steps read.
+        """Return which samples some steps of a training run read.
 
-        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on. Then
-        the steps 3, 4 and 5 read 4, 8 and 8 samples, from the samples 8, 12 and 20 on.
+        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on:
+
+            step              3     4     5
+            first sample      8     12    20
+            samples           4     8     8
 
         Args:
             steps: Numbers of steps, of any shape.
 
         Returns:
-            The first sample of each step, and its number of samples; of the same shape.
+            The last two rows: the first sample of each step, and its number of samples; of the same
+                shape.
         """
         # A stretch has consecutive steps of one batch size. Find the stretch of each step: the last
         # one that starts at this step or before it.
@@ -151,10 +155,14 @@ class Steps:
         return SampleRanges(first_samples, batch_sizes)
 
     def that_read(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the step that reads each of some samples.
+        """Return which step of a training run reads each of some samples.
 
-        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on. Sample
-        25 is sample 13 of those from step 4 on, and so it is read one step later: in step 5.
+        For example, a run reads 4 samples in each of the steps 1 to 3, and 8 from step 4 on:
+
+            step       1         2         3          4           5
+            samples    0 to 3    4 to 7    8 to 11    12 to 19    20 to 27
+
+        So sample 25 is read in step 5.
 
         Args:
             samples: Numbers of samples of the run, of any shape.
@@ -244,7 +252,13 @@ class _Start(NamedTuple):
 
 
 def _starts(run: RunSpec) -> Iterator[_Start]:
-    """Yield each start of the trainer, with the settings that it had.
+    """Yield each start of a trainer during a training run, with the settings that it had.
+
+    For example, a run was started with 8 ranks, and resumed after step 5,000 with 16:
+
+        start    ranks    last step
+        0        8        5,000
+        1        16       not known
 
     Args:
         run: The settings of the run, and what changed each time that it was resumed.
@@ -264,13 +278,16 @@ def _starts(run: RunSpec) -> Iterator[_Start]:
 
 
 def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int) -> int | None:
-    """Return after how many steps the batch size changes.
+    """Return after how many steps the batch size of a training run changes.
 
-    With 32 samples a step, and 64 once 100 samples have been consumed, it changes after 4 steps.
+    For example, a step reads 32 samples, and 64 once 100 samples have been read:
+
+        after steps       1     2     3     4
+        samples read      32    64    96    128    so it changes after 4 steps
 
     Args:
-        sizes: The batch sizes that the settings request, by the number of consumed samples.
-        consumed: Samples that were consumed before the first of these steps.
+        sizes: The batch sizes that the settings request, by the number of samples that were read.
+        consumed: Samples that were read before the first of these steps.
         samples_per_step: Samples that each step reads: the requested batch size, rounded down to
             one that can be divided among the ranks.
 
@@ -298,15 +315,21 @@ def _steps_until_change(sizes: _BatchSizes, consumed: int, samples_per_step: int
 
 
 def _sizes_since_start(run: RunSpec, n_steps: int, consumed: int) -> _BatchSizes:
-    """Return the batch sizes of a run after the trainer was started or resumed.
+    """Return how the batch size of a training run develops after a start of the trainer.
+
+    The settings allow three ways:
+
+        a constant size    global_batch_size: 64
+        a ramp-up          from 16 in steps of 16 to 64, during the first 10,000 samples
+        a schedule         "0:768 1M:1536": 1,536 samples a step once a million have been read
 
     Args:
-        run: The settings with which it was started.
+        run: The settings with which the trainer was started.
         n_steps: Number of steps before the start, for the error.
-        consumed: Samples that these steps consumed.
+        consumed: Samples that these steps read.
 
     Returns:
-        The batch size by the number of consumed samples.
+        The batch size by the number of samples that were read.
 
     Raises:
         ConfigError: The schedule cannot be read, or the ramp-up does not lead to the batch size.
@@ -406,15 +429,19 @@ def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
 
 
 def _scheduled_sizes(text: str, unit: int) -> _BatchSizes:
-    """Parse a schedule of batch sizes.
+    """Parse a schedule of batch sizes, such as `0:768 1M:1536`.
+
+    It says that a step reads 768 samples at first, and 1,536 once a million samples have been read:
+
+        samples read     0      999,999    1,000,000
+        batch size       768    768        1,536
 
     Args:
-        text: Pairs of samples and batch size, such as `0:768 1M:1536`: 768 samples a step from the
-            first sample on, and 1,536 once a million samples have been consumed.
+        text: The schedule.
         unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
 
     Returns:
-        The batch size by the number of consumed samples.
+        The batch size by the number of samples that were read.
 
     Raises:
         ConfigError: The schedule is not valid.
@@ -536,13 +563,16 @@ class Dealer:
 
     @staticmethod
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
-        """Return how the trainer of a preset deals samples to its ranks.
+        """Return how a trainer deals samples to its ranks, the processes that train together.
 
-        A rank is a process that trains on samples of its own.
+            nanotron    gives one sample to each rank in turn; its versions shuffle the samples by
+                        different seeds before, or not at all
+            others      do what the setting `dataloader_type` of run.yaml says: "single" gives a
+                        micro-batch to each rank in turn
 
         Args:
             preset: Name of the preset, which stands for a trainer and its version.
-            dataloader_type: Type of the data loader in run.yaml.
+            dataloader_type: Type of the data loader in run.yaml, the file that describes the run.
             total: Number of samples of the dataset.
             random_seed: Seed of the nanoset, which some trainers also use to shuffle.
 
@@ -628,10 +658,10 @@ class Dealer:
         return micro_batches % step.n_ranks
 
     def _samples_at(self, step: TrainingStep, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples of a step, given their positions in the order of reading.
+        """Return the samples of a training step, from their positions in the order of reading.
 
-        If the trainer shuffles the dataset to 2, 0, 1, the positions 0 and 1 are the samples 2 and
-        0.
+        If the trainer shuffles three samples to 2, 0, 1, the positions 0 and 1 are the samples 2
+        and 0.
 
         Args:
             step: The step.
@@ -733,15 +763,18 @@ class Dealer:
 
 
 def _n_read_again(step: TrainingStep, base: int) -> int:
-    """Return how many samples an interleaved loader reads again, since the trainer was resumed.
+    """Return how many samples a trainer reads again, since it was resumed.
 
-    This loader only skips whole turns, in which each rank gets one sample. With 4 ranks and 10
-    samples consumed, it skips 8, and reads two again.
+    This is about nanotron, which gives a sample to each rank (process) in turn. When it is resumed,
+    it skips the samples that were read, but only whole turns. With 4 ranks and 10 samples read:
+
+        samples        0  1  2  3    4  5  6  7    8  9
+        are            skipped       skipped       read again
 
     Args:
-        step: The step.
-        base: Number, in the run, of the first sample of the dataset. A trainer that was resumed
-            before it, with another dataset, has consumed none of this one.
+        step: A step after the trainer was resumed.
+        base: How many samples of the run come before the first one of this dataset. If the trainer
+            was resumed before it, with another dataset, it has read none of this one.
 
     Returns:
         A number below that of the ranks.
@@ -787,7 +820,10 @@ def _data_ends_error(step: TrainingStep, last_sample: int, n_usable: int) -> Sam
 def _shuffled_by_epoch(
     count: int, epochs: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the numbers at some positions of 0, 1, …, count - 1, shuffled again in each epoch.
+    """Return the numbers at some positions of a list that is shuffled again in each epoch.
+
+    For example, the numbers 0, 1, 2 are in the order 2, 0, 1 in epoch 0, and 1, 2, 0 in epoch 1.
+    Position 0 of epoch 0 is the number 2, and position 0 of epoch 1 is the number 1.
 
     Args:
         count: How many numbers are shuffled.

@@ -30,12 +30,19 @@ _IGNORED_MERGES_NOTE = (
 def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads a tokenizer.
 
+    They depend on the format of its file:
+
+        vocab.json       --tokenizer-type GPT2BPETokenizer --vocab-file … --merge-file …
+        tiktoken JSON    --tokenizer-type TikTokenizer --tokenizer-model … …
+        SentencePiece    --tokenizer-type GPTSentencePieceTokenizer --tokenizer-model … …
+        others           none: the user has to name the tokenizer
+
     Args:
         definition: The tokenizer.
 
     Returns:
-        Options, each with its values, such as "--vocab-file /data/vocab.json". There are none for
-        a tokenizer.json: Megatron-LM expects a folder, which the user has to name.
+        Options, each with its values. None if a path contains a space, at which the shell would
+        divide the argument.
     """
     if _contains_spaces(definition):  # the shell would split these arguments
         return ()
@@ -84,6 +91,11 @@ def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) ->
 def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads a SentencePiece model.
 
+        --tokenizer-type GPTSentencePieceTokenizer
+        --tokenizer-model /data/tokenizer.model
+        --tokenizer-sentencepiece-legacy                only in legacy mode, which splits text at
+        --tokenizer-special-tokens <sep> <mask>         special tokens first
+
     Args:
         source: The .model file, with settings of nanoset.yaml that describe it.
 
@@ -108,12 +120,15 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
     """Return a note for the user if Megatron-LM does not read a tokenizer without further help.
 
+        a tokenizer.json             it also needs a second file, whose content is shown
+        tiktoken, tekken.json        it cannot read these; a way to train without is described
+        a path with a space          cannot be an argument
+        vocab.json and merges.txt    some versions ignore one of the two
+        all others                   no note
+
     Args:
         definition: The tokenizer. Its kind is the format of its file.
         eod: Its end-of-document token.
-
-    Returns:
-        The note; None if the arguments that name the tokenizer are enough.
     """
     kind = definition.kind
     if kind == "tokenizer.json":

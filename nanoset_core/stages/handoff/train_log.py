@@ -99,11 +99,16 @@ class TrainLog:
         return log
 
     def _read(self, lines: Iterable[str]) -> None:
-        """Record the starts of the trainer and the steps that the lines of a log report.
+        """Record from a trainer's log when it was started, and how many samples each step has read.
+
+        Megatron-LM prints, in this order, each time that it is started:
+
+            its arguments, in a block       global_batch_size ... 64
+            the checkpoint that it loads    if any; it continues after the step of the checkpoint
+            a line for each step            with the number of samples that have been read so far
 
         Args:
-            lines: The lines. At each start, Megatron-LM prints a block with its arguments, perhaps
-                a line on the checkpoint that it loads, and then a line for each step.
+            lines: The lines of the log.
         """
         arguments: dict[str, Any] = {}  # of a start that is not recorded yet
         lines = iter(lines)
@@ -168,11 +173,15 @@ class TrainLog:
         return {name: value for name, value in settings.items() if not _is_unset(value)}
 
     def _skipped(self) -> list[list[int]]:
-        """Return the steps that the trainer skipped, as its option iterations_to_skip says.
+        """Return the training steps that a trainer skipped, because the user told it so.
+
+        A user may skip steps whose samples have made the loss jump, by Megatron-LM's option
+        iterations_to_skip. Some versions count from 1 in this option, as in their logs, and some
+        from 0. Which it is can be seen in the log.
 
         Returns:
             Ranges of consecutive steps, each as [first, last], with both included: the steps 3, 4
-            and 8 are the ranges [3, 4] and [8, 8]. Steps count from 1, as in the log.
+            and 8 are [3, 4] and [8, 8]. Steps count from 1.
         """
         numbers: set[int] = set()
         for start in self.starts:
@@ -286,6 +295,9 @@ def _changes(settings: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[
 def _check_order_is_known(arguments: Mapping[str, Any]) -> None:
     """Check that the order in which a trainer reads samples can be computed.
 
+    It cannot for Megatron-LM's cyclic data loader without data sharding, in which all ranks
+    (processes) share one shuffled order.
+
     Args:
         arguments: The arguments of Megatron-LM, from its log.
 
@@ -345,10 +357,13 @@ def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """Return the value of an argument that a log shows.
+    """Return the value of an argument that a trainer's log shows, as a Python value.
 
-    Numbers, lists, None and booleans are converted to Python values: "['3', '8']" becomes [3, 8].
-    Other values stay text.
+        text in the log    value
+        64                 64
+        None               None
+        ['3', '8']         [3, 8]
+        bf16               "bf16"
 
     Args:
         text: The value as Megatron-LM prints it.
