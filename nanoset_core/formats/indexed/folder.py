@@ -318,8 +318,9 @@ class _FolderMerge:
     def delivery(self) -> Delivery:
         """Describe the output of the merge: its files, and what they are made from.
 
-        The latter is written to a receipt, a small file next to the output. It lists the merged files with their sizes.
-        If the same command is started again, it finds by the receipt that nothing has to be done.
+        The latter is written to a receipt, a small file next to the output, which lists the merged
+        files with their sizes. If the same command is started again, it finds by the receipt that
+        nothing has to be done.
         """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
         # The merged dataset depends on nothing but the files, so there are no options.
