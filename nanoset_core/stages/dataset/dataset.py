@@ -461,22 +461,27 @@ class Dataset(ABC):
     def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
         """Yield, for each of some sequences, which part of which document it contains.
 
-        A document is stored in one or more sequences. For example, sequences 0, 1 and 2 have 5, 3
-        and 4 tokens, and document 1 consists of the sequences 1 and 2. Then sequence 2 has those 4
-        tokens of document 1 that follow its `first` 3 tokens.
+        A document is stored in one or more sequences. For example, for the sequences [2, 0]:
+
+            sequence                   0    1    2
+            its tokens                 5    3    4
+            its document               0    1    1
+            tokens of the document     0    0    3      so sequence 2 has the tokens 3 to 7 of
+            in sequences before it                      document 1
 
         Args:
-            sequences: Numbers of the sequences, shape (n_sequences,).
+            sequences: Numbers of the sequences, in any order, shape (n_sequences,).
         """
-        # Documents start at the sequences [0, 1]: sequence 2 is in document 1, the last of those
-        # that do not start after it.
+        # The document of a sequence is the last one that does not start after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) [0, 1, 3]
-        documents = last_not_greater(first_sequences, sequences)  # (n_sequences,)
-        lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,)
+        documents = last_not_greater(first_sequences, sequences)  # (n_sequences,) [1, 0]
+        lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,) [4, 5]
 
-        # Sequence 2 starts at token 8 of the .bin, and document 1 at token 5: 3 tokens precede it.
-        document_starts = self._token_starts(first_sequences[documents])
-        tokens_before = self._token_starts(sequences) - document_starts  # (n_sequences,)
+        # How many tokens of the document are before each sequence? Compare where both start in the
+        # .bin, in tokens.
+        document_starts = self._token_starts(first_sequences[documents])  # [5, 0]
+        sequence_starts = self._token_starts(sequences)  # [8, 0]
+        tokens_before = sequence_starts - document_starts  # (n_sequences,) [3, 0]
         rows = zip(
             sequences.tolist(),
             lengths.tolist(),
@@ -488,7 +493,9 @@ class Dataset(ABC):
             yield DocumentPiece(sequence, start=0, stop=length, first=n_before, document=document)
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the position in the `.bin`, in tokens, at which sequences start.
+        """Return at which token of the `.bin` sequences start.
+
+        The .idx has the first byte of each. With tokens of 2 bytes, byte 16 is token 8.
 
         Args:
             sequences: Numbers of sequences, shape (n_sequences,).
@@ -540,7 +547,14 @@ def corpus_of(manifest: Manifest) -> str:
 
 
 def _count_below(ascending: NDArray[np.int64], limits: Sequence[int]) -> list[int]:
-    """Return how many numbers of an ascending array are less than each limit."""
+    """Return how many numbers of an ascending array are less than each limit.
+
+    Of [0, 100, 200], 2 are less than 150, and none is less than 0.
+
+    Args:
+        ascending: The numbers, shape (n,). They may be in a file, which is not read as a whole.
+        limits: The limits.
+    """
     # The place of the last number that is less; -1 if there is none.
     last_places = last_not_greater(ascending, [limit - 1 for limit in limits])
     counts: list[int] = (last_places + 1).tolist()
@@ -548,7 +562,14 @@ def _count_below(ascending: NDArray[np.int64], limits: Sequence[int]) -> list[in
 
 
 def _is_ascending(index: Index, rows: tuple[int, int]) -> bool:
-    """Return whether the pointers of sequences (start, stop) are ascending."""
+    """Return whether consecutive sequences are stored one after another in the token file.
+
+    In a shuffled dataset they are not, so that their first bytes do not ascend: 100, 0, 200.
+
+    Args:
+        index: Has the first byte of each sequence (its pointer).
+        rows: Numbers (start, stop) of the sequences.
+    """
     start, stop = rows
     for first in range(start, stop, SEQUENCES_AT_ONCE):
         # Blocks overlap by one sequence, to compare the last one of a block with the next one.

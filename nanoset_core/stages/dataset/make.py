@@ -97,7 +97,7 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
 
     To save space, a shard whose tokens are in an earlier dataset has no copy of them. It refers to
     a range of that dataset's file, which may have been damaged since. So the merged file is then
-    also compared with the digests of the shards.
+    also compared with the digests that the shards had at first.
 
     Args:
         bin_path: The merged file.
@@ -106,8 +106,6 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     Raises:
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # To save space, the tokens of a shard may be a range of the .bin of an earlier dataset, which
-    # may have been damaged. So compare the copy with the digests of the shards.
     has_borrowed_tokens = any(shard.files[BIN].within is not None for shard in shards)
     if not has_borrowed_tokens:
         return sha256_file(bin_path)
@@ -180,14 +178,25 @@ def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
 
 
 def _bin_sha256(shard: Manifest) -> str:
-    """Return the sha256 of a shard's tokens, from its manifest or by reading them."""
+    """Return the sha256 of a shard's tokens, from its manifest or, if that has none, by reading
+    them.
+
+    Args:
+        shard: Manifest of the shard, which has the tokens of a part of a corpus.
+    """
     return shard.files[BIN].sha256 or shard.access.sha256(shard.folder / BIN)
 
 
 def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
-    """Merge shards in a bucket into one pair, without downloading their tokens.
+    """Merge the token files of a corpus within a bucket, without downloading them.
 
-    The bucket itself joins the .bin from the objects of the shards.
+    The corpus was tokenized in parts, the shards. Buckets can copy objects, or ranges of them, into
+    a new object:
+
+        shards/web/3f9c…/tokens.bin
+        shards/web/a07e…/tokens.bin    →    datasets/web/77cd…/web_text_document.bin
+
+    Only the small .idx files, which say where sequences begin, are read and merged here.
 
     Args:
         task: The shards and the dataset.
@@ -220,7 +229,9 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
 
 
 def _write_piece_list(path: Path, shards: Sequence[StoredPair]) -> None:
-    """Write the size and sha256 of each piece of a .bin that was joined from shards.
+    """Write the size and sha256 of each piece of a .bin that a bucket joined from shards.
+
+    A later check compares each piece with it, since the sha256 of the whole file is not known.
 
     Args:
         path: Path of the list.
@@ -232,6 +243,8 @@ def _write_piece_list(path: Path, shards: Sequence[StoredPair]) -> None:
 
 def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -> Path:
     """Write the .idx of a dataset from those of its shards, and return its path.
+
+    An .idx has the length of each sequence of tokens. Lengths of [5, 3] and [4] become [5, 3, 4].
 
     Args:
         task: The shards and the dataset.
@@ -283,9 +296,15 @@ class _StoredRange:
 
 
 def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
-    """Return the ranges of objects from which a bucket joins the merged .bin.
+    """Return the ranges of objects from which a bucket joins a merged token file.
 
-    Shards that are neighbours in one object become one range, since each range takes a request.
+    The tokens of a shard are an object of their own, or a range of a larger object. Neighbours in
+    one object become one range, since each range takes a request:
+
+        shard    its tokens                  ranges
+        0        web.bin, 0 to 4096          web.bin, 0 to 6000
+        1        web.bin, 4096 to 6000
+        2        a07e…/tokens.bin            a07e…/tokens.bin
 
     Args:
         pairs: The tokens and the index of each shard, in document order.
@@ -303,7 +322,14 @@ def _joined_ranges(pairs: Sequence[StoredPair]) -> list[_StoredRange]:
 
 
 def _is_followed_by(stored: Stored, other: Stored) -> bool:
-    """Return whether `other` is a range of the same object that starts where `stored` stops."""
+    """Return whether one range of an object is followed directly by another range of it.
+
+    The ranges 0 to 4096 and 4096 to 6000 of the same version of an object are neighbours.
+
+    Args:
+        stored: The first range.
+        other: The second one, perhaps of another object.
+    """
     # The mark tells versions of an object apart.
     is_same_object = (stored.name, stored.mark) == (other.name, other.mark)
     stop_byte = stored.begin + stored.size
@@ -332,9 +358,12 @@ class _ShardObjects:
 
 
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
-    """Find the objects of a bucket that contain the tokens and the indices of a corpus's shards.
+    """Find the objects of a bucket that contain the tokens of a corpus, which is stored in shards.
 
-    A shard has the tokens of a part of the corpus, in a .bin and an .idx.
+        shard    its .bin                               its .idx
+        3f9c…    shards/web/3f9c…/tokens.bin            shards/web/3f9c…/tokens.idx
+        a07e…    datasets/web/77cd…/web.bin,            shards/web/a07e…/tokens.idx
+                 bytes 4096 to 6000
 
     Args:
         task: The shards, which are to be merged.
@@ -364,7 +393,11 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
 
 
 def _objects_of_shard(shard: Manifest) -> _ShardObjects:
-    """Return the names of the objects in which a shard is stored, by its manifest."""
+    """Return where a shard, which has the tokens of a part of a corpus, is stored in a bucket.
+
+    Args:
+        shard: Manifest of the shard. To save space, its tokens may be a range of a dataset's file.
+    """
     access = shard.access
     # To save space, the tokens may be a range of a dataset's .bin, which starts anywhere in it.
     bin_path, start_byte = shard.place(BIN)

@@ -47,7 +47,13 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 
 
 def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingError:
-    """Return the error for a dataset none of whose sets of shards exists."""
+    """Return the error for a dataset whose shards, the tokens that it was merged from, were
+    deleted.
+
+    Args:
+        outputs: The output root.
+        dataset: Manifest of the dataset.
+    """
     return MissingError(
         "the shards that the dataset was merged from were deleted",
         where=outputs.access.url(outputs.folder / TOKENIZED.layout.folder / dataset.name),
@@ -74,15 +80,18 @@ def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
 
 
 def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
-    """Return whether all options that decide the tokens are equal in two recipes.
+    """Return whether two outputs were tokenized with the same settings, as their recipes say.
 
-    Such an option is the tokenizer, or whether an end token is added.
-
-    Either recipe has further options, which do not decide them.
+        option           shards     dataset
+        tokenizer        9a3f…      9a3f…        must be equal
+        dtype            uint16     uint16       must be equal
+        range_bytes      256 MiB    (none)       does not count: says how text was divided
+        preset           (none)     megatron     does not count: decides names of files
+        purged           77cd…      (none)       not equal: documents were erased in between
 
     Args:
-        tokenized: Manifest of the set of shards.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+        tokenized: Manifest of the list of shards, the parts in which a corpus was tokenized.
+        dataset: Manifest of a dataset, which was perhaps merged from them.
     """
     options = dataset.recipe["options"]
     shard_options = tokenized.recipe["options"]

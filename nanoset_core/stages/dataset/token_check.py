@@ -166,7 +166,11 @@ class RangeFacts:
 
 
 def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
-    """Return the first fault in the results of consecutive ranges, or None."""
+    """Return the first fault in the results of consecutive ranges of a token file, or None.
+
+    Args:
+        faults: The first fault of each range, in order; None for a range without one.
+    """
     for fault in faults:
         if fault is not None:
             return fault
@@ -200,9 +204,10 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
 
 
 def _distinct_hashes(hash_arrays: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Return the different hashes in several arrays, ascending.
+    """Return the different hashes of sequences in several arrays, ascending.
 
-    A hash that is in two arrays is kept once: a sequence of one range repeats one of another range.
+    The arrays [3, 9] and [3, 5] give [3, 5, 9]: a sequence of the second range of a token file
+    repeats one of the first range.
     """
     no_hashes = np.empty(0, np.uint64)  # there may be no arrays, and np.concatenate needs one
     return np.unique(np.concatenate([no_hashes, *hash_arrays]))
@@ -324,7 +329,15 @@ class TokenCheck:
         return facts
 
     def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
-        """Divide a range into blocks of 256 Ki sequences, so that few lengths are in memory.
+        """Divide a range of a token file into blocks of 256 Ki sequences, to bound memory.
+
+        Of each block, the lengths of its sequences are read. For blocks of only 2 sequences, and
+        tokens of 2 bytes:
+
+            sequence              10    11      12    13      14
+            tokens                50    30      20    40      60
+            first byte             0   100     160   200     280      (400: the end of the range)
+            block            |  0 to 160  |  160 to 280  |  280 to 400
 
         Args:
             token_range: Consecutive sequences of the .bin, or some tokens within one sequence. The
@@ -345,7 +358,8 @@ class TokenCheck:
             if stop_sequence == range_stop:
                 # The .bin may have bytes after its last sequence. They belong to the last block.
                 stop_byte = token_range.stop_byte
-            yield _Block(TokenRange(first_sequence, stop_sequence, start_byte, stop_byte), lengths)
+            place = TokenRange(first_sequence, stop_sequence, start_byte, stop_byte)
+            yield _Block(place, lengths)
             start_byte = stop_byte
 
     def _read_lengths(self, start: int, stop: int) -> NDArray[np.int32]:
@@ -401,25 +415,32 @@ class TokenCheck:
     ) -> TokenFault | None:
         """Describe the first sequence that does not begin or end with the tokens that it should.
 
-        For example, each document must end with the token 0, and sequence 7 ends with 13. Its first
-        and last tokens are read again, since only the numbers of such sequences were kept.
+        A block is consecutive sequences of the token file. For example, it begins with sequence 100
+        of the file, which is token 5,000, and these of its sequences have wrong ends: [2, 7].
+
+            sequence of the block      0      1      2
+            its tokens                10     20      5      sequence 2 starts with token 30
+            sequence of the file     100    101    102      and in the file, with token 5,030
 
         Args:
             wrong_sequences: Numbers of these sequences within the block, ascending.
-            block: Consecutive sequences of the token file.
+            block: The block.
 
         Returns:
             Its first and last tokens, and where it is; None if there is no such sequence.
         """
         if len(wrong_sequences) == 0:
             return None
-        first = int(wrong_sequences[0])
-        length = int(block.lengths[first])
+        first = int(wrong_sequences[0])  # 2
+        length = int(block.lengths[first])  # 5
 
-        # Where the sequence starts, in tokens: first in the block, then in the .bin.
-        start_in_block = int(block.stops[first]) - length
-        start = block.place.start_byte // self.tokens.dtype.itemsize + start_in_block
-        return self._describe_ends(block.place.first_sequence + first, start, length)
+        # Where the sequence starts, in tokens.
+        start_in_block = int(block.stops[first]) - length  # 35 - 5
+        block_start = block.place.start_byte // self.tokens.dtype.itemsize  # 5,000
+        start_in_file = block_start + start_in_block
+
+        # Read the ends again for the message: the check has kept only the numbers of sequences.
+        return self._describe_ends(block.place.first_sequence + first, start_in_file, length)
 
     def _describe_unknown(self, unknown: _UnknownToken | None, block: _Block) -> TokenFault | None:
         """Describe where the .bin has a token that is not in the vocabulary.
@@ -472,15 +493,21 @@ class TokenCheck:
     def _describe_ends(self, sequence: int, start: int, length: int) -> TokenFault:
         """Read the first and last tokens of a sequence, and describe them for an error message.
 
+        As many are read as each document should begin and end with. If it should begin with a token
+        1 and end with a token 2, the tokens 1, 5, 9 and 3 are described as "[1] … [3]".
+
         Args:
             sequence: Number of the sequence.
             start: Position of its first token in the .bin.
             length: Number of its tokens.
         """
         stop = start + length
-        head = self.tokens.read(start, min(start + len(self.expected.before), stop)).tolist()
-        tail = self.tokens.read(max(stop - len(self.expected.after), start), stop).tolist()
-        return TokenFault(self.tokens.byte(start), sequence, f"{head} … {tail}")
+        # A short sequence may have fewer tokens than that.
+        head_stop = min(start + len(self.expected.before), stop)
+        tail_start = max(stop - len(self.expected.after), start)
+        head = self.tokens.read(start, head_stop).tolist()
+        tail = self.tokens.read(tail_start, stop).tolist()
+        return TokenFault(byte=self.tokens.byte(start), sequence=sequence, found=f"{head} … {tail}")
 
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
         """Check the first and last tokens of some sequences, spread evenly over a dataset.
@@ -503,19 +530,25 @@ class TokenCheck:
     def _wrong_ends(self, dataset: MMapIndexedDataset, sequence: int) -> TokenFault | None:
         """Describe the first and last tokens of a sequence, unless they are the expected ones.
 
-        If every document must end with token 0, a sequence that ends with 13 is described.
+        Each document is stored as a sequence of tokens. Special tokens may mark where it begins and
+        ends. If it must begin and end with a token 1:
+
+            tokens      ends           result
+            1 5 9 1     [1] … [1]      None: these are expected
+            1 5 9       [1] … [9]      a description of these
+            1           [1] … [1]      a description: the only token cannot be both
 
         Args:
             dataset: The dataset, with its .bin and .idx opened.
             sequence: Number of the sequence.
         """
         length = int(dataset.sequence_lengths[sequence])
-        start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize
+        start = int(dataset.sequence_pointers[sequence]) // dataset.dtype.itemsize  # in tokens
         ends = self._describe_ends(sequence, start, length)
 
-        # In a short sequence, the same token may be found as a first and as a last one.
-        is_too_short = length < self.expected.min_length
-        if ends.found == self.expected.ends and not is_too_short:
+        has_expected_tokens = ends.found == self.expected.ends  # both are texts such as "[1] … [1]"
+        is_long_enough = length >= self.expected.min_length
+        if has_expected_tokens and is_long_enough:
             return None
         return ends
 
@@ -542,11 +575,14 @@ class TokenCheck:
             self._report_wrong_ends(report, facts.first_wrong_ends, n_sequences=facts.n_wrong_ends)
 
     def _report_changed_bytes(self, report: Report, changed_bytes: Sequence[str]) -> None:
-        """Report that the .bin has other bytes than the pieces that it was joined from.
+        """Report that a token file has other bytes than the pieces that it was joined from.
+
+        A bucket may have joined the file from pieces. Then the digest of each piece is known.
 
         Args:
             report: Report to add to.
-            changed_bytes: For each changed range, how its bytes differ; at least one.
+            changed_bytes: For each range with other bytes, how they differ, in words; at least one.
+                The message has the first, and how many more there are: "…, and 2 more".
         """
         first_change = changed_bytes[0]
         report.error(
@@ -558,11 +594,16 @@ class TokenCheck:
         )
 
     def _report_unknown_token(self, report: Report, first: TokenFault) -> None:
-        """Report that the vocabulary does not contain all tokens.
+        """Report that a token file has an id that the vocabulary does not have.
+
+            a token is not in the vocabulary
+            where: web.bin, byte 4096 (sequence 7)
+            found: id 70000
+            expected: 0 to 50256
 
         Args:
             report: Report to add to.
-            first: The first token that it does not contain.
+            first: The first such token.
         """
         max_id = self.expected.max_id
         report.error(
@@ -574,7 +615,14 @@ class TokenCheck:
         )
 
     def _report_duplicates(self, report: Report, facts: RangeFacts) -> None:
-        """Report which share of documents repeats others, and warn if it is too large."""
+        """Report which share of documents repeats others, and warn if it is too large.
+
+        Of 1,000 sequences with 880 different hashes, 120 repeat another one: a share of 0.12.
+
+        Args:
+            report: Report to add to.
+            facts: The hashes of all sequences, or of a sample, and how many sequences these are.
+        """
         share = 0.0
         if facts.n_hashed:
             share = 1.0 - len(facts.hashes) / facts.n_hashed
@@ -584,7 +632,17 @@ class TokenCheck:
             report.warn(text, where=self.tokens.url, remedy=LOOK)
 
     def _report_wrong_ends(self, report: Report, first: TokenFault, *, n_sequences: int) -> None:
-        """Report sequences with unexpected ends: the first of them, and their number."""
+        """Report sequences that do not begin and end with the tokens that mark a document.
+
+            where: web.bin, byte 4096 (sequence 7, and 2 more)
+            found: [1] … [9]
+            expected: [1] … [2]
+
+        Args:
+            report: Report to add to.
+            first: The first such sequence.
+            n_sequences: How many there are.
+        """
         report.error(
             "a sequence does not begin and end with the tokens that it should",
             where=f"{self.tokens.url}, byte {first.byte} "
@@ -797,5 +855,7 @@ class _FramingCheck:
 
 
 def _and_more(count: int) -> str:
-    """Return the end of a message that names only the first of several things."""
+    """Return the end of a message that names only the first of several things: ", and 2 more" for
+    3.
+    """
     return f", and {count - 1:,} more" if count > 1 else ""

@@ -38,15 +38,18 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 
 
 def readable_prefix(dataset: Manifest) -> str:
-    """Return the local prefix of a dataset, after downloading its .idx.
+    """Return the local path of a dataset from which its tokens can be read, after preparing its
+    files.
 
-    A reader downloads the tokens that it reads, unless a local copy of the .bin exists.
+    If the dataset is in a bucket, its small .idx is downloaded. Tokens are downloaded as they are
+    read, unless a local copy of the .bin exists.
 
     Args:
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
 
     Returns:
-        Path of the .bin and .idx without their endings.
+        Path of the .bin and .idx without their endings, such as
+        /data/datasets/web/3f9c…/web_text_document.
     """
     prefix = dataset.facts["prefix"]
     # `Manifest.path` downloads a file unless there is a local copy with the right size.
@@ -60,13 +63,12 @@ def readable_prefix(dataset: Manifest) -> str:
 
 
 def has_room_for_tokens(*datasets: Manifest) -> bool:
-    """Return whether the tokens of datasets take at most a quarter of `storage.scratch_mib`.
+    """Return whether datasets are so small that copies of their tokens may stay on this machine.
+
+    They may take a quarter of the setting `storage.scratch_mib`, all together.
 
     Args:
         *datasets: Manifest of each dataset.
-
-    Returns:
-        Whether copies of all of them may be kept on this machine at the same time.
     """
     size = sum(dataset.files[bin_name(dataset)].size for dataset in datasets)
     return all(dataset.access.has_room_to_keep(size) for dataset in datasets)
@@ -145,7 +147,11 @@ def copy_tokens(
 
 
 def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:
-    """Return what a bucket says about the .bin of a dataset.
+    """Return what a bucket says about the token file of a dataset, such as its size and version.
+
+    Args:
+        outputs: The output root, which is in the bucket.
+        dataset: Manifest of the dataset.
 
     Raises:
         MissingError: It was deleted.
@@ -164,14 +170,18 @@ def _stored_bin(outputs: OutputRoot, dataset: Manifest) -> Stored:
 def write_tokens(
     outputs: OutputRoot, recipe: Recipe, folder: Path, name: str, blocks: Hashed
 ) -> dict[str, FileFact]:
-    """Write a .bin of an output to a folder, or upload it while it is computed.
+    """Write the token file of an output, to a folder or directly into a bucket.
+
+    A token file may be larger than the disk, so that for a bucket, it is uploaded while it is
+    computed.
 
     Args:
-        outputs: The output root.
-        recipe: Recipe of the output.
-        folder: Local folder that files of the output are written to.
-        name: Name of the .bin.
-        blocks: Its bytes, in order.
+        outputs: The output root, which is on this machine or in a bucket.
+        recipe: Recipe of the output, which decides its folder.
+        folder: Local folder for the file if outputs are on this machine.
+        name: Name of the file, such as web.bin.
+        blocks: Its bytes, in order. They are counted and hashed while they are written, so that the
+            size and sha256 are known afterwards.
 
     Returns:
         Name → size and sha256 of the file.

@@ -95,7 +95,10 @@ def verify_corpus_dataset(
 def _check_pair(
     report: Report, project: Project, dataset: Manifest, *, deep: bool, run: Run
 ) -> None:
-    """Check the .bin and .idx of a dataset on their own.
+    """Check the token file and the index of a dataset on their own, without what they were made
+    from.
+
+    For example, each id must be in the vocabulary, and each document must end with the end token.
 
     Args:
         report: Report on the dataset, to which errors are added.
@@ -121,6 +124,14 @@ def _check_pair(
 
 def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: bool) -> None:
     """Compare a dataset with what it was made from: the shards of its corpus, and the raw text.
+
+        raw text  →  shards: the tokens of parts of the text  →  dataset: all tokens in one file
+
+    Three comparisons, from the fastest to the slowest:
+
+    1. The dataset has as many documents and tokens as the shards together.
+    2. Each document is as long as in its shard (only if `deep`).
+    3. The raw text of some documents is tokenized again, and gives the same tokens.
 
     Args:
         report: Report on the dataset, to which errors are added.
@@ -163,7 +174,8 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
 def _check_drift(report: Report, outputs: OutputRoot, dataset: Manifest) -> None:
     """Warn if documents are much longer or shorter than in the previous version of a dataset.
 
-    Such a change often means that the raw text was exported in another way by mistake.
+    Such a change often means that the raw text was exported in another way by mistake. For example,
+    if documents had 800 tokens on average, and now have 300.
 
     Args:
         report: Report on the dataset, to which errors are added.
@@ -202,9 +214,11 @@ def _has_drifted(mean_length: float, mean_length_before: float) -> bool:
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that a dataset is fresh, and has the counts of the shards that it was merged from.
+    """Check that a dataset is up to date, and has as many tokens as the shards that it was merged
+    from.
 
-    A dataset is fresh if its inputs and settings have not changed since it was made.
+    A corpus is tokenized in parts, the shards. If text or settings have changed since the dataset
+    was made, there may be newer shards, whose counts are not those of the dataset.
 
     Args:
         report: Report on the dataset, to which errors are added.
@@ -245,7 +259,14 @@ def _compare_counts(report: Report, dataset: Manifest, tokenized: Manifest) -> N
 
 
 def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndexedDataset) -> None:
-    """Check that each document is as long as the table of its shard says.
+    """Check that each document has as many tokens as were counted when it was tokenized.
+
+    The corpus was tokenized in parts, the shards. Each has a table of its documents with their
+    lengths:
+
+        document of the dataset        0     1     2     3
+        shard, and row of its table    0, 0  0, 1  1, 0  1, 1
+        length in the table            50    30    20    40
 
     Args:
         report: Report on the dataset; gets an error for the first document that differs.
@@ -273,6 +294,8 @@ def _check_document_lengths(report: Report, lineage: Lineage, dataset: MMapIndex
 
 def _document_lengths(dataset: MMapIndexedDataset, documents: range) -> NDArray[np.int64]:
     """Return the number of tokens of consecutive documents, int64, shape (n_documents,).
+
+    A document may consist of several sequences: the result is the sum of their lengths.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
@@ -551,6 +574,6 @@ def _tokens_of_documents(
 
 
 def _excerpt(tokens: NDArray[Any]) -> str:
-    """Return the first tokens of a document and their total number, for messages."""
+    """Return the first tokens of a document and their total number: "5, 9, 7 …: 250 tokens"."""
     first_tokens = ", ".join(map(str, tokens[:_EXCERPT_TOKENS].tolist()))
     return f"{first_tokens} …: {len(tokens):,} tokens"

@@ -98,7 +98,11 @@ def verify_pair(
 
 
 def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
-    """Check evenly spread chunks of tokens, and the ends of evenly spread sequences.
+    """Check the tokens of a large dataset at evenly spread places, since reading all takes too
+    long.
+
+    Chunks of tokens may be in the middle of long documents. So the first and last tokens of some
+    documents are checked, too.
 
     Args:
         report: Report on the pair, to which errors are added.
@@ -136,16 +140,27 @@ def _check_piece_sizes(
 
 
 def _divided(check: TokenCheck, ranges: Sequence[TokenRange]) -> DividedCheck:
-    """Return a check of tokens whose parts are ranges of the .bin."""
+    """Return a check of tokens that several processes can share: each part is a range of the .bin.
+
+    Args:
+        check: Checks one range, and adds up the outcomes of all.
+        ranges: The ranges.
+    """
     return DividedCheck(
         parts=ranges, check_part=check.check_range, add_outcomes=check.conclude, at_once=AT_ONCE
     )
 
 
 def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> bool:
-    """Check that the .idx of a pair fits its .bin, and has the expected counts and type of token.
+    """Check that an index fits the token file, and has the expected counts and type of token.
 
-    For example, sequences of 3 and 5 tokens of 2 bytes need a .bin of 16 bytes.
+    The index (.idx) says where each sequence is in the token file (.bin). Sequences must follow one
+    another without gaps. For example, two sequences of 3 and 5 tokens of 2 bytes:
+
+        bytes of the sequences      bytes of the .bin
+        0 to 6, 6 to 16             16                     fine
+        0 to 6, 6 to 16             20                     an error: 4 bytes too many
+        0 to 6, 4 to 14             16                     an error: they overlap
 
     Args:
         report: Report on the pair, to which errors are added.
@@ -158,9 +173,10 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
 
-    # The sequences may have as many bytes as the .bin, and yet overlap or leave gaps. With another
-    # number of bytes, `_check_size` reports the error.
-    if expected_bytes == dataset.bin_bytes and not fills_bin(dataset):
+    # The third case: the number of bytes is right, but not their order. (The second case is
+    # reported by `_check_size` below.)
+    has_right_size = expected_bytes == dataset.bin_bytes
+    if has_right_size and not fills_bin(dataset):
         report.add_exception(not_back_to_back(idx_path(dataset.prefix)))
         return False
 
@@ -188,12 +204,14 @@ def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected
 
 
 def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int) -> bool:
-    """Check that a .bin has as many bytes as its sequences, and return whether it has.
+    """Check that a token file has as many bytes as the index says, and return whether it has.
+
+    A file that is too short was probably truncated when the disk was full.
 
     Args:
         report: Report on the pair, to which errors are added.
         dataset: The pair.
-        expected_bytes: Bytes of all sequences, which do not overlap.
+        expected_bytes: Bytes of all sequences together, by the index.
     """
     return report.compare(
         "the .bin is not as long as its sequences",
@@ -306,20 +324,33 @@ def verify_prefix(
 def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:
     """Check that each line of the text became a document, or was skipped or rejected.
 
+    1,000 lines may be 990 documents, 7 empty texts that were skipped, and 3 lines that were
+    rejected since they are no JSON.
+
     Args:
         report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
         record: The record next to the pair, with these counts; it may be empty.
     """
     facts = record.get("facts", {})
-    if facts and facts["lines"] != facts["documents"] + facts["skipped"] + facts["rejected"]:
+    if not facts:
+        return
+    n_accounted = facts["documents"] + facts["skipped"] + facts["rejected"]
+    if facts["lines"] != n_accounted:
         report.error(
             "lines are not accounted for", where=f"{prefix}{RECORD_ENDING}", remedy=_WRITE_AGAIN
         )
 
 
 def _expected_of_record(record: Mapping[str, Any]) -> Expected:
-    """Return what is expected of a pair by the record next to it; nothing if that is empty."""
+    """Return what is expected of a .bin and .idx, by the record that `nanoset tokenize` left next
+    to them.
+
+        {"options": {"dtype": "uint16", …}, "facts": {"documents": 1000, "tokens": 250000, …}}
+
+    Args:
+        record: The record. If it is empty, nothing is expected.
+    """
     expected = Expected.of(record.get("options", {}), record.get("facts", {}))
     return replace(expected, duplicates=MAX_DUPLICATE_FRACTION)
 
@@ -344,7 +375,8 @@ def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str,
     Args:
         report: Report on the pair, to which errors are added.
         prefix: Prefix of the pair.
-        record: The record next to the pair; it may be empty.
+        record: The record next to the pair, such as `{"files": {"web.bin": {"sha256": "77cd…"},
+            …}}`; it may be empty.
     """
     for name, fact in record.get("files", {}).items():
         sha256 = store_of(prefix.parent).sha256(name)
@@ -359,9 +391,15 @@ def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str,
 
 
 def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
-    """Return the record that `nanoset tokenize` wrote next to a pair.
+    """Return the record that `nanoset tokenize` wrote next to a .bin and .idx: what it made them
+    from.
 
-    It is empty if another tool made the pair.
+    Args:
+        prefix: Path of the two files without their endings.
+
+    Returns:
+        The record, such as `{"nanoset": 1, "facts": {"documents": 1000, …}, …}`; empty if another
+        tool made the files.
     """
     record = read_record(prefix.with_name(prefix.name + RECORD_ENDING)) or {}
     is_ours = record.get("nanoset") == 1 and "facts" in record
