@@ -248,9 +248,8 @@ class NumpyEngine:
             texts: The documents.
 
         Yields:
-            The units of all documents, in order: (b"Hello", document 0, False), for example. False:
-                it is
-            not for the library.
+            The units of all documents, in order, such as (b"Hello", 0, False) for text of document
+            0 that is not for the library.
 
         Raises:
             InputError: A text is not valid Unicode (a lone surrogate).
@@ -273,14 +272,15 @@ class NumpyEngine:
     ) -> Iterator[tuple[bytes, bool]]:
         """Divide a document into pieces for our fast tokenizer, and for Hugging Face's library.
 
-        The library encodes what the fast one cannot: mostly special tokens. There are four cases:
+        The library encodes what the fast one cannot: mostly special tokens, and the text around
+        them.
 
-            normalisation changes the document    all of it for one of the two
-            no special tokens                     all of it for the fast one
-            the tokenizer looks at what is        all of it for the library
-            around special tokens
-            else                                  "Hello …"  "…<|endoftext|>…"  "and the rest"
-                                                  fast       library            fast
+            "Hello"                       "Hello": fast
+            "a…<|endoftext|>…b"           "a…": fast, "…<|endoftext|>…": library, "…b": fast
+
+        The whole document is one piece for the library in two cases: if it has special tokens, and
+        converting it to a Unicode normal form changes it, so that these may be elsewhere; or if the
+        tokenizer encodes all text differently when there are special tokens in it.
 
         Args:
             text: The document.
@@ -292,8 +292,8 @@ class NumpyEngine:
             for the fast tokenizer are normalised, and have a space for each ▁, if the tokenizer
             does that.
         """
-        # A document that normalisation changes is encoded by one engine as a whole: the places of
-        # added tokens may be others in the normal form.
+        # A document that normalisation changes is encoded by one of the two as a whole: special
+        # tokens may be elsewhere in the normal form.
         if self._changes_by_normalisation(text):
             normal_data = self._normalised(data)
             is_for_reference = has_fallback or self._fallback_text.occurs_in(normal_data)
@@ -306,11 +306,12 @@ class NumpyEngine:
         elif not has_fallback:
             yield from self._cut_for_this_engine(data)
 
-        # For some tokenizers, the text around an added token decides how the rest is encoded.
+        # For some tokenizers, a special token decides how the text around it is encoded, such as
+        # whether a ▁ is put before it.
         elif self._rules.leaves_documents:
             yield data, True
 
-        # Otherwise, the reference encodes only the pieces that contain such text.
+        # Otherwise, the library encodes only the pieces that contain special tokens and the like.
         else:
             for piece, is_fallback in partition_units(data, self._fallback_text):
                 prepared = piece if is_fallback else self._prepared(piece)

@@ -403,8 +403,8 @@ class PretokenCache:
                 several times.
 
         Returns:
-            Code of each word, the number of its list of tokens; int32, shape (n_words,). The caller
-            removes these lists after use.
+            Code of each word, a number that stands for its list of tokens; int32, shape (n_words,).
+            The caller removes these lists after use.
         """
         distinct = _distinct(unknown)
         codes = self._encode_distinct(distinct, self._encode)

@@ -92,11 +92,13 @@ class ReferenceEngine:
             EncodingError: The library fails on a text.
             MemoryError: The free memory does not suffice for a text.
         """
-        # Older versions of the library silently replace what is not valid Unicode.
-        sizes = [len(data) for data in encode_utf8(texts)]
+        # Check the texts first: the library may silently replace what is not valid Unicode, for
+        # which `encode_utf8` raises an error, and very long texts need more memory than there is.
+        sizes = [len(data) for data in encode_utf8(texts)]  # in bytes
         self._check_memory(max(sizes, default=0))
 
-        # The library takes some 50 bytes of memory for each character, so encode some at a time.
+        # The library takes some 50 bytes of memory for each character, so encode some documents at
+        # a time. The lists start with an empty array, in case that there are no documents.
         ids = [np.empty(0, np.int32)]
         lengths = [np.empty(0, np.int32)]
         for start, stop in slices(texts):

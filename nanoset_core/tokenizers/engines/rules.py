@@ -600,7 +600,7 @@ def _read_added_tokens(
         leaves_documents |= depends_on_context or may_contain_cut
 
     return _AddedTokens(
-        runs=_read_runs(run_tokens, split, form),
+        runs=_read_repeated_tokens(run_tokens, split, form),
         texts=tuple(token["content"] for token in other_tokens),
         leaves_documents=leaves_documents,
     )
@@ -627,7 +627,7 @@ def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
     return "\n\t"
 
 
-def _read_runs(
+def _read_repeated_tokens(
     tokens: Sequence[Any], split: SplitPattern | SpaceSigns, form: Form | None
 ) -> dict[str, dict[int, int]]:
     """Return the ids of the tokens that repeat one character, such as two or four spaces.
@@ -650,11 +650,11 @@ def _read_runs(
         runs.setdefault(content[0], {})[len(content)] = token["id"]
 
     normalized_flags = {token.get("normalized") for token in tokens}
-    _check_runs(runs, split, form, are_flags_equal=len(normalized_flags) <= 1)
+    _check_repeated_tokens(runs, split, form, are_flags_equal=len(normalized_flags) <= 1)
     return runs
 
 
-def _check_runs(
+def _check_repeated_tokens(
     runs: dict[str, dict[int, int]],
     split: SplitPattern | SpaceSigns,
     form: Form | None,
@@ -704,9 +704,10 @@ def _check_runs(
 
 
 def _depends_on_surroundings(token: Any, *, has_signs: bool) -> bool:
-    """Return whether it depends on the text around an added token whether the library finds it.
+    """Return whether the text around an added token decides if it is found, and what belongs to it.
 
-    The flags of the token in the tokenizer.json say so:
+    An added token is a text such as "<s>" that becomes one token. Flags in the tokenizer.json say
+    how it is looked for:
 
         lstrip, rstrip    spaces before or after the token belong to it
         single_word       it is found only as a whole word

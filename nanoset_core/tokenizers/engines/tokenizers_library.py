@@ -49,8 +49,7 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def load_tokenizer(tokenizer_json: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer into Hugging Face's library, with settings by which all of a text is
-    encoded.
+    """Load a tokenizer into Hugging Face's library, so that it encodes all of a text.
 
     A file may ask for other settings: that long texts are truncated, that short ones are padded, or
     that texts are split at random. These are turned off.

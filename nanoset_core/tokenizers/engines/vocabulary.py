@@ -186,8 +186,8 @@ def _check_merging_tokens(
 
     This project's own tokenizer expects that
 
-    - each of the 256 bytes has a token, such as <0x0A>, for characters without a token of their
-        own;
+    - each of the 256 bytes has a token, such as <0x0A>, for characters that
+      have no token;
     - no merge joins such tokens, tokens with a space, or an empty token.
 
     Args:

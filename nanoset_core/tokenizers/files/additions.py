@@ -83,8 +83,7 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
 
 
 def _notices_of_files(named: NamedTokens) -> list[str]:
-    """Return what the user should know about the files next to a tokenizer.json, whatever its
-    tokens.
+    """Return what the user should know about the files next to a tokenizer.json.
 
     For example, that a tokenizer_config.json is damaged: "PATH has a tokenizer_config.json next to
     it that is no JSON object, and is not read".
@@ -117,9 +116,8 @@ def _missing_notice(named: NamedTokens, missing: Sequence[str], doubts: Sequence
             token of the tokenizer's class"; may be empty.
 
     Returns:
-        The notice, which continues a sentence that begins with the path of the tokenizer.json:
-            "lacks
-        '<x>', which tokenizer_config.json next to it names. …".
+        The notice, which continues a sentence that begins with the path of the tokenizer.json, such
+        as "lacks '<x>', which tokenizer_config.json next to it names. …".
     """
     reason = ""
     if doubts:

@@ -94,9 +94,8 @@ def _recognise(head: bytes, name: str) -> Kind:
         name: The name of the file.
 
     Returns:
-        The kind. A file that is not recognized counts as a tokenizer.json: loading it as such
-            reports
-        what is wrong.
+        The kind. A file that is not recognized counts as a tokenizer.json. Loading it as such
+        reports what is wrong.
     """
     text = head.lstrip()
     # [{"rank": 0, "token_bytes": "AA==", …

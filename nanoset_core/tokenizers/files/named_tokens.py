@@ -345,10 +345,9 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the special tokens that a tokenizer's files list, without ids.
 
-    For example, {"additional_special_tokens": ["<x>", "<y>"]}.
-
-    A token is a text, or an object with a text and flags. It is doubtful if versions 4 and 5 of the
-    library transformers treat it differently.
+    For example, {"additional_special_tokens": ["<x>", "<y>"]}. A token is a text, or an object with
+    a text and flags. It is doubtful if versions 4 and 5 of the library transformers treat it
+    differently.
 
     Args:
         config: The content of tokenizer_config.json.

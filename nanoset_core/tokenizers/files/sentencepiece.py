@@ -232,7 +232,7 @@ def _tokenizer_json(
             the class that adds them its legacy wrapper.) Some of them may be in the vocabulary
             already.
     """
-    new_tokens = _tokens_without_piece(legacy_tokens, ids)
+    new_tokens = _tokens_not_in_vocabulary(legacy_tokens, ids)
     return build_tokenizer_json(
         added_tokens=_added_tokens(model, ids, special_texts, new_tokens),
         normalizer=_normalizer(model),
@@ -241,7 +241,7 @@ def _tokenizer_json(
     )
 
 
-def _tokens_without_piece(
+def _tokens_not_in_vocabulary(
     legacy_tokens: Mapping[str, int], ids: Mapping[str, int]
 ) -> dict[str, int]:
     """Return those special tokens that a SentencePiece model does not have itself, as text → id.

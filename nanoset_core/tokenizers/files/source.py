@@ -285,8 +285,8 @@ def _remedy_for_hub_name(name: str) -> str:
         name: What the user wrote in place of a path.
 
     Returns:
-        The remedy: "… `hf download EleutherAI/gpt-neox-20b tokenizer.json …`"; empty for other
-            names.
+        The remedy, with the command `hf download EleutherAI/gpt-neox-20b tokenizer.json …`; empty
+        for other names.
     """
     if not _HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return ""
