@@ -237,7 +237,7 @@ class GatedEngine:
         if not len(doubtful):
             return doubtful
 
-        # How many zeros are before each doubtful character: 1 and 1 for both ☃. If texts had no
+        # How many zeros are before each doubtful character: 1 for both ☃. If texts had no
         # zeros themselves, that would be the index of its text.
         zeros_before = np.cumsum(points == 0)[doubtful]
 
