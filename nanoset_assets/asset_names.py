@@ -22,23 +22,25 @@ _NO_JOB_CHARACTER = re.compile("[^A-Za-z0-9_]")
 
 
 def is_asset(stage: Stage) -> bool:
-    """Return whether the outputs of a stage are assets in Dagster.
+    """Return whether Dagster shows the outputs of a stage (a step of the pipeline) as assets.
 
     Args:
-        stage: A step of the pipeline. The outputs of an internal one are only used by other stages.
+        stage: The stage. The outputs of an internal one are only used by other stages: not shown.
     """
     return not isinstance(stage, InternalStage)
 
 
 def asset_path(node: Node) -> tuple[str, ...]:
-    """Return the asset key of an output, without the project's prefix.
+    """Return the name (key) of the asset to which an output belongs, without the project's prefix.
+
+    An output of a text collection (corpus) shares its asset with those of all others. Everything
+    else belongs to one *subject*, such as a data mixture (nanoset), whose name is the first part:
+
+        dataset of the corpus `web`                ("indexed_dataset",)
+        blend of the nanoset `pretrain`            ("pretrain", "blend")
 
     Args:
         node: The output.
-
-    Returns:
-        The name of the asset alone for an output of a corpus, such as ("indexed_dataset",); with
-        its subject before it for others, such as ("pretrain", "blend").
     """
     asset = _shape_of(node.stage).asset
     if is_of_corpora(node.stage):
@@ -47,13 +49,16 @@ def asset_path(node: Node) -> tuple[str, ...]:
 
 
 def partition_of(node: Node) -> str | None:
-    """Return the partition of an output: a corpus, a split, a view or a group of tars.
+    """Return the partition of an asset that an output is, or None if the asset has no partitions.
+
+    Dagster can make each partition of an asset in a run of its own:
+
+        dataset of the corpus `web`                           web
+        index of the split `train` of the nanoset `pretrain`  train
+        files for the trainer of the nanoset `pretrain`       None: there is only one output
 
     Args:
         node: The output.
-
-    Returns:
-        Such as "train"; None for an asset without partitions.
     """
     if is_of_corpora(node.stage):
         return node.key.subject
@@ -61,7 +66,10 @@ def partition_of(node: Node) -> str | None:
 
 
 def label_of(node: Node) -> str:
-    """Return the asset and partition of an output for messages, such as `web/views [web_clean]`.
+    """Return how messages call an output: by its asset in Dagster and its partition, if any.
+
+        dataset of the corpus `web`                       indexed_dataset [web]
+        files for the trainer of the nanoset `pretrain`   pretrain/handoff
 
     Args:
         node: The output.
@@ -74,13 +82,17 @@ def label_of(node: Node) -> str:
 
 
 def input_label(node: Node) -> str:
-    """Return the asset and partition of an output in words, for the remedy of an error.
+    """Describe an output in words, for an error message that asks the user to make it first.
+
+    Some outputs are made separately for each text collection (corpus), or for each split of a data
+    mixture (train, valid and test). Then the description says for which one:
+
+        indexed_dataset for the corpus 'web'
+        pretrain/index_mappings for the split 'train'
+        pretrain/handoff                                 (neither: there is only one)
 
     Args:
-        node: The output, which is an input of another one.
-
-    Returns:
-        Such as "indexed_dataset for the corpus 'web'".
+        node: The output, which is an input of the one that cannot be made.
     """
     asset = "/".join(asset_path(node))
     if is_of_corpora(node.stage):
@@ -91,16 +103,17 @@ def input_label(node: Node) -> str:
 
 
 def job_of(node: Node) -> str:
-    """Return the name of the job to which the asset of an output belongs, without prefix.
+    """Return the name of the job in Dagster that makes an output, without the project's prefix.
 
-    Each nanoset and each webdataset has a job. For corpora there is one job for each kind of
-    output, such as `corpus`, which makes all outputs of a corpus up to its dataset.
+    A job makes several assets in one run. All outputs of a data mixture (nanoset) share a job, as
+    do those of a webdataset. For text collections (corpora), a job makes one kind of output:
+
+        dataset of the corpus `web`               corpus
+        blend of the nanoset `pretrain`           pretrain
+        blend of the nanoset `pretrain-v1.5`      pretrain_v1_5    (Dagster allows no - and .)
 
     Args:
         node: The output.
-
-    Returns:
-        Such as "corpus" or "pretrain". A character that Dagster does not allow becomes `_`.
     """
     name = node.stage.kind
     if not is_of_corpora(node.stage):
@@ -109,9 +122,11 @@ def job_of(node: Node) -> str:
 
 
 def check_asset_names() -> None:
-    """Check that no stage of corpora has a job with the same name as an asset.
+    """Check that no job has the same name as an asset, which Dagster does not allow.
 
-    Dagster would refuse all definitions then, without saying which name is the cause.
+    It would refuse all definitions of the project then, without saying which name is the cause. A
+    conflict is only possible between names without a subject, such as the asset `raw_jsonl` and the
+    job `corpus`: other assets have names such as `pretrain/blend`, which no job can have.
 
     Raises:
         ConfigError: A job and an asset have the same name.
@@ -119,8 +134,6 @@ def check_asset_names() -> None:
     job_names: set[str] = set()
     asset_names: set[str] = set()
     for stage in stages():
-        # Only the assets of corpora have one-part keys, such as `raw_jsonl`. The keys of others,
-        # such as `pretrain/blend`, cannot be names of jobs.
         if is_of_corpora(stage):
             # A job is named after the kind of the stage, without characters that Dagster refuses.
             job_names.add(_NO_JOB_CHARACTER.sub("_", stage.kind))
@@ -137,10 +150,10 @@ def check_asset_names() -> None:
 
 
 def _shape_of(stage: Stage) -> AssetShape:
-    """Return how the assets of a stage appear in Dagster.
+    """Return how the assets of a stage (a step of the pipeline) appear in Dagster.
 
     Args:
-        stage: A step of the pipeline.
+        stage: The stage.
     """
     # The table imports Dagster, which takes a second. A build that makes nothing needs no names.
     from nanoset_assets.asset_table import shape_of

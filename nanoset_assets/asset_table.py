@@ -121,10 +121,14 @@ class AssetShape:
     """Metadata of the asset's definition."""
 
     def describe(self, subject: str) -> str | None:
-        """Return the description of the asset of a subject, or None if it has none.
+        """Return the description of an asset for Dagster's UI, or None if it has none.
+
+        For example, "The view or packs {subject} as one .pbin file …" becomes "The view or packs
+        web_clean as one .pbin file …".
 
         Args:
-            subject: The nanoset, webdataset or corpus, whose name replaces `{subject}`.
+            subject: The data mixture, webdataset or text collection to which the asset belongs. Its
+                name replaces `{subject}`.
         """
         if self.description is None:
             return None
@@ -359,10 +363,13 @@ SHAPES: dict[Stage, AssetShape] = {
 
 
 def shape_of(stage: Stage) -> AssetShape:
-    """Return how the assets of a stage appear in Dagster.
+    """Return how the assets of a stage appear in Dagster: name, description, icons and so on.
+
+    A stage is a step of the pipeline, such as the one that tokenizes text: its assets are called
+    `tokenized_shards`.
 
     Args:
-        stage: A step of the pipeline. If it has no entry in SHAPES, its asset is named like the
-            folder of its outputs.
+        stage: The stage. If it has no entry in SHAPES, only the name is known: that of the folder
+            in which its outputs are stored.
     """
     return SHAPES.get(stage) or AssetShape(stage.layout.folder)

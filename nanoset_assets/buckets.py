@@ -12,16 +12,18 @@ from nanoset_core.storage.location import is_in_bucket
 
 
 def bucket_resources(config: ProjectConfig) -> dict[str, Any]:
-    """Return the resource `s3`, if the project uses a bucket and dagster-aws is installed.
+    """Return the resource `s3`, by which your own Dagster assets can access the project's bucket.
 
-    It contains no credentials: boto3 finds them in the environment.
+    It is configured like the project itself. It contains no credentials: boto3, which sends the
+    requests, finds them in the environment.
 
     Args:
         config: The settings of nanoset.yaml, which say where raw text and outputs are, and how the
             bucket is accessed.
 
     Returns:
-        `{"s3": …}`; empty if there is no bucket, or no dagster-aws.
+        `{"s3": …}`. Empty if neither raw text nor outputs are in a bucket, or if the package
+        dagster-aws, which defines the resource, is not installed.
     """
     if not is_in_bucket(config.raw) and not is_in_bucket(config.root):
         return {}

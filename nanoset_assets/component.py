@@ -104,27 +104,34 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the pydantic model of the attributes in a defs.yaml.
+        """Return the pydantic model with which the attributes in a defs.yaml are checked.
 
-        Unlike Dagster's own model, it also knows the keys of an inline project.
+        Unlike the model that Dagster derives from this class, it knows the keys of an inline
+        project.
         """
         return _attribute_model(cls)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions of the project: its assets, checks, jobs, sensors and schedules.
 
+        Dagster calls this for each defs.yaml that names the component. There are two ways to say
+        what the project is:
+
+            config: nanoset.yaml        the path of a file with the settings
+            project: {raw: …, …}        the settings themselves
+
+        A file is edited independently of Dagster, and may have a mistake for a while. Then the
+        definitions are those of its last valid version, so that the assets do not disappear from
+        Dagster.
+
         Args:
             context: Says in which folder the component is.
-
-        Returns:
-            The definitions. If the nanoset.yaml has a mistake, those of its last valid version.
 
         Raises:
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
                 invalid.
         """
-        # `project` has the settings, and `config` is the path of a nanoset.yaml. If both or none
-        # are given, `project_defs` raises the error.
+        # The settings are in `project`; or both or none are given: `project_defs` raises an error.
         if self.config is None or self.project is not None:
             return definitions_of(self.project_defs(context.path), self.automation)
 
@@ -132,33 +139,36 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             """Return the definitions for the settings of the file, or of its last valid version."""
             return definitions_of(self._defs_from(config), self.automation)
 
-        # If the file has a mistake, its last valid version is used.
         file = _folder_of(context.path) / self.config
         return definitions_from_file(file, make_definitions)
 
     def get_asset_spec(self, spec: dg.AssetSpec, node: Mapping[str, str]) -> dg.AssetSpec:
-        """Return the spec of an asset; override this to change anything but its key.
+        """Return what Dagster shows of an asset: its description, group, owners, tags and so on.
+
+        A subclass may override this method to change anything of it but the key. Without a
+        subclass, the attribute `translation` of a defs.yaml can do the same; if there is none,
+        nothing is changed.
 
         Args:
-            spec: The spec that the project gives the asset.
-            node: The asset's `name`, such as pretrain/blend, and its `subject`: the nanoset or
-                webdataset, or "".
-
-        Returns:
-            The spec that the asset gets in Dagster.
+            spec: What the project says of the asset.
+            node: The asset's `name`, such as pretrain/blend, and its `subject`: the data mixture
+                (nanoset) or webdataset, or "" for an asset of all text collections.
         """
         if self.translation is None:
             return spec
         return self.translation(spec, node)
 
     def execute(self, run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
-        """Make one output of an asset; override this to do something before or after.
+        """Make one output of an asset, in a run of Dagster.
+
+        A subclass may override this method to do something before or after it, such as sending a
+        message.
 
         Args:
-            run: The run of the asset, which knows the output and how to make it.
+            run: The run, which knows the output and how to make it.
 
         Yields:
-            Its materialisation; nothing if there was nothing to make.
+            What Dagster records about the output; nothing if there was nothing to make.
 
         Raises:
             dg.Failure: The output could not be made.
@@ -166,13 +176,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         yield from run.results()
 
     def project_defs(self, folder: Path) -> ProjectDefs:
-        """Return the project of this component, with its settings and its names in Dagster.
+        """Return the settings of this component's project, and its names in Dagster.
+
+        Each run and each tick of a sensor asks for the settings again. If they are in a
+        nanoset.yaml, the file is then read again, so that changes have an effect at once. If they
+        are in the defs.yaml, they stay the same until Dagster loads the defs.yaml again.
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
-
-        Returns:
-            What the definitions are made from.
 
         Raises:
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
@@ -186,19 +197,20 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         if self.config is not None:
             return self._defs_from(load_config(folder / self.config))
 
-        # The settings are in the defs.yaml itself. Runs and ticks, which read a nanoset.yaml again,
-        # use these until Dagster loads the defs.yaml again.
+        # The settings are in the defs.yaml itself: runs and ticks get the same ones again.
         inline_config = config_from(self.project, folder / "defs.yaml")
         return self._defs_from(inline_config, reread=lambda: inline_config)
 
     def _defs_from(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None
     ) -> ProjectDefs:
-        """Return what the definitions of the project in Dagster are made from.
+        """Put together what the definitions of the project in Dagster are made from.
+
+        The settings say what is made, such as data mixtures. The attributes of this component say
+        how it appears in Dagster: prefix, owners, tags and so on.
 
         Args:
-            config: The settings of the project. Key prefix, owners, tags and so on are attributes
-                of this component.
+            config: The settings of the project.
             reread: Called in each run, and each tick of a sensor or schedule; returns the current
                 settings. None: read the file of `config` again.
         """
@@ -220,7 +232,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
         )
 
     def _upstream_assets(self) -> dict[str, tuple[dg.AssetKey, ...]]:
-        """Return the corpora whose text other assets write: corpus → these assets."""
+        """Return which assets of other teams write the raw text of each corpus (text collection).
+
+        For example, `{"web": (AssetKey("crawl/pages"),)}`. Corpora whose text no asset writes are
+        left out.
+        """
         upstream: dict[str, tuple[dg.AssetKey, ...]] = {}
         for name, corpus in self.corpora.items():
             if corpus.deps:
@@ -235,14 +251,20 @@ def _folder_of(path: Path) -> Path:
 
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
-    """Return the pydantic model that attributes of a component in a defs.yaml have to match.
+    """Return the pydantic model that the attributes of a component in a defs.yaml have to match.
 
-    Commands such as `dg check yaml` and editors use it.
+    Editors and commands such as `dg check yaml` use it to report mistakes and to show descriptions.
+    Dagster derives such a model from the component's class, but it is not precise enough:
+
+        attribute     Dagster's model        this one
+        automation    any text               own, host or none
+        project       any mapping, or text   the keys of a nanoset.yaml
+        all           no descriptions        with descriptions
 
     Args:
         component: `NanosetComponent`, or a subclass of it with further attributes.
     """
-    # Derive it from Dagster's own model, which allows any text as `automation`, for example.
+    # Derive it from Dagster's model, with other types for two attributes.
     model = create_model(
         component.__name__,
         __base__=component.model(),
@@ -251,7 +273,7 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
         automation=(Automation, Field(default="own")),
     )
 
-    # Dagster's model has no descriptions of the attributes, which editors show.
+    # Add the descriptions, which editors show.
     for name, field in component.model_fields.items():
         model.model_fields[name].description = field.description
     model.model_rebuild(force=True)  # pydantic ignores changes of fields without this
@@ -259,7 +281,10 @@ def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
 
 
 def _attributes_validator() -> Callable[..., Any]:
-    """Return a pydantic validator of all attributes, which runs before those of single ones."""
+    """Return a function that pydantic calls with all attributes, before it looks at single ones.
+
+    It finds mistakes that concern several attributes, such as a defs.yaml without any project.
+    """
 
     def check(attributes: Any) -> Any:
         """Return the attributes of a component, after a check that they are valid."""
@@ -271,8 +296,9 @@ def _attributes_validator() -> Callable[..., Any]:
 def _inline_project_type() -> Any:
     """Return the type of the attribute `project`, which has the keys of a nanoset.yaml.
 
-    Dagster's type for it also allows text and null. With several alternatives, a checker cannot say
-    which line is wrong: it would only report that none of them matches.
+    Editors check the attribute by the JSON schema of this type. Dagster's own type also allows text
+    and null. With such alternatives, an editor could only report that none of them matches. With
+    this one, it can say which key is wrong.
     """
     # Any value may also be a template, which Dagster fills in.
     schema = json_schema(WrittenConfig, templates=True)

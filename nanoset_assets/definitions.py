@@ -50,15 +50,19 @@ _JOB_DESCRIPTIONS = {
 def defs() -> dg.Definitions:
     """Return the definitions of the project that NANOSET_CONFIG names, as a code location.
 
-    The default is nanoset.yaml in the current folder.
+    `dagster dev -m nanoset_assets.definitions` calls this, to show a project without any assets of
+    other teams. The environment variable has the path of the project's nanoset.yaml; the default is
+    nanoset.yaml in the current folder.
     """
     return definitions_from_file(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE), _own_location)
 
 
 def _own_location(config: ProjectConfig) -> dg.Definitions:
-    """Make the definitions of a project that is a code location by itself.
+    """Return the definitions of a project that Dagster loads alone, without assets of other teams.
 
-    Unlike those of `build_definitions`, they include resources and an executor.
+    A set of definitions that Dagster loads together (a code location) has one set of resources,
+    such as the access to a bucket, and one executor. Here they can be the project's.
+    `build_definitions` leaves them out, since they may be merged with those of other teams.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -109,10 +113,20 @@ def build_definitions(
 def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") -> dg.Definitions:
     """Return the definitions of a project: its assets, checks, jobs, sensors and schedule.
 
+    For example, a project with the data mixture (nanoset) `pretrain` has:
+
+        assets       raw_jsonl, tokenized_shards, indexed_dataset, pretrain/blend, … and an overview
+        checks       for most assets, one that verifies what was made
+        jobs         corpus (makes the assets of one text collection), pretrain, and one that
+                     shows what the trainer reads in a step
+        sensors      such as one that watches the folder of raw text
+        schedule     if the project itself builds what is missing and stale
+
     Args:
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs: sensors and a schedule of the project
-            (`own`), a sensor of the host (`host`), or nothing (`none`).
+            (`own`); a sensor that the user has for all assets, those of other teams included
+            (`host`); or nothing, so that users start runs themselves (`none`).
 
     Raises:
         ConfigError: A job and an asset have the same name, or the time of the schedule is not
@@ -146,12 +160,20 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
 def _sensors(
     project_defs: ProjectDefs, automation: Automation, jobs: Mapping[str, Any]
 ) -> list[dg.SensorDefinition]:
-    """Return the sensors of a project.
+    """Return the sensors of a project: functions that Dagster calls again and again.
+
+    Which ones there are depends on what builds missing and stale outputs (`automation`):
+
+        sensor                                                        own    host    none
+        overview: reports the state of all outputs                    yes    yes     yes
+        raw text: watches the folder of raw text                      yes    yes     no
+        landing: watches assets of other teams that write raw text    if there are such assets
+        stale: builds what is out of date                             yes    no      no
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds missing and stale outputs: sensors of the project (`own`), a sensor
-            that the host has for all of its assets (`host`), or nothing (`none`).
+        automation: `own`: sensors of the project; `host`: a sensor that the user has for all
+            assets; `none`: nothing.
         jobs: Name → job, which the sensors request.
     """
     corpus_job = jobs[INVENTORY.kind]  # makes all outputs of a corpus up to its dataset
@@ -166,13 +188,16 @@ def _sensors(
 
 
 def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Return the name of each job with the assets that it materialises, those of all stages.
+    """Make all assets of the project, and return them by the job that makes them.
+
+    In Dagster, an asset is something that is made, and a job makes one or several assets in a run.
+    For a project with the data mixture (nanoset) `pretrain`:
+
+        corpus      raw_jsonl, tokenized_shards, indexed_dataset
+        pretrain    pretrain/index_mappings, pretrain/blend, pretrain/handoff
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-
-    Returns:
-        Such as `{"corpus": […], "pretrain": […]}` for a project with the nanoset `pretrain`.
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = defaultdict(list)
     for stage in stages():
@@ -184,12 +209,15 @@ def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefi
 
 
 def _asset_job(project_defs: ProjectDefs, name: str, assets: Sequence[dg.AssetsDefinition]) -> Any:
-    """Make a job. Dagster's type of the result is not public.
+    """Define a job, which makes some assets in one run, such as all of the data mixture `pretrain`.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        name: The name of the job, without the project's prefix.
-        assets: The assets that the job materialises.
+        name: Name of the job, such as `pretrain`, without the project's prefix.
+        assets: The assets that the job makes.
+
+    Returns:
+        The definition. Dagster's type for it is not public.
     """
     return dg.define_asset_job(
         project_defs.names.definition(name),

@@ -37,14 +37,24 @@ RETRY_SECONDS = 600
 
 
 def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
-    """Return why no run is requested for an output, or None if one may be.
+    """Return why a sensor should not request a run for an output, or None if it may.
 
-    A run that would only repeat a failed one, with the same inputs and settings, is not requested.
+    A sensor looks at the project again and again. If the last run for an output has failed, the
+    output is still missing, and another run would fail again, each time. Each run has a tag with
+    the digests of what it was to make: hashes of the texts, settings and so on from which it is
+    made.
+
+        last run                                              another run
+        there is none, or it succeeded                        may be requested
+        failed before this process (Dagster's server) began   may be requested: a restart may help
+        failed with other digests, so something has changed   may be requested, unless Dagster
+                                                              is about to repeat the last run
+        failed with the same digests                          see `reason_not_repeated`
 
     Args:
         instance: The instance of Dagster, which has the earlier runs.
         names: The names of the project in Dagster.
-        step: The step that would make the output.
+        step: The step that would make the output, with its present digest.
 
     Returns:
         Such as "its run 1f2e3d4c failed; it is built when what it is made from changes, or from the
@@ -54,18 +64,16 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     last = last_run(instance, asset, partition_of(step.node))
     if last is None or last.dagster_run.status not in UNSUCCESSFUL:
         return None
-    # The restart of this process may have fixed the cause of an earlier failure.
     if end_time(last) < PROCESS_STARTED_AT:
         return None
 
-    # If its inputs or settings have changed since, and thus its digest, the output may be made now,
-    # unless Dagster is about to start the last run again.
+    # Was the last run to make the same as another run would make now?
     digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
     has_changed = step.digest not in digests.split()
     if has_changed and not _is_about_to_be_retried(last):
         return None
 
-    # Otherwise, the outcome of the last run and the number of runs for the same outputs decide.
+    # Look up all runs that were to make the same: by their tag with the digests.
     attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
     attempts = instance.get_run_records(attempts_filter)
     return reason_not_repeated(instance, last, attempts)
@@ -76,8 +84,11 @@ def _read_or_add_digests_tag(
 ) -> str:
     """Return the digests of the outputs that a run was to make, from a tag of the run.
 
-    A run that a person started has no such tag. Dagster's instance stores one with the current
-    digest, so that a later call can see whether the output has changed since.
+    Sensors add this tag to the runs that they request. By it, they see later whether an output has
+    changed since: its digest, a hash of what it is made from, is then another one.
+
+    A run that a person started has no such tag. As the first call of this function sees it, such a
+    run was to make the output as it should be now: so the present digest is stored as its tag.
 
     Args:
         instance: The instance of Dagster, which stores the tag.
@@ -99,7 +110,14 @@ def _read_or_add_digests_tag(
 def reason_not_repeated(
     instance: dg.DagsterInstance, last: dg.RunRecord, attempts: Sequence[dg.RunRecord]
 ) -> str | None:
-    """Return why no other run is requested after the last one, or None if one may be.
+    """Return why the last run for an output should not be repeated now, or None if it may be.
+
+        last run                                              repeated
+        was killed, and Dagster is about to start it again    no
+        ended before this process (Dagster's server) began    yes
+        failed by an error, or was cancelled                  no: it would fail again
+        was killed, or nanoset.yaml could not be read         yes, but there are at most 5 runs
+        succeeded, but its output is missing again            yes, but there are at most 5 runs
 
     Args:
         instance: The instance of Dagster, which knows how the steps of a run ended.
@@ -112,8 +130,7 @@ def reason_not_repeated(
     run = last.dagster_run
     if _is_about_to_be_retried(last):
         return "its run was killed, and will be started again"
-    # Runs that ended before this process started do not count: after a restart of Dagster's server,
-    # everything is tried again.
+    # After a restart of Dagster's server, everything is tried again.
     if end_time(last) < PROCESS_STARTED_AT:
         return None
     if _would_fail_again(instance, run):
@@ -132,9 +149,10 @@ def reason_not_repeated(
 
 
 def _would_fail_again(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether a run did not succeed, and the cause was not one from outside.
+    """Return whether a run has failed or was cancelled, for a reason that is probably still there.
 
-    Such a cause may have passed: the run was killed, or nanoset.yaml could not be loaded.
+    If it was killed (for lack of memory, say), or nanoset.yaml could not be read at that moment,
+    the reason may have passed.
 
     Args:
         instance: The instance of Dagster, which knows how the steps of the run ended.
@@ -151,14 +169,17 @@ def has_made(
     partition: str,
     digest: str,
 ) -> bool:
-    """Return whether a run made the latest version of a partition, and that version has a digest.
+    """Return whether a certain run made the present version of a partition, with a given digest.
+
+    A sensor that sees changed files requests a run. When it looks again, the run has perhaps made
+    the very output that the sensor asks for. The sensor then requests no other run.
 
     Args:
         instance: The instance of Dagster, which has the history of the asset.
         record: The run.
-        asset: Key of the asset.
-        partition: A partition of the asset.
-        digest: The digest that the version should have. Dagster records it as data version.
+        asset: Key of the asset, such as `indexed_dataset`.
+        partition: A partition of the asset, such as `web`.
+        digest: The digest (hash) that the version should have. Dagster records it as data version.
     """
     run = record.dagster_run
     if not run.is_success:
@@ -172,13 +193,27 @@ def has_made(
 
 
 def _is_about_to_be_retried(record: dg.RunRecord) -> bool:
-    """Return whether Dagster's daemon is about to retry a run that was killed."""
+    """Return whether Dagster is about to start a run again that was killed.
+
+    Dagster's daemon marks such a run with a tag, and usually starts it again within moments. If
+    that has not happened after RETRY_SECONDS (10 minutes), it is not expected any more.
+
+    Args:
+        record: A run that has ended.
+    """
     seconds_ago = time.time() - end_time(record)
     return seconds_ago < RETRY_SECONDS and record.dagster_run.tags.get(WILL_RETRY_TAG) == "true"
 
 
 def _was_killed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return whether a run was killed: it failed although none of its steps did."""
+    """Return whether a run was killed from outside, such as for lack of memory.
+
+    Then Dagster records that the run has failed, but not that one of its steps has.
+
+    Args:
+        instance: The instance of Dagster, which knows how the steps of the run ended.
+        run: A run that has ended.
+    """
     if run.status != dg.DagsterRunStatus.FAILURE:
         return False
     return instance.get_run_stats(run.run_id).steps_failed == 0
