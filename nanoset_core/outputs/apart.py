@@ -18,6 +18,9 @@ def check_apart(
 ) -> None:
     """Check that no output would overwrite an input, also not through a symbolic link.
 
+    For example, `nanoset pbin write in.bin out.bin` would destroy its input if `out.bin` were a
+    link to `in.bin`. The paths are compared after all links in them were followed.
+
     Args:
         outputs: Files that will be written.
         inputs: Files that are read.
@@ -35,6 +38,8 @@ def check_apart(
 
 def check_outside(folder: Location, inputs: Iterable[Location]) -> None:
     """Check that no input is in a folder that will be written, also not through a symbolic link.
+
+    For example, the input `data/web/a.tar` is in the folder `data/web`, but not in `data/we`.
 
     Args:
         folder: The folder that will be written.

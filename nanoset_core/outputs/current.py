@@ -68,13 +68,14 @@ class CurrentVersion:
         """Return why an output has to be built again; nothing if it is up to date.
 
         The recipe of an output says what it is made from: the algorithm, settings and inputs. An
-        output is up to date if it has the recipe that a build would use now, and all of its files.
+        output is up to date if it has the recipe that a build would use now, and all of its files:
+
+            there is no version            "not built yet"
+            another recipe                 "web changed" (an input), "seed: 7 → 8" (a setting)
+            the same, but a file is lost   "tokens.bin is missing"
 
         Args:
             expected: The recipe that a build would use.
-
-        Returns:
-            The reasons, such as "not built", "web changed" (an input) or "seed: 7 → 8" (a setting).
         """
         if self.manifest is None:
             return [Reason(self.problem or NOT_BUILT)]
@@ -87,14 +88,16 @@ class CurrentVersion:
     def other_settings(self, expected: Recipe) -> list[str]:
         """Return which settings differ between this version and a recipe with the same inputs.
 
-        A recipe says what an output is made from: its inputs and settings.
+        A recipe says what an output is made from: its inputs and settings. If a user has only
+        changed settings, and then changes them back, the earlier version can be used again without
+        a build.
 
         Args:
             expected: The recipe that a build would use.
 
         Returns:
-            Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if the
-            inputs differ, or if the recipe has none.
+            Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if other
+            inputs were used, or if the output is made without inputs.
         """
         if self.manifest is None:
             return []
@@ -126,14 +129,15 @@ def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:
 
 
 def _input_differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Reason]:
-    """Yield the inputs that differ between two recipes.
+    """Yield the inputs that differ between two recipes, which say what an output is made from.
 
     Args:
-        before: Name → digest of the inputs of the recipe that made an output.
-        now: Those of the recipe that a build would use.
+        before: Name → digest of the inputs of the recipe that made an output, such as {"web":
+            "91fe", "books": "77ab"}.
+        now: Those of the recipe that a build would use, such as {"web": "3b0c", "code": "4c2e"}.
 
     Yields:
-        One reason for each input, such as `web changed`.
+        One reason for each input: here "web changed", "code is new", "books is no longer used".
     """
     for name in dict.fromkeys([*now, *before]):
         if name not in before:
@@ -149,15 +153,15 @@ def setting_differences(
 ) -> list[str]:
     """Return the settings that differ, each as `name: before → now`.
 
-    Settings within mappings are named by their path: `framing.after: [0] → [1]`.
+        before    {"seed": 7, "framing": {"before": [], "after": [0]}}
+        now       {"seed": 8, "framing": {"before": [], "after": [1]}}
+        result    ["seed: 7 → 8", "framing.after: [0] → [1]"]
 
     Args:
         before: Earlier settings.
         now: Later settings.
-        words: Name of a setting → text that replaces the name.
-
-    Returns:
-        One line for each setting: `{"seed": 7}` and `{"seed": 8}` give `["seed: 7 → 8"]`.
+        words: Name of a setting → text that replaces the name, for names that users do not know.
+            By default, `framing.after` is "token ids after each document (EOD)", for example.
     """
     flat_before = _flatten(before)
     flat_now = _flatten(now)
@@ -171,10 +175,10 @@ def setting_differences(
 
 
 def _name_numbers_of_schedule(schedule: Any) -> Any:
-    """Return the numbers of the setting `schedule`, which is a list, as a dictionary with their
-    names.
+    """Return the numbers of the setting `schedule`, a list, with their names.
 
-    A message about a change can then say which number has changed.
+    A message about a change can then say which number has changed: "schedule.iterations: 100 →
+    200".
 
     Args:
         schedule: The value of the setting, such as [100, 8]. Anything but a list with items is
@@ -190,11 +194,17 @@ def _name_numbers_of_schedule(schedule: Any) -> Any:
 
 
 def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return settings without nesting: {"a": {"b": 1}} becomes {"a.b": 1}.
+    """Return settings without nesting, so that the settings of two builds can be compared one by
+    one.
+
+        {"seed": 7, "framing": {"after": [0]}}    →  {"seed": 7, "framing.after": [0]}
+        {"schedule": [100, 8]}                    →  {"schedule.iterations": 100,
+                                                      "schedule.global_batch_size": 8}
 
     Args:
         options: Settings, whose values may be mappings again.
-        prefix: What precedes each name, for the calls of this function by itself.
+        prefix: What precedes each name. The function calls itself for the inner mapping, here with
+            "framing.".
     """
     flat: dict[str, Any] = {}
     for name, value in options.items():
@@ -213,7 +223,9 @@ def _flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _format_change(before: Any, now: Any) -> str:
     """Return the text `before → now` for a setting that has changed, with shortened values.
 
-    If both values are lists and one is long, each shows only the items that the other lacks.
+        7, 8                                         "7 → 8"
+        None, 8                                      "none → 8": it was not set
+        two lists of 100 names, one name differs     "['web'] → ['books']": only what differs
 
     Args:
         before: The earlier value.
@@ -236,7 +248,8 @@ def _are_long_lists(before: Any, now: Any) -> bool:
 
 
 def _shorten(value: Any) -> str:
-    """Return a value of a setting as text, cut to `_MAX_VALUE_CHARACTERS`.
+    """Return a value of a setting as text for a message, cut to 40 characters
+    (_MAX_VALUE_CHARACTERS).
 
     Args:
         value: The value. None, which means that the setting is not set, becomes `none`.

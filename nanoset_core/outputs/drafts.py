@@ -36,6 +36,9 @@ class Draft:
     def hash_files(self, names: Iterable[str]) -> None:
         """Compute the checksums of files, except those that are known or not in the draft.
 
+        Some functions compute the checksum while they write a file, so that it need not be read
+        again.
+
         Args:
             names: Names of the files.
         """

@@ -112,8 +112,13 @@ def erasure_of_version(access: FileAccess, stage: str, name: str, digest: str) -
 def erasure_of_digest(access: FileAccess, first_digits: str) -> Erasure | None:
     """Return the purge that erased a version of any output, or None if none did.
 
+    A user has noted that a model was trained on version `91fe02` of some output. If it does not
+    exist any more, this function finds out whether a purge has erased it. A purge erases documents
+    for good, and all versions of outputs that contain them, and leaves a receipt that lists these
+    versions.
+
     Args:
-        access: How files below the root are read.
+        access: How files below the folder or bucket of all outputs are read.
         first_digits: The digest of the version, or its first digits.
     """
     for receipt in _receipts(access):
@@ -127,9 +132,12 @@ def erasure_of_digest(access: FileAccess, first_digits: str) -> Erasure | None:
 def erasure_of_id(access: FileAccess, id_digest: str) -> Erasure | None:
     """Return the purge that erased the document with an id, or None if none did.
 
+    A purge erases documents for good, for example at the request of their author. Its receipt must
+    not contain their ids, which may be names of persons. So it lists digests of the ids.
+
     Args:
-        access: How files below the root are read.
-        id_digest: Digest of the id, from `purged.id_digest`. Receipts must not contain the id.
+        access: How files below the folder or bucket of all outputs are read.
+        id_digest: Digest of the id, from `purged.id_digest`.
     """
     for receipt in _receipts(access):
         if id_digest in receipt.record.ids:
@@ -168,11 +176,15 @@ def missing_version(
     expected: str | None = None,
     remedy: str,
 ) -> MissingError:
-    """Return the error for a version that does not exist, perhaps because a purge erased it.
+    """Return the error for a version of an output that does not exist.
+
+    If a purge has erased it (a command that erases documents, and all outputs that contain them),
+    the error says so, for example "this version was erased by the purge of 2026-03-01". Otherwise
+    it is as the caller says.
 
     Args:
-        access: How files below the root are read.
-        path: Stage, name and digest of the version.
+        access: How files below the folder or bucket of all outputs are read.
+        path: Stage, name and digest of the version, such as ("datasets", "web", "91fe02...").
         what: What is wrong, if no purge erased the version.
         found: As in `NanosetError`, if no purge erased the version.
         expected: The same.

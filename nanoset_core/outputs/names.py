@@ -36,18 +36,20 @@ RESERVED = (
 
 
 def check_corpus_name(name: str, where: object) -> str:
-    """Return a name after checking that a corpus may have it.
+    """Return a name after checking that a corpus, which is a collection of texts, may have it.
+
+    The name becomes part of file names, so it has up to 128 letters, digits, '.', '_' and '-', and
+    begins with a letter or digit:
+
+        web, web-2026.1    returned
+        .web, web/a, ""    an error
 
     Args:
         name: The name, which is that of a folder of raw text.
         where: Place of the name, for the error.
 
-    Returns:
-        The name, unchanged.
-
     Raises:
-        ConfigError: It is longer than 128 characters, does not begin with a letter or digit, or has
-            other characters than letters, digits, '.', '_' and '-'.
+        ConfigError: It is not such a name.
     """
     if not _CORPUS.fullmatch(name) or len(name) > _MAX_NAME_CHARACTERS:
         raise ConfigError(
@@ -64,15 +66,16 @@ def check_corpus_name(name: str, where: object) -> str:
 
 
 def check_text_key(key: str, where: object, most_bytes: int = MOST_KEY_BYTES) -> str:
-    """Return a key of the raw text after checking that files can be named <name>_<key>_document.
+    """Return a key of the raw text after checking that it can be part of a file's name.
+
+    A document of raw text is a JSON object such as {"text": "The cat sat", "id": 3}. The user says
+    which key has the text. For the corpus `web` and the key `text`, files are named
+    `web_text_document.bin`.
 
     Args:
-        key: Key of the text in the documents of a corpus.
+        key: The key, such as "text".
         where: Place of the key, for the error.
         most_bytes: Limit for its length in UTF-8.
-
-    Returns:
-        The key, unchanged.
 
     Raises:
         ConfigError: It is empty or too long, is not UTF-8, or contains '/' or a control character.
@@ -101,11 +104,11 @@ def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
     """Return why a key cannot be part of a file's name, or None if it can.
 
     Args:
-        key: Key of the text in the documents of a corpus.
+        key: The key under which the documents of a corpus have their text, such as "text".
         most_bytes: Limit for its length in UTF-8.
 
     Returns:
-        The end of a sentence that begins with the key, such as "is empty".
+        The end of a sentence that begins with the key, such as "is empty" or "has 90 bytes".
     """
     try:
         n_bytes = len(key.encode())
@@ -122,10 +125,13 @@ def _why_not_in_file_name(key: str, most_bytes: int) -> str | None:
 
 
 def check_asset_name(name: str, where: object) -> str:
-    """Return a name after checking that a nanoset or webdataset may have it.
+    """Return a name after checking that a data set which the user defines may have it.
+
+    The name becomes that of an asset in Dagster, the program that runs the builds. Names such as
+    `corpus` (see `RESERVED`) are taken: every project has assets or jobs of these names.
 
     Args:
-        name: The name.
+        name: The name, such as `pretrain`.
         where: Place of the name, for the error.
 
     Returns:
@@ -166,7 +172,10 @@ TextKey = Annotated[str, Check(check_text_key)]
 
 
 def check_corpora(corpora: Collection[str], where: object) -> None:
-    """Check that a list of corpora has at least one valid name, and none twice.
+    """Check that a list of corpora, which are collections of texts, names at least one, and none
+    twice.
+
+    For example, ["web", "books"] is right; [] and ["web", "web"] are errors.
 
     Args:
         corpora: The names.

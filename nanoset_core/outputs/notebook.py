@@ -40,7 +40,9 @@ class Note(Record):
     def identity(self) -> Any:
         """Return a value of JSON that two notes have in common only if one of them is enough.
 
-        The file of a note is named by the digest of this value.
+        The file of a note is named by a digest of this value, so a note is stored once, even if
+        several processes write it. By default the value is the whole note. A class can leave fields
+        out: if the same engine fails for many documents, a note about one of them is enough.
         """
         return to_plain(self)
 
@@ -131,10 +133,12 @@ class Notebook(Generic[NoteType]):
         return list(listing.by_section[section])
 
     def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
-        """List the folder of the notebook below a root, without reading notes.
+        """List the folder of the notebook, without reading the notes, which are JSON files in it.
+
+        The time is taken before the listing, so that the result never counts as newer than it is.
 
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, in which the notebook is.
 
         Returns:
             The names in the folder. Notes are added as their sections are read.
@@ -144,12 +148,13 @@ class Notebook(Generic[NoteType]):
         return _SeenNotes(listed_at, names)
 
     def _recently_seen(self, outputs: OutputRoot) -> _SeenNotes[NoteType] | None:
-        """Return what was read below a root in the last seconds, or None.
+        """Return what was read of this notebook in the last seconds, or None.
 
-        Nothing is remembered if the folder can be listed without a request, as on a disk.
+        A request to a bucket takes long, so what it returned is used again for a few seconds
+        (SEEN_SECONDS). A folder on a disk is listed anew each time, which is fast.
 
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, in which the notebook is.
         """
         listing = self._seen.get(outputs.folder)
         if listing is None or not outputs.access.takes_requests:

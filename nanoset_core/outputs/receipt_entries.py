@@ -54,13 +54,14 @@ def entry_of(
 def _etag_or_time(folder: Location, stored: Stored, *, is_hashed: bool) -> dict[str, Any]:
     """Return what shows that a file got other bytes of the same size: its ETag or time of change.
 
+        an object in a bucket                   {"etag": ...}, which changes with the bytes
+        a local file whose checksum is known    {}: the checksum shows more than a time
+        another local file                      {"mtime_ns": ...}, when it was written
+
     Args:
         folder: Folder of the file, on this machine or in a bucket.
         stored: The file as it is now.
-        is_hashed: Whether its checksum is known. Then the time of a local file adds nothing.
-
-    Returns:
-        `etag` for an object in a bucket, or `mtime_ns` for a local file without a checksum.
+        is_hashed: Whether its checksum is known.
     """
     if has_etags(folder):
         return {"etag": stored.mark}
@@ -70,7 +71,9 @@ def _etag_or_time(folder: Location, stored: Stored, *, is_hashed: bool) -> dict[
 
 
 def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
-    """Look up a file that was just put in place.
+    """Look up a file that was just put in place, and check that it is still that file.
+
+    For example, 80 bytes were put there, and the file has 90: another program has replaced it.
 
     Args:
         folder: Folder of the file, on this machine or in a bucket.
@@ -97,15 +100,20 @@ def _stat_after_put(folder: Location, name: str, size: int | None) -> Stored:
 def change_of(store: Store, name: str, entry: Mapping[str, Any], *, by_size: bool) -> str | None:
     """Return how a file differs from what a receipt stores about it, or None if it does not.
 
+    A receipt is a JSON file next to an output, which has an entry for each file. The result is a
+    clause for a message:
+
+        the file does not exist             web.bin is missing
+        another size than in the entry      web.bin has 90 bytes, and had 80
+        another checksum                    web.bin has other bytes than those that were written
+        no checksum, but another time       web.bin was written again
+
     Args:
         store: The folder of the file.
         name: Name of the file.
-        entry: What `entry_of` returned for it: its size, and perhaps a checksum, an ETag (in a
-            bucket) or a time of change (on this machine).
+        entry: Its entry, such as {"bytes": 80, "sha256": "9f86..."}; instead of the checksum, it
+            may have the ETag of an object in a bucket, or a time of change.
         by_size: Whether to compare only the size.
-
-    Returns:
-        A clause for a message, such as `web.bin has 90 bytes, and had 80`.
     """
     stored = store.stat(name)
     if stored is None:
@@ -143,11 +151,14 @@ def _has_same_bytes(store: Store, name: str, stored: Stored, entry: Mapping[str,
 
 
 def _was_written_again(stored: Stored, entry: Mapping[str, Any]) -> bool:
-    """Return whether a file has another ETag or another time of change than in its entry.
+    """Return whether a file was replaced or changed since its entry was stored.
+
+    The ETag of an object in a bucket changes then, and so does the time of change of a local file.
 
     Args:
         stored: The file as it is now.
-        entry: Its entry in the receipt, which has one of both, or neither.
+        entry: Its entry, such as {"bytes": 80, "etag": "..."} or {"bytes": 80, "mtime_ns":
+            17673...}. If it has neither, the result is False.
     """
     if "etag" in entry and entry["etag"] != stored.mark:
         return True

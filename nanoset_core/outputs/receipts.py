@@ -86,9 +86,13 @@ class Receipt:
         facts: Mapping[str, Any] | None,
         more: Mapping[str, Any],
     ) -> bytes:
-        """Return the bytes of the final receipt, which is written after the last file.
+        """Return the bytes of the final receipt, which is written after the last file of an output.
 
-        A receipt says what an output was made from, and the final one also lists its files.
+        A receipt says what an output was made from, and the final one also lists its files. For
+        example:
+
+            {"command": "pack merge", "sources": [...], "facts": {"documents": 3},
+             "files": {"web.pbin": {"bytes": 80, "mtime_ns": ...}}}
 
         Args:
             files: Name of each file of the output → its size, checksum and so on.
@@ -114,10 +118,11 @@ class StoredReceipt:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]] | None:
-        """Name of each file of the output → its entry; None for an opening receipt.
+        """Name of each file of the output → its entry, such as {"web.bin": {"bytes": 80}}.
 
-        An opening receipt is written before the files. A receipt without sizes, which somebody has
-        edited, counts as one.
+        It is None if the receipt was written before the files, and the writer was killed before it
+        could write the final receipt. A receipt that somebody has edited, so that a file has no
+        size, counts as such a receipt, too.
         """
         files = self.content.get(FILES)
         if not isinstance(files, Mapping):
@@ -138,6 +143,8 @@ class StoredReceipt:
 
 def parse_receipt(data: bytes | None) -> StoredReceipt | None:
     """Return the receipt with these bytes, or None if they are not a JSON object.
+
+    A user may have any file under the name of a receipt, so this is not an error.
 
     Args:
         data: The bytes; None if the receipt does not exist.
@@ -220,12 +227,14 @@ def record_of(
 def _source_row(path: Location, output: Location) -> dict[str, Any]:
     """Return what the record of an output says about one of the files that it is made from.
 
+        an object in a bucket    {"path": "s3://bucket/a.pbin", "bytes": 80, "etag": ...}
+        a local file             {"path": "a.pbin", "bytes": 80, "mtime_ns": ...}
+
+    The ETag, or the time of change, shows later whether the file was replaced.
+
     Args:
         path: The file.
-        output: The output.
-
-    Returns:
-        Its `path`, `bytes`, and `etag` in a bucket or `mtime_ns` (time of change) elsewhere.
+        output: The output. The path of a local file is relative to it.
 
     Raises:
         MissingError: The file does not exist.
@@ -295,14 +304,19 @@ def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:
-    """Return how the input files of two calls differ; at most `_MAX_NAMED_FILES` are named.
+    """Return how the input files of two calls differ; at most five are named (_MAX_NAMED_FILES).
+
+        before    a.bin, b.bin    a.bin, b.bin
+        now       a.bin, c.bin    b.bin, a.bin
+        result    "c.bin was not among the files",    "the files came in another order"
+                  "b.bin was one of the files"
 
     Args:
-        sources_before: The sources in the record of an earlier call; anything if it was edited.
-        sources_now: The list of sources of this call.
+        sources_before: The input files in the record of an earlier call; anything if it was edited.
+        sources_now: The list of input files of this call.
 
     Returns:
-        For example `["b.bin was not among the files", "7 more files differ"]`.
+        The differences. If there are more than five, the last one is such as "7 more files differ".
     """
     before = _sources_by_path(sources_before)
     now = _sources_by_path(sources_now)
@@ -320,8 +334,11 @@ def _differences_by_path(
 ) -> Iterator[str]:
     """Yield how each input file differs between two calls, for those that do.
 
+    A file may be listed twice, if it is read twice. So each path has a list of entries.
+
     Args:
-        before: Path → what the record of the earlier call says about the file.
+        before: Path → what the record of the earlier call says about the file, such as
+            {"a.bin": [{"path": "a.bin", "bytes": 80, "mtime_ns": ...}]}.
         now: The same of this call.
 
     Yields:
@@ -339,16 +356,17 @@ def _differences_by_path(
 def flag_differences(
     before: Mapping[str, Any], now: Mapping[str, Any], flags: Mapping[str, str]
 ) -> list[str]:
-    """Return the settings that differ, each as `--flag: before → now`.
+    """Return the settings that differ between two calls of a command, by the names of its flags.
+
+        before    {"max_tokens": 5, "seed": 7}
+        now       {"max_tokens": 6, "seed": 7}
+        result    ["--max-tokens: 5 → 6"]
 
     Args:
         before: Settings of the earlier call.
         now: Settings of this call.
-        flags: Flags of the command by setting, for settings whose flag has another name.
-
-    Returns:
-        The differences: the settings `{"max_tokens": 5}` and `{"max_tokens": 6}` give
-        `["--max-tokens: 5 → 6"]`.
+        flags: Flags of the command by setting, for settings whose flag has another name, such as
+            {"max_tokens": "--limit"}.
     """
     # Each difference is a text such as "max_tokens: 5 → 6". Put the flag in place of the name.
     lines = []

@@ -72,8 +72,11 @@ def sha256_file(path: Path) -> str:
 def fsync_folder(folder: Path) -> None:
     """Make renames within a folder durable, so that a power failure does not undo them.
 
+    After `os.replace("data/.tmp-a.bin", "data/a.bin")`, all programs see the new name, but the disk
+    may not have it yet. To flush the file does not help, since its name belongs to the folder.
+
     Args:
-        folder: The folder. If its file system cannot do that, nothing happens.
+        folder: The folder, such as `data`. If its file system cannot do that, nothing happens.
 
     Raises:
         OSError: The folder does not exist, or the disk reports an error.
@@ -92,6 +95,12 @@ def fsync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Yield a new file that replaces another one when the block ends without an error.
+
+    Other programs never see a file that is half written:
+
+        with atomic_file(Path("data/a.bin")) as file:   # creates data/.tmp-a.bin-...
+            file.write(b"...")                          # data/a.bin still has the old bytes
+        # The hidden file was renamed to data/a.bin, which now has the new bytes.
 
     Args:
         target: Path of the file that is created or replaced.
@@ -119,9 +128,13 @@ def atomic_file(target: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 def put_in_place(file: BinaryIO, target: Path) -> None:
     """Flush an unfinished file to the disk, rename it to its final path and close it.
 
+    The order matters. If the file were renamed first, a power failure could leave a file under the
+    final name whose bytes have not reached the disk.
+
     Args:
-        file: A file from `open_unfinished`, with all bytes written to it.
-        target: The final path, on the same file system. A file that is there is replaced.
+        file: A file from `open_unfinished`, such as `data/.tmp-a.bin-...`, with all bytes written.
+        target: The final path on the same file system, such as `data/a.bin`. An earlier file at
+            this path is replaced.
 
     Raises:
         OSError: The disk is full, or the file cannot be renamed.
@@ -133,11 +146,13 @@ def put_in_place(file: BinaryIO, target: Path) -> None:
 
 
 def discard(file: BinaryIO) -> None:
-    """Close and remove an unfinished file, if it still exists.
+    """Close and remove an unfinished file, because it could not be completed.
+
+    It is not an error if the file was renamed or removed already, or if its last bytes cannot be
+    written: nobody needs them any more.
 
     Args:
-        file: A file from `open_unfinished`. Bytes that cannot be written any more are lost without
-            an error.
+        file: A file from `open_unfinished`, such as `data/.tmp-a.bin-...`.
     """
     Path(file.name).unlink(missing_ok=True)
     # On a full disk, buffered bytes cannot be written.
@@ -160,13 +175,17 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def point_to(link: Path, target: str) -> None:
-    """Create a symbolic link, or replace it by one rename.
+    """Create a symbolic link, or let an existing one lead to another target, without a gap.
+
+    For example, `latest` leads to `run-7` and is to lead to `run-8`. To delete and create it again
+    would leave a moment without a link. So a new link gets a temporary name, and is then renamed to
+    `latest`, which replaces the old link in one step.
 
     If the file system has no links, nothing happens.
 
     Args:
-        link: Path of the link.
-        target: Where it leads.
+        link: Path of the link, such as `data/latest`.
+        target: Where it leads, such as `run-8`.
 
     Raises:
         OSError: The link cannot be created; IsADirectoryError if a folder is in its place.
@@ -189,13 +208,20 @@ def point_to(link: Path, target: str) -> None:
 def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -> Iterator[Path]:
     """Yield a new folder to be filled, which gets its final path when the block ends.
 
+    Other programs see the folder with all its files, or not at all:
+
+        with published_folder(Path("data/web")) as folder:   # data/.tmp-web-...
+            (folder / "tokens.bin").write_bytes(...)
+            (folder / "index.idx").write_bytes(...)
+        # The hidden folder was renamed to data/web.
+
     If the block fails, the folder is removed.
 
     Args:
         final: Path of the finished folder.
         keep: Called if there is a folder at `final` when the block ends: a damaged one, or one that
             another process has published in the meantime. Returns whether that one stays; otherwise
-            it is replaced.
+            it is replaced. By default it is replaced.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     # Remove what killed processes left, once for each parent. To list a folder of many outputs
@@ -211,7 +237,11 @@ def published_folder(final: Path, *, keep: Callable[[], bool] = lambda: False) -
 
 
 def _fsync_all(folder: Path) -> None:
-    """Make all files and folders below a folder durable, so that a power failure loses none."""
+    """Make all files and folders below a folder durable, so that a power failure loses none.
+
+    The system writes files to the disk some time after a program has written them. This function
+    returns when they are on the disk, so that the folder may then get its final name.
+    """
     for path in [*folder.rglob("*"), folder]:
         if path.is_dir():
             fsync_folder(path)
@@ -223,14 +253,17 @@ def _fsync_all(folder: Path) -> None:
 def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambda: False) -> None:
     """Rename a folder to its final path, replacing the folder that may be there.
 
-    A folder that has files in it cannot be replaced by one rename. So the old one is first renamed
-    to a temporary name, and removed at the end.
+    A folder that has files in it cannot be replaced by one rename. So the old one is moved away
+    first:
+
+        data/web           →  data/.tmp-web-2     the old folder, which is deleted at the end
+        data/.tmp-web-1    →  data/web            the new folder, `scratch`
 
     Args:
-        scratch: The folder.
-        final: Its new path.
+        scratch: The new folder, such as `data/.tmp-web-1`.
+        final: Its new path, such as `data/web`.
         keep: Called if there is a folder at `final`. Returns whether that one stays; `scratch` is
-            then not renamed.
+            then not renamed. By default the old folder is replaced.
     """
     temporary_names: list[Path] = []  # of old folders
     try:
@@ -240,7 +273,7 @@ def move_into_place(scratch: Path, final: Path, keep: Callable[[], bool] = lambd
             if keep():
                 return
             # Move the old folder away, unless another process has done so already.
-            temporary_name = unfinished_name(final)
+            temporary_name = unfinished_name(final)  # data/.tmp-web-...
             temporary_names.append(temporary_name)
             with contextlib.suppress(FileNotFoundError):
                 final.rename(temporary_name)
@@ -283,10 +316,11 @@ def open_unfinished(target: Path) -> BinaryIO:
     """Open a new file next to its final path, to which the caller renames it when it is complete.
 
     Args:
-        target: The final path. Missing folders above it are created.
+        target: The final path, such as `data/a.bin`. Missing folders above it are created.
 
     Returns:
-        The file, open for writing and reading. Its path is `.name`.
+        The file, open for writing and reading. Its path `.name` is hidden, such as
+        `data/.tmp-a.bin-...`.
 
     Raises:
         OSError: The file cannot be created.
@@ -304,11 +338,11 @@ def claim_scratch(final: Path) -> Iterator[Path]:
     """Yield a new folder for unfinished work; it is removed at the end, unless it was renamed.
 
     Args:
-        final: Path of the finished folder or file. The new folder is next to it, so that what is in
-            it can be renamed.
+        final: Path of the finished folder or file, such as `data/web`. The new folder is next to
+            it, on the same disk, since files can only be renamed within a disk.
 
     Yields:
-        The empty folder, with a hidden name.
+        The empty folder, with a hidden name such as `data/.tmp-web-...`.
 
     Raises:
         OSError: The folder cannot be created.
@@ -322,14 +356,16 @@ def claim_scratch(final: Path) -> Iterator[Path]:
 
 
 def sweep_abandoned(folder: Path, name: str | None = None) -> None:
-    """Remove the unfinished files and folders whose processes have ended.
+    """Remove the unfinished files and folders that killed processes left behind.
 
-    If it is not known whether a process has ended, as for processes of other machines, its files
-    are removed after an hour, and its folders after a week.
+    A file or folder that is being written has a hidden name, which ends with a mark of the process
+    that writes it: `data/.tmp-a.bin-<mark>`. Usually the mark shows whether this process is
+    running. If it does not, as for processes of other machines, a file is removed an hour after it
+    was last written to, and a folder after a week.
 
     Args:
-        folder: The folder that contains them. Folders within it are not searched.
-        name: Final name of the files or folders to remove; None for all.
+        folder: The folder that contains them, such as `data`. Folders within it are not searched.
+        name: Final name of the files or folders to remove, such as `a.bin`; None for all.
 
     Raises:
         OSError: A file cannot be removed for another reason than lack of rights.
@@ -355,8 +391,15 @@ def _remove(entry: Path) -> None:
 def _is_abandoned(entry: Path) -> bool:
     """Return whether the process that writes an unfinished file or folder has ended, or seems to.
 
+    How this is found out depends on the machine of that process:
+
+        this machine                      look whether the process is running
+        this machine before a restart     the process has ended, as all processes did
+        another machine, or not known     go by the age: an hour for a file, a week for a folder
+
     Args:
-        entry: The file or folder. Its name ends with the mark of the process.
+        entry: The file or folder, such as `data/.tmp-a.bin-<mark>`. The mark at the end of its name
+            says which machine and process has created it.
     """
     mark = _mark_in(entry.name)
     is_alive = is_owner_alive(mark)
@@ -378,10 +421,12 @@ def _is_abandoned(entry: Path) -> bool:
 def _mark_in(name: str) -> str:
     """Return the mark of a process at the end of the name of an unfinished file.
 
-    The name is `<prefix><final name>-<mark>`, and a mark is `<machine>-<process>-<random>`. So the
-    mark is what follows the third hyphen from the end.
+    The mark consists of machine, process and random digits, with hyphens between them. The name of
+    the file may contain hyphens, too, so the mark is looked for from the end:
+
+        .tmp-my-text.bin-1f0c2a9e77d4-4711.89034412-a1b2c3  →  1f0c2a9e77d4-4711.89034412-a1b2c3
     """
-    parts = name.rsplit("-", 3)
+    parts = name.rsplit("-", 3)  # [".tmp-my-text.bin", "1f0c2a9e77d4", "4711.89034412", "a1b2c3"]
     return "-".join(parts[1:])
 
 
@@ -389,18 +434,21 @@ def _mark_in(name: str) -> str:
 def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
     """Keep other processes that call this function out of a folder, until the end of the block.
 
-    It locks the folder. If the file system has no locks, nothing keeps other processes out.
+    The folder itself is opened and locked, as a file can be, so that no separate lock file is
+    needed. Some file systems have no locks: there, nothing keeps other processes out.
 
     Args:
         folder: The folder, which is created if it does not exist.
         waits: Whether to wait while another process holds the lock.
 
     Yields:
-        False if another process holds the lock and `waits` is not set; otherwise True.
+        Whether the block may use the folder: False if another process holds the lock and `waits` is
+        False. The block is run in any case, and has to look at this value.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
+        # The lock belongs to the open folder, and holds until it is released below.
         yield _lock_folder(handle, folder, waits=waits)
     finally:
         # To close the folder would not be enough: a worker process that was forked in the block has
@@ -414,12 +462,13 @@ def _lock_folder(handle: int, folder: Path, *, waits: bool) -> bool:
     """Lock a folder for this process, as far as its file system has locks.
 
     Args:
-        handle: Descriptor of the open folder.
+        handle: Descriptor of the open folder, which is a number that `os.open` returns.
         folder: Its path, for the warning while this process waits.
         waits: Whether to wait while another process holds the lock.
 
     Returns:
-        False if another process holds the lock.
+        False if another process holds the lock and `waits` is False. True if this process has the
+        lock now, or if the file system has no locks.
     """
 
     def try_lock() -> None:
@@ -441,10 +490,12 @@ def _lock_folder(handle: int, folder: Path, *, waits: bool) -> bool:
 def withdrawn(folder: Path, is_in_use: Callable[[], bool]) -> Path | None:
     """Take an output away from all readers at once, by renaming its folder.
 
-    To delete the files one after the other would let a reader find some of them.
+    An output is a folder of files that belong together. If the files were deleted one by one, a
+    reader could find some of them. So `data/web` is first renamed to `data/.tmp-web-...`, which no
+    reader looks for, and the caller then deletes the renamed folder at leisure.
 
     Args:
-        folder: The folder of the output.
+        folder: The folder of the output, such as `data/web`.
         is_in_use: Returns whether another process has begun to use the output meanwhile, so that it
             has to stay. It is called after the rename: if it were called before, a process could
             begin to use the output between the call and the rename.

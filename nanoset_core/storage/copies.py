@@ -33,8 +33,16 @@ class _File(NamedTuple):
 def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
     """Remove the copies in a folder that were not used for longest, until a new file has room.
 
-    Hidden files are not removed, since they are unfinished or belong to other processes, but they
-    take room.
+    Copies of files of a bucket are kept on the local disk, but only up to a capacity. For example,
+    with a capacity of 100 bytes, a new file of 30 bytes comes:
+
+        copy             a       b       c       .tmp-d (hidden)
+        last used        9:00    9:10    9:20
+        bytes            40      25      10      15
+                         removed
+
+    The new file and the others would take 120 bytes, so 20 have to go. Hidden files are not
+    removed, since they are unfinished or belong to other processes, but they take room.
 
     Args:
         folder: The folder of copies.
@@ -53,12 +61,13 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
         else:
             copies.append(file)
 
-    # Both together may be larger than the capacity: other processes will remove their hidden files.
+    # Each of the two has to fit. Both together need not: other processes will remove their hidden
+    # files.
     if size > capacity or hidden_bytes > capacity:
         raise _too_large_error(what, max(size, hidden_bytes), capacity)
 
     copied_bytes = sum(copy.disk_bytes for copy in copies)
-    excess_bytes = copied_bytes + hidden_bytes + size - capacity
+    excess_bytes = copied_bytes + hidden_bytes + size - capacity  # 75 + 15 + 30 - 100 = 20
     _remove_least_recent(copies, excess_bytes)
 
 
@@ -107,8 +116,11 @@ def _is_hidden(path: Path) -> bool:
 def note_use(copy: Path) -> None:
     """Note that a copy, if it exists, is used now, so that others are removed before it.
 
+    The system itself stores when the attributes of a file were last changed (`st_ctime`). So set
+    the times of the file anew, but leave the time of its bytes (`st_mtime`) as it is.
+
     Args:
-        copy: Path of the copy. Its time of change, which is that of the stored file, is kept.
+        copy: Path of the copy.
     """
     with contextlib.suppress(FileNotFoundError):
         os.utime(copy, ns=(time.time_ns(), copy.stat().st_mtime_ns))

@@ -32,8 +32,12 @@ _STATUS_NAMES = ("status", "status_code", "code")
 def cause_of(error: BaseException) -> BaseException:
     """Return the cause of a FileNotFoundError that does not mean that the file is missing.
 
-    Some file systems raise FileNotFoundError for every failure of a request, for example if the
-    connection was closed. Its `__cause__` is the error that the request really failed with.
+    Some file systems raise FileNotFoundError for every failure of a request. The error that the
+    request really failed with is its `__cause__`:
+
+        FileNotFoundError from status 404                  the file is missing: return it unchanged
+        FileNotFoundError from a closed connection         return the error of the connection
+        FileNotFoundError from status 403 ("Forbidden")    return the error with the status
 
     Args:
         error: What the request raised.
@@ -74,28 +78,33 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later.
+    """Return whether the same request may succeed later, so that it is worth sending it again.
+
+    Each library for buckets and web servers has errors of its own, which need not be installed. So
+    they are recognised by the HTTP status of the answer and by the names of their classes:
+
+        status 500, 503 or 429 (too many requests)      True
+        aiohttp's ClientConnectionError                 True: the connection broke
+        status 404 or 403                               False: the server refuses the request
 
     Args:
         error: What the request raised.
-
-    Returns:
-        True for overloaded servers and broken connections; False if the server refused the request.
     """
     status = http_status(error)
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True
-    class_names = {base.__name__ for base in type(error).__mro__}
-    # If a connection breaks three times while a body is read, Azure's client raises an error that
-    # only contains that of the connection.
-    inner_error = getattr(error, "inner_exception", None)
-    class_names.update(base.__name__ for base in type(inner_error).__mro__)
     # Google refuses credentials that have expired a moment ago. The next request renews them.
     if status == 401 and "Invalid Credentials" in str(error):
         return True
-    # A body that was cut off may come with the status of the answer's head, such as 200.
-    was_refused = status >= 400
-    return not was_refused and not class_names.isdisjoint(_BROKEN_CONNECTIONS)
+    if status >= 400:
+        return False  # the server refused the request
+
+    # Has the connection broken? If so while a body was read, the status may be that of the answer's
+    # head, such as 200. Azure's client then raises an error that contains that of the connection.
+    class_names = {base.__name__ for base in type(error).__mro__}
+    inner_error = getattr(error, "inner_exception", None)
+    class_names.update(base.__name__ for base in type(inner_error).__mro__)
+    return not class_names.isdisjoint(_BROKEN_CONNECTIONS)
 
 
 def http_status(error: BaseException) -> int:

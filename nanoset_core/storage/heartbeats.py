@@ -55,17 +55,22 @@ def has_ended(name: str) -> bool:
 def live_objects_after_sweep(
     store: Store, folder: str, *, ignored: str | None = None
 ) -> dict[str, list[str]]:
-    """Delete the objects of processes that have died, and list those of running processes.
+    """List the objects with which running processes show that they are alive. Delete all others.
+
+    Each process that works on a store keeps a small object in it, and renews it every few seconds.
+    The name says what it is for (its kind), and which process has written it (its mark):
+
+        .in-use/lease-1f0c2a9e77d4-4711.890-a1b2c3    process 4711 is running: listed
+        .in-use/lease-1f0c2a9e77d4-4712.891-d4e5f6    process 4712 has ended: deleted
 
     Args:
         store: The store.
-        folder: Folder whose objects are named `<kind>-<mark>`, where the mark says which process on
-            which machine has written the object.
+        folder: Folder of these objects, such as `.in-use`.
         ignored: Name of an object to leave alone, such as that of the caller.
 
     Returns:
-        Kind → names of the objects whose processes are taken to be running, such as `{"lease":
-        [".in-use/lease-host-123"]}`. A kind without such objects is missing.
+        Kind → names of the objects whose processes are taken to be running, here `{"lease":
+        [".in-use/lease-1f0c2a9e77d4-4711.890-a1b2c3"]}`. A kind without such objects is missing.
     """
     objects = [stored for stored in store.list(folder) if stored.name != ignored]
     if not objects:
@@ -85,8 +90,12 @@ def live_objects_after_sweep(
 def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
     """Return whether the process that has written an object is taken to be alive.
 
+    A process of this machine can be looked up. One of another machine counts as alive for ten
+    minutes (LEASE_SECONDS) after it has last renewed its object, which it does every 15 seconds.
+
     Args:
-        mark: The mark of the process in the name of the object; see `new_mark`.
+        mark: The mark of the process in the name of the object, such as
+            `1f0c2a9e77d4-4711.89034412-a1b2c3`: machine, process id, start, and random digits.
         written_ns: When the object was last renewed, in nanoseconds.
         now_ns: The time now, by the same clock, which is that of the store.
     """
@@ -98,10 +107,14 @@ def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
 
 
 def owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
-    """Return the process that wrote an object, according to the mark in the object's name.
+    """Return the process that wrote an object, so that a message can say whom a user waits for.
+
+    For example, the message says "waits for process 4711 on node-3, since 2026-03-01 12:03:04". The
+    process id is part of the object's name. Its machine and start may be written in the object; if
+    not, they are only known for processes of this machine.
 
     Args:
-        name: Name of the object.
+        name: Name of the object, such as `.in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3`.
         host: The machine of the process, if the object's content names it.
         since: When the process began its work, seconds since 1970, if the content has it.
     """
@@ -116,9 +129,14 @@ def owner_of(name: str, host: str | None = None, since: float | None = None) -> 
 
 
 def _pid_in(mark: str) -> int | None:
-    """Return the process id in a mark of the form <machine>-<pid>.<start>-<random>.
+    """Return the process id in the mark of a process, which is part of the name of an object.
 
-    It is None for a mark of another form, which another version of this program may have written.
+    For example, `1f0c2a9e77d4-4711.89034412-a1b2c3` (machine, process id, start, random) gives
+    4711.
+
+    Returns:
+        The id; None for a mark of another form, which another version of this program may have
+        written.
     """
     parts = mark.split("-")
     if len(parts) < 3:
@@ -128,7 +146,11 @@ def _pid_in(mark: str) -> int | None:
 
 
 def _kind_and_mark(name: str) -> tuple[str, str]:
-    """Divide the name of an object, `<folder>/<kind>-<mark>`, into its kind and its mark."""
+    """Divide the name of an object into its kind and the mark of its process.
+
+    For example, `.in-use/lease-1f0c2a9e77d4-4711.890-a1b2c3` gives `lease` and
+    `1f0c2a9e77d4-4711.890-a1b2c3`.
+    """
     file_name = name.rpartition("/")[2]
     kind, _, mark = file_name.partition("-")
     return kind, mark
@@ -138,8 +160,12 @@ def _kind_and_mark(name: str) -> tuple[str, str]:
 def kept_fresh(store: Store, name: str, data: Callable[[], bytes]) -> Iterator[None]:
     """Show other processes that this one works: keep an object in a store until the block ends.
 
-    A thread writes the object every few seconds, and deletes it at the end. An object that is not
-    renewed tells other processes that this one has died.
+        before the block    this thread writes the object
+        during the block    another thread writes it again every 15 seconds (RENEWED_SECONDS)
+        after the block     that thread deletes it, while this one waits for at most 10 seconds
+
+    If this process is killed, the object stays, but is not renewed. After ten minutes, processes of
+    other machines conclude that this one has died.
 
     Args:
         store: Where the object is stored.
@@ -181,14 +207,22 @@ class _Heartbeat:
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def stop(self) -> None:
-        """Let the thread delete the object, and wait for that, unless the store does not answer."""
+        """Let the thread delete the object, and wait for that, but for 10 seconds at most.
+
+        If the store does not answer within that time (_DELETION_SECONDS), the process continues,
+        and the thread keeps trying.
+        """
         # From now on, this process ignores the object, even if it cannot be deleted at once.
         _ended_names.add(self._name)
         self._work_ended.set()
         self._deletion_tried.wait(_DELETION_SECONDS)
 
     def _run(self) -> None:
-        """Renew the object every few seconds until `stop` is called, and then delete it."""
+        """Renew the object every few seconds until `stop` is called, and then delete it.
+
+        This is what the thread does. The main thread meanwhile works, and finally calls `stop`,
+        which sets `_work_ended` and waits for `_deletion_tried`.
+        """
         while not self._work_ended.wait(RENEWED_SECONDS):
             # A renewal that fails does no harm if a later one succeeds: other machines ignore the
             # object only after `LEASE_SECONDS` without a renewal.
@@ -206,7 +240,11 @@ class _Heartbeat:
             is_deleted = _try_to_delete(self._store, self._name)
 
     def _renew(self) -> None:
-        """Write the object again, or only renew its time if it is local and has not changed."""
+        """Show that this process is alive, by giving the object a new time.
+
+        To write the object again does that. For a file of a local folder, it is enough to change
+        its time, unless its content has to change, too.
+        """
         data = self._data()
         is_unchanged = data == self._written_data
         self._written_data = data
@@ -222,8 +260,9 @@ class _Heartbeat:
 def write_object(store: Store, name: str, data: bytes) -> None:
     """Write an object that shows that this process works.
 
-    An empty object of a local folder is created without a temporary file, which is possible on a
-    full disk, too.
+    A store may be a local folder whose disk is full. A process that wants to delete something there
+    has to write such an object first. So an empty object is created directly in a local folder:
+    unlike a temporary file with content, this needs no free space.
 
     Args:
         store: Where the object is stored.

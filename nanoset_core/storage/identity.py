@@ -24,13 +24,15 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 def file_identity(path: Location) -> Hashable:
     """Return a value that two names have in common if they lead to the same file or folder.
 
-    Symbolic links, hard links and bind mounts lead to the same inode. The size and the times are
-    part of the value, too, since some network file systems give several files the same inode
-    number.
+        a local file                 (device, inode number, size, times), also if the name is a link
+        a file that does not exist   its path without links
+        an object in a bucket        its URL in one of several equal forms
+
+    The inode number is that of the file on its disk. Some network file systems give several files
+    the same number, so the size and the times are part of the value, too.
 
     Args:
-        path: The name. If the file cannot be accessed, the value is the path without symbolic
-            links; for an object in a bucket, it is the URL in a canonical form.
+        path: The name.
     """
     if not isinstance(path, Path):
         return _canonical_url(str(path))
@@ -51,6 +53,8 @@ def file_identity(path: Location) -> Hashable:
 
 def has_same_content(first: Location, second: Location) -> bool:
     """Return whether two names lead to one file, or to two local files with the same bytes.
+
+    A user who passes `a.bin` and a copy of it as two datasets would train on each sample twice.
 
     Args:
         first: One name.
@@ -107,8 +111,9 @@ def names_of_both(first: Location | str, second: Location | str) -> str:
 def _canonical_url(url: str) -> str:
     """Return a form of a URL that is the same for all URLs by which one object can be read.
 
-    For example, gcs://bucket/a and gs://bucket/a/ are the same, and so are http://host/a%20b and
-    http://HOST:80/a b.
+    gcs://bucket/a/       →  gs://bucket/a         gcs and gs both mean Google Storage
+    http://HOST/a%20b     →  http://host:80/a b    web servers read %20 as a space
+    s3://bucket/a%20b     →  s3://bucket/a%20b     buckets do not
     """
     parts = urlsplit(url)
     scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)

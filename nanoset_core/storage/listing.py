@@ -75,6 +75,12 @@ def disk_entries(folder: Path) -> list[Entry]:
 def _disk_entry(scanned: os.DirEntry[str]) -> Entry:
     """Return the description of a file or folder that `os.scandir` listed.
 
+    A symbolic link can lead to a file, to a folder, or nowhere:
+
+        a link to a file      has its own size and time, not those of the file
+        a link to a folder    counts as a folder, since files are found below it
+        a link to nothing     is listed like a file; to look at its target would be an error
+
     Raises:
         FileNotFoundError: The file was deleted since it was listed.
     """
@@ -107,9 +113,11 @@ class Snapshot:
 
     @staticmethod
     def of_store(store: Store) -> Snapshot:
-        """List a whole store, and read its JSON files, except hidden ones within folders.
+        """List a whole store, and read its small JSON files, except hidden ones within folders.
 
-        Afterwards, manifests and other small files can be read without further requests.
+        A command such as `nanoset status` looks at thousands of outputs, each of which has JSON
+        files. To list and read each of them in turn would take minutes in a bucket. Here all are
+        read at once, with parallel requests, and later questions are answered from the result.
 
         Args:
             store: The store.
@@ -147,22 +155,26 @@ class Snapshot:
     def when_asked(place: str, store: Store) -> Snapshot:
         """Return a snapshot of one folder that is listed only when its contents are first needed.
 
+        Often nobody asks for them, and the request to the bucket is saved.
+
         Args:
             place: Name of the folder.
             store: The store with the folder.
 
         Returns:
-            A snapshot like that of `of_folder`. If it is pickled before it is needed, the process
-            that loads it lists the folder itself.
+            A snapshot like that of `of_folder`. If it is passed to another process before it is
+            needed, that process lists the folder itself.
         """
         return Snapshot(place, _LazyTree(place, store))
 
     def covers(self, name: str) -> bool:
         """Return whether the snapshot knows if an object or folder with a name exists.
 
+        A snapshot of the folder `web` covers `web` and `web/a.bin`, but not `web2`. That of the
+        whole store covers everything.
+
         Args:
-            name: Name within the store. A snapshot of the folder `web` covers `web` and
-                `web/a.bin`, but not `web2`.
+            name: Name within the store.
         """
         is_whole_store = not self.place
         return is_whole_store or f"{name}/".startswith(f"{self.place}/")
@@ -181,6 +193,9 @@ class Snapshot:
     def file(self, name: str) -> Entry | None:
         """Return the description of an object, or None if it does not exist or is a folder.
 
+        For example, for the name `web/a.bin`, the folder `web` is looked up, and then `a.bin` in
+        it.
+
         Args:
             name: Name of the object within the store.
 
@@ -196,9 +211,13 @@ class Snapshot:
     def below(self, folder: str, prefix: str = "") -> Iterator[tuple[str, Entry]]:
         """Yield all objects in a folder and in the folders within it.
 
+        For example, the folder `web` has the file `a.bin`, and a folder `2026` with the file
+        `b.bin`. This yields `a.bin` and `2026/b.bin`.
+
         Args:
             folder: Name of the folder within the store; empty for the whole store.
-            prefix: Text to put before each name. The method uses it when it calls itself.
+            prefix: Text to put before each name. The method calls itself for the folder `web/2026`,
+                with the prefix `2026/`.
 
         Yields:
             (name of the object within the folder, its description)
@@ -212,9 +231,12 @@ class Snapshot:
 
 
 def _is_visible_json(name: str) -> bool:
-    """Return whether an object is a JSON file without a dot at the start of a part of its path.
+    """Return whether an object is a JSON file that is not hidden within a folder.
 
-    The first part of the path is not looked at.
+    web/manifest.json         True
+    web/.made.json            False: it is hidden
+    web/.old/manifest.json    False: its folder is hidden
+    .builds/lease.json        True: a hidden folder at the top counts as visible
     """
     return name.endswith(_JSON_ENDING) and "/." not in name
 
@@ -243,7 +265,8 @@ class _LazyTree:
         return _LazyTree, (self._place, self._store)
 
     def get(self, folder: str, default: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return the files and folders directly in a folder.
+        """Return the files and folders directly in a folder; list the store if that was not done
+        yet.
 
         Args:
             folder: Name of the folder within the store.
@@ -259,8 +282,12 @@ class _LazyTree:
 def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[str, Entry]]:
     """Return the folders that the names of listed objects imply, and what is directly in each.
 
-    For example, the object `a/b/c` gives `{"a/b": {"c": file}, "a": {"b": folder}, "": {"a":
-    folder}}`.
+    A store lists only objects, without folders. For example, the object `a/b/c` gives:
+
+        folder    what is directly in it
+        "a/b"     {"c": the object}
+        "a"       {"b": a folder}
+        ""        {"a": a folder}
 
     Args:
         listed: The objects.
@@ -273,7 +300,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
     tree: dict[str, dict[str, Entry]] = {}
     for stored in listed:
         if is_inside(stored.name):
-            folder, _, name = stored.name.rpartition("/")
+            folder, _, name = stored.name.rpartition("/")  # "a/b" and "c"
             tree.setdefault(folder, {})[name] = Entry(
                 name,
                 size=stored.size,
@@ -285,7 +312,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
     # the folder `a` replaces the object `a`, so this comes after all objects.
     for folder in list(tree):
         while folder:
-            parent, _, name = folder.rpartition("/")
+            parent, _, name = folder.rpartition("/")  # "a" and "b", then "" and "a"
             tree.setdefault(parent, {})[name] = Entry(name, is_folder=True)
             folder = parent
     return tree

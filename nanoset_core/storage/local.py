@@ -50,7 +50,11 @@ class LocalStore(Store):
             return time.time_ns()
 
     def list(self, folder: str = "") -> Iterator[Stored]:
-        """Yield all files below a folder, in the order of the bytes of their names."""
+        """Yield all files below a folder, in the order of the bytes of their names.
+
+        Files that are still being written are left out: they have hidden names such as
+        `.tmp-a.bin-...`.
+        """
         top = self._path(folder) if folder else self.folder
         path_by_name: dict[str, Path] = {}
         for parent, folder_names, file_names in os.walk(top):
@@ -68,7 +72,10 @@ class LocalStore(Store):
                 yield stored
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the folders, and of the files, directly in a folder."""
+        """Return the names of the folders, and of the files, directly in a folder.
+
+        For example, (["web"], ["a.bin"]). What is still being written is left out.
+        """
         top = self._path(folder) if folder else self.folder
         if not top.is_dir():
             return [], []
@@ -122,7 +129,7 @@ class LocalStore(Store):
     def put_file(
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
-        """Copy a file to this folder.
+        """Copy a file to this folder. The copy appears when it is complete.
 
         Args:
             name: Name of the copy.
@@ -151,8 +158,10 @@ class LocalStore(Store):
     def _path(self, name: str) -> Path:
         """Return the path of a file.
 
+        For example, the name `web/a.bin` in the folder `/data` gives `/data/web/a.bin`.
+
         Raises:
-            ConfigError: The name would lead out of the folder.
+            ConfigError: The name would lead out of the folder, such as `../a.bin`.
         """
         # Python represents bytes of a name that are not UTF-8 by surrogates, which `checked_name`
         # refuses: check the name with replacement characters in their place.
@@ -161,7 +170,11 @@ class LocalStore(Store):
         return self.folder / name
 
     def _opened(self, name: str, mark: str | None) -> BinaryIO:
-        """Open a file for reading.
+        """Open a file for reading, if it is still the version that the caller has seen.
+
+        A version is named by a mark: the file's inode number, size and time, such as
+        "4711-80-17673...". A reader of a large file passes it, so that it does not mix the bytes of
+        two versions.
 
         Args:
             name: Name of the file.
@@ -208,6 +221,9 @@ def _describe(name: str, path: Path) -> Stored | None:
 
 
 def _stored(name: str, status: os.stat_result) -> Stored:
-    """Return the description of a file from the result of `os.stat`."""
+    """Return the description of a file from the result of `os.stat`.
+
+    Its mark changes if the file is replaced (it has another inode then) or written to.
+    """
     mark = f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
     return Stored(name, status.st_size, mark, status.st_mtime_ns)

@@ -84,6 +84,10 @@ class StorageSpec:
 def local_path(url: str, *, base: Path, where: str) -> Path:
     """Return the absolute path of a location in the settings that has to be local.
 
+        data/a              a path below `base`
+        file:///data/a      /data/a
+        s3://bucket/a       an error: the caller needs a file of this machine
+
     Args:
         url: The location: a path or a file:// URL.
         base: Folder at which relative paths start.
@@ -124,10 +128,13 @@ def is_in_bucket(location: str) -> bool:
 
 
 def copies_folder(store: Store, mirror: str | Path | None = None) -> Path:
-    """Return the folder of a store's working copies.
+    """Return the local folder in which copies of a bucket's files are kept while programs use them.
+
+    For example, the copies of all buckets are below `~/.cache/nanoset/mirror`, where each bucket or
+    folder of a bucket has a folder of its own.
 
     Args:
-        store: The store.
+        store: The bucket, or a folder in it.
         mirror: Folder for the copies of all stores. By default it is in the user's cache folder.
 
     Returns:
@@ -255,9 +262,10 @@ class RemoteFolder:
     def stat(self) -> ObjectStat:
         """Return the size and time of this file, by one request.
 
-        Returns:
-            The same fields as of `Path.stat`. In place of the inode, there is a number that is
-            computed from the ETag.
+        The result has the same fields as that of `Path.stat`, so that callers need not know whether
+        a file is on a disk or in a bucket. An object has no inode number, which callers compare to
+        notice that a file was replaced. In its place is a number that is computed from the ETag,
+        which a bucket changes with the bytes.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -279,8 +287,12 @@ class RemoteFolder:
     def entries(self) -> tuple[list[RemoteFolder], dict[str, InputError]]:
         """Return the files and folders directly in this folder, and an error for each invalid key.
 
-        A key is invalid if a part of it is empty, `.` or `..`. raw//x.jsonl and raw/../x.jsonl are
-        other objects than raw/x.jsonl and x.jsonl, but as paths they name the same files.
+        A bucket has no folders: an object has a key such as `raw/web/x.jsonl`, which is treated as
+        a path. A key is invalid if a part of it is empty, `.` or `..`:
+
+            raw/x.jsonl        valid
+            raw//x.jsonl       another object, but as a path it would name the same file
+            raw/../x.jsonl     the same: it is not x.jsonl
 
         Returns:
             (the valid files and folders, name → error of each invalid one)
@@ -318,13 +330,17 @@ class RemoteFolder:
         )
 
     def open(self, mode: str = "rb", *, begin: int = 0, end: int | None = None) -> BinaryIO:
-        """Open this file for reading.
+        """Open this file for reading, as `Path.open` does for a local file.
+
+        The object is not downloaded as a whole: requests read the bytes that are needed. If the
+        caller will read it in order, it says so by `end`. Then the next bytes are requested before
+        they are needed.
 
         Args:
             mode: Must be "rb"; the parameter exists because `Path.open` has it.
             begin: Position at which reading in order will begin.
-            end: Position up to which the object will be read in order, so that it can be requested
-                before it is needed; None if the order is not known.
+            end: Position up to which the object will be read in order; None if the order is not
+                known.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -335,6 +351,13 @@ class RemoteFolder:
 
     def files(self) -> Iterator[ListedObject]:
         """Yield all files below this folder, except hidden ones and those in hidden folders.
+
+        For example, below the folder `raw` of a bucket:
+
+            raw/web/x.jsonl      gives the path web/x.jsonl
+            raw/web/             skipped: consoles create such an empty object for an empty folder
+            raw/.old/x.jsonl     skipped: it is in a hidden folder
+            raw//x.jsonl         an error: no file can have this path
 
         Raises:
             InputError: The path of an object is not one that a file could have.
@@ -364,7 +387,10 @@ RawFolder: TypeAlias = Location
 
 
 def location(path: str | PathLike[str]) -> Location:
-    """Return the location of an input that a user has named.
+    """Return the location of an input that a user has named: a local path, or a folder of a bucket.
+
+        data/a, ~/a, file:///data/a      a `Path`
+        s3://bucket/a, https://host/a    a `RemoteFolder`, which has the same methods
 
     Args:
         path: A path, a file:// URL or another URL.
@@ -405,14 +431,21 @@ def on_this_machine(location: Location) -> Path:
 def remote_location(
     url: str, *, where: str, storage: StorageSpec | None = None, only_read: bool = False
 ) -> RemoteFolder:
-    """Return the location of an address such as s3://bucket/path.
+    """Return the location of an address such as s3://bucket/path, after checking the address.
+
+        s3://bucket/raw/web          the path raw/web in the bucket
+        gs://bucket/raw              the same, for Google Storage
+        https://host/raw             only if nothing will be written
+        s3://key:secret@bucket/raw   an error: it would be written to logs
+
+    No request is sent to the bucket.
 
     Args:
         url: The address.
         where: Place of the setting, for errors.
         storage: How the bucket is accessed. By default the AWS configuration is used.
         only_read: Whether nothing will be written. Then the address may be of any file system that
-            fsspec knows.
+            fsspec, a library for many kinds of storage, knows.
 
     Raises:
         ConfigError: The address or the endpoint is not valid, or contains credentials.
@@ -454,6 +487,10 @@ def remote_location(
 
 def _names_a_place(url: str, host: str, path: str) -> bool:
     """Return whether an address names a folder or object of a store.
+
+        s3://bucket, s3://bucket/a/b    True
+        s3://                           False: it names no bucket
+        s3://bucket/a//b                False: a part of the path is empty ("." is wrong, too)
 
     Args:
         url: The address.
@@ -545,8 +582,12 @@ def stat_of_object(stored: Stored) -> ObjectStat:
 def etag_mark(etag: str) -> int:
     """Return a number that changes with an ETag, as the inode number changes with a local file.
 
+    To notice that an input file was replaced, its size, time and inode number are compared. An
+    object in a bucket has no inode number, but an ETag, a text that the bucket changes with the
+    bytes.
+
     Args:
-        etag: The ETag: a text that a bucket changes with the bytes of an object.
+        etag: The ETag, such as `"d41d8cd98f00b204e9800998ecf8427e"`.
 
     Returns:
         A hash of 63 bits, so that it fits into a signed integer of 64 bits.

@@ -57,14 +57,22 @@ class LongListing:
     def turn_page(self, n_entries: int, next_token: str, first_entry: str) -> None:
         """Count a page that is followed by another one, and check that the listing will end.
 
+        A server lists objects in pages, such as 1,000 at a time. With each page it sends a token,
+        by which the next page is requested. A faulty server may send pages without end. It is
+        recognised by:
+
+            the token of an earlier page        the pages go round in a circle
+            the first entry of an earlier page  the same page again, under a new token
+            1,000 empty pages in sequence       (MAX_EMPTY_PAGES)
+            50 million entries                  (MAX_ENTRIES)
+
         Args:
             n_entries: Number of entries of the page.
             next_token: Token with which the server is asked for the next page.
             first_entry: First entry of the page, as a text; ignored if the page is empty.
 
         Raises:
-            StorageError: An earlier page had the same token or first entry, too many empty pages
-                followed each other, or the listing has more than `MAX_ENTRIES` entries.
+            StorageError: The listing seems to be endless.
         """
         self._n_entries += n_entries
 
@@ -103,8 +111,11 @@ class LongListing:
     def _check_entries(self) -> None:
         """Stop a listing with too many entries, and warn if a warning is due.
 
+        The first warning comes after 10 seconds, and the next ones every 30 seconds:
+        "s3://bucket/web: listed 70,000 entries in 10 s, and the listing continues".
+
         Raises:
-            StorageError: The listing has more than `MAX_ENTRIES` entries.
+            StorageError: The listing has more than 50 million entries (MAX_ENTRIES).
         """
         if self._n_entries > MAX_ENTRIES:
             raise self._endless_error(f"more than {MAX_ENTRIES:,} entries")
@@ -124,11 +135,13 @@ class LongListing:
     def check_depth(self, folder: str) -> None:
         """Check that a path does not have too many folders, as if a link led back to one of them.
 
+        A web page that links to itself as the folder `a` would give `a`, `a/a`, `a/a/a` and so on.
+
         Args:
             folder: Name of the folder within the store, such as `a/b/c`.
 
         Raises:
-            StorageError: The folder is deeper than `MAX_DEPTH`.
+            StorageError: The folder is more than 100 folders deep (MAX_DEPTH).
         """
         depth = folder.count("/") + 1
         if depth > MAX_DEPTH:

@@ -55,7 +55,7 @@ class MappedFile:
         return memoryview(self.buffer)
 
     def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Make many ranges readable.
+        """Make many ranges readable. For a local file, there is nothing to do.
 
         Args:
             begins: Position of the first byte of each range, shape (n,).
@@ -142,7 +142,10 @@ class BlockFile(MappedFile):
         return self._view[span]
 
     def fetch_span(self, begin: int, end: int) -> None:
-        """Download the blocks that contain the bytes [begin, end), except those on disk already."""
+        """Download the blocks that contain the bytes [begin, end), except those on disk already.
+
+        For example, with blocks of 100 bytes, the bytes [150, 320) are in the blocks 1, 2 and 3.
+        """
         if end <= begin:
             return
         first_block = begin // self._block_bytes
@@ -160,6 +163,13 @@ class BlockFile(MappedFile):
     def fetch(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
         """Read the missing blocks of many ranges, with parallel requests.
 
+        For example, a batch of training samples is in three ranges of a file, whose blocks have 100
+        bytes:
+
+            begin             150     320     700
+            end               180     510     700
+            its blocks        1       3 to 5  none (the range is empty)
+
         Args:
             begins: Position of the first byte of each range, shape (n,).
             ends: Position after the last byte of each range, shape (n,).
@@ -172,7 +182,10 @@ class BlockFile(MappedFile):
         self._fetch_blocks(_numbers_in(first_blocks, last_blocks))
 
     def _fetch_blocks(self, blocks: NDArray[np.int64]) -> None:
-        """Read those of the blocks that are missing.
+        """Download those of the blocks that are not on the disk yet.
+
+        For example, the blocks 1, 2, 4 and 9 are requested, and 9 was downloaded before. One
+        request reads 1 and 2, and another one reads 4 at the same time.
 
         Args:
             blocks: Numbers of blocks, in any order and perhaps repeated, shape (n,).
@@ -184,7 +197,10 @@ class BlockFile(MappedFile):
             in_parallel(self._read_run, runs, _REQUESTS_AT_ONCE)
 
     def _read_run(self, run: _BlockRun) -> None:
-        """Read consecutive blocks by one request, and write them to the sparse file."""
+        """Read consecutive blocks of the object by one request, and write them to the local file.
+
+        For example, with blocks of 100 bytes, the blocks 3 and 4 are the bytes 300 to 499.
+        """
         begin = run.start * self._block_bytes
         end = min(run.stop * self._block_bytes, self.size)
         data = self._store.read_range(self._name, begin, end, self._mark)
@@ -228,6 +244,10 @@ def _write_at(file: int, position: int, data: bytes) -> None:
 def _sparse_file(folder: Path, size: int) -> int:
     """Create a file without a name that takes no disk space until something is written to it.
 
+    It has the size of a large object, of which only the needed parts are downloaded into it. As it
+    has no name, the system deletes it when the last process that uses it ends, even if it is
+    killed.
+
     Args:
         folder: Folder on the disk of the file, which is created if it does not exist.
         size: Bytes of the file.
@@ -254,32 +274,44 @@ class _BlockRun(NamedTuple):
 def _numbers_in(firsts: NDArray[np.int64], lasts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return all numbers of several ranges, concatenated.
 
-    For example, the ranges 2 to 3 and 7 to 9, passed as [2, 7] and [3, 9], give [2, 3, 7, 8, 9].
+        first number    2        7
+        last number     3        9
+        result          2, 3,    7, 8, 9
+
+    A loop over the ranges would be slow, since there may be thousands.
 
     Args:
         firsts: First number of each range, shape (n,).
         lasts: Last number of each range, inclusive, shape (n,).
     """
-    counts = lasts - firsts + 1
+    counts = lasts - firsts + 1  # [2, 3]
     starts = np.cumsum(counts) - counts  # (n,) index of each range in the result: [0, 2]
-    # A number is the index in the result plus a shift that is the same within a range: [2, 5].
-    shifts = firsts - starts
-    return np.repeat(shifts, counts) + np.arange(int(counts.sum()))
+
+    # Within a range, number and index grow together, so their difference stays the same.
+    differences = firsts - starts  # [2, 5]
+    indices = np.arange(int(counts.sum()))  # [0, 1, 2, 3, 4]
+    return np.repeat(differences, counts) + indices  # [2, 2, 5, 5, 5] + indices
 
 
 def _runs(blocks: NDArray[np.int64], max_blocks: int, max_gap: int) -> Iterator[_BlockRun]:
-    """Divide blocks into runs, each of which one request reads.
+    """Divide blocks of a file into runs of consecutive blocks, each of which one request reads.
 
-    For example, the blocks 1, 2, 4, 9 with `max_gap=1` give the runs 1 to 4, which includes block
-    3, and 9.
+    A request takes long even if it is small. So blocks with a small gap between them are read by
+    one request, together with the gap. For example, with `max_gap=1` and `max_blocks=3`:
+
+        blocks               1, 2, 4, 5              9
+        others in the gap              3 is read     6, 7 and 8 are not read
+        runs                 1 to 3, 4 to 5          9
 
     Args:
         blocks: Numbers of the blocks, increasing, shape (n,).
         max_blocks: Blocks that one request reads at most.
         max_gap: Other blocks that may be between two blocks of a run; they are read, too.
     """
+    # Divide the blocks where the gap is too large: [1, 2, 4, 5] and [9].
     is_far_from_next = np.diff(blocks) > max_gap + 1
     for near_blocks in np.split(blocks, np.flatnonzero(is_far_from_next) + 1):
+        # Read all blocks from the first one to the last one, `max_blocks` by each request.
         stop = int(near_blocks[-1]) + 1
         for start in range(int(near_blocks[0]), stop, max_blocks):
             yield _BlockRun(start, min(start + max_blocks, stop))

@@ -28,7 +28,10 @@ class _Layout(NamedTuple):
 def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
     """Return the array in the bytes of a `.npy` file, as a read-only view of them.
 
-    The numbers are not copied, so a header that claims a wrong size costs no memory.
+    A `.npy` file is NumPy's format for one array: a header that says the shape and type, such as
+    (3,) and int32, and then the numbers, here 12 bytes. The file may come from a stranger, so its
+    length is compared with the header. The numbers are not copied, so a header that claims a wrong
+    size costs no memory.
 
     Args:
         data: The bytes of the whole file.
@@ -37,10 +40,11 @@ def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
         ValueError: The array is not one of integers, floats or booleans in C order, or the file is
             longer or shorter than its header says. The message says which.
     """
+    # Compare what the header says with the length of the file.
     numbers_begin = _begin_of_numbers(data)
     layout = _layout(bytes(data[: min(numbers_begin, _MAX_HEADER_BYTES)]))
-    n_numbers = math.prod(layout.shape)
-    expected_bytes = n_numbers * layout.dtype.itemsize
+    n_numbers = math.prod(layout.shape)  # 3
+    expected_bytes = n_numbers * layout.dtype.itemsize  # 3 * 4 = 12
     found_bytes = len(data) - numbers_begin
     if found_bytes != expected_bytes:
         raise ValueError(f"{found_bytes:,} bytes of numbers instead of {expected_bytes:,}")
@@ -53,8 +57,10 @@ def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
 def _begin_of_numbers(data: bytes | mmap.mmap) -> int:
     r"""Return the position of the byte after the header of a `.npy` file.
 
-    The file begins with 6 bytes "\x93NUMPY", a byte each for the major and the minor version, and
-    the length of the header, which has 2 bytes in version 1 and 4 bytes in later ones.
+    The file begins with:
+
+        bytes      0 to 5       6, 7       8, 9 (version 1), or 8 to 11    from there on
+        content    "\x93NUMPY"  version    length of the header            header, numbers
     """
     is_version_1 = data[6:7] == b"\x01"
     header_begin = 10 if is_version_1 else 12
@@ -63,9 +69,10 @@ def _begin_of_numbers(data: bytes | mmap.mmap) -> int:
 
 @lru_cache(maxsize=64)
 def _layout(head: bytes) -> _Layout:
-    """Parse the header of a `.npy` file.
+    """Parse the header of a `.npy` file, which says the shape and type of its array.
 
-    It is cached, since many files have the same header.
+    For example, `{'descr': '<i4', 'fortran_order': False, 'shape': (3,)}` is the header of three
+    integers of 32 bits. The result is cached, since many files have the same header.
 
     Args:
         head: First bytes of the file, up to the end of the header.

@@ -119,7 +119,12 @@ class ObjectStore(FilesystemStore):
         return system
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """Return the bytes and the description of a small object, or None if it does not exist."""
+        """Return the bytes and the description of a small object, or None if it does not exist.
+
+        Both have to belong to the same version of the object. It takes two requests: the first one
+        returns the description, and the second one returns the bytes if the object is still this
+        version.
+        """
         for _ in range(_ATTEMPTS):
             stored = self.stat(name)
             if stored is None:
@@ -127,8 +132,9 @@ class ObjectStore(FilesystemStore):
             try:
                 return self.read_range(name, 0, stored.size, stored.mark), stored
             except (SourceChangedError, MissingError) as error:
-                replaced = error  # between the two requests: look at it again
-        raise replaced
+                # Another process has replaced the object between the two requests. Try again.
+                last_error = error
+        raise last_error
 
     def blocks(self, stored: Stored) -> Iterator[bytes]:
         """Yield the bytes of an object or of a range of it, in order, read in parallel requests."""
@@ -143,6 +149,13 @@ class ObjectStore(FilesystemStore):
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
         """Write an object from a local file, unless it is large and has the same bytes already.
+
+        A build that was interrupted and is run again would otherwise send many GB a second time:
+
+            a file of 10 KB                        is sent at once
+            a file of 10 GB, the object is new     is sent in parts
+            a file of 10 GB, the object has its    is not sent
+              size and sha256 already
 
         Args:
             name: Name of the object.
@@ -172,8 +185,9 @@ class ObjectStore(FilesystemStore):
                 self._send(name, self._file_parts(path, size), file_sha256)
                 return
             except LostUploadError:
-                # Another process has written the object meanwhile, and this process has to send all
-                # parts again, unless that was a build of the same output: ask.
+                # Another process has written the object meanwhile, and the parts that were sent are
+                # lost. If it has written the same bytes, nothing is left to do. So ask before all
+                # parts are sent again.
                 if attempt == _ATTEMPTS:
                     raise
                 asks_first = True
@@ -184,12 +198,14 @@ class ObjectStore(FilesystemStore):
         return stored is not None and stored.size == size and stored.sha256 == sha256
 
     def _file_parts(self, path: Path, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a local file in parts.
+        """Yield the bytes of a local file in parts of one size, each of which one request sends.
+
+        A part has 16 MiB. If the file is so large that there would be more than 50,000 parts, which
+        is a limit of Azure, the parts are larger.
 
         Args:
             path: The file.
-            size: Its bytes. Of a very large file, the parts are larger, so that there are not too
-                many of them.
+            size: Its bytes.
         """
         smallest_allowed = -(-size // MAX_PARTS)  # rounded up
         part_bytes = max(self.part_bytes, smallest_allowed)
@@ -198,6 +214,11 @@ class ObjectStore(FilesystemStore):
 
     def _send(self, name: str, parts: Iterable[bytes], sha256: str | None) -> None:
         """Write an object: by one request if it is a single part, else by an upload in parts.
+
+            one part       write_whole(A)
+            three parts    begin_upload(), send(A), send(B), complete(C)
+
+        The object appears, or is replaced, when the last request has succeeded.
 
         Args:
             name: Name of the object.
@@ -237,9 +258,12 @@ class ObjectStore(FilesystemStore):
     def _check_sha256(self, name: str, found: str, expected: str | None) -> None:
         """Check that the bytes that are sent are the expected ones.
 
+        The checksum of a local file was computed before. If somebody has written to the file since
+        then, the object must not appear under this checksum.
+
         Args:
             name: Name of the object, for the error.
-            found: Their sha256.
+            found: The sha256 of the bytes that are sent.
             expected: The expected sha256; None: nothing is compared.
 
         Raises:

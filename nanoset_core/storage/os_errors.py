@@ -76,13 +76,15 @@ _MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """Replace errors of the block such as "disk full" by errors that say what to do about them.
 
-    Errors that do not mean that something is wrong with the machine, such as a missing file, are
-    raised unchanged.
+        OSError "No space left on device"    →  StorageError "the disk is full", and "make room"
+        MemoryError                          →  NanosetError "there is not enough memory"
+        RuntimeError "can't start new thread"   the same, since memory is the usual reason
+        FileNotFoundError                       unchanged: nothing is wrong with the machine
 
     Args:
         folder: The folder that is written to. The error names it if the system does not say which
             file was the problem.
-        expected: What there should have been room for.
+        expected: What there should have been room for, for the message.
 
     Raises:
         StorageError: The disk is full or read-only, permissions are missing, and so on.
@@ -108,9 +110,15 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
 def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """Create a folder, check that files can be written to it, and explain errors of the block.
 
+    A long job calls this at its start, so that a wrong path is reported at once, and not when the
+    first result is written. Two kinds of problems are told apart:
+
+        the machine, such as a full disk      "the disk is full", with what to do about it
+        the path, of which a part is a file   "the folder cannot be made"
+
     Args:
         folder: The folder.
-        expected: What there should have been room for.
+        expected: What there should have been room for, for the message.
 
     Raises:
         StorageError: The folder cannot be created or written to; or, in the block, the disk is full
@@ -150,10 +158,13 @@ def explained_error(
 ) -> NanosetError | None:
     """Return an error that explains one of the operating system, and says what to do about it.
 
+    For example, OSError 28 (ENOSPC, "No space left on device") gives a StorageError with the text
+    "the disk is full" and the remedy "make room and run again: what is finished is kept".
+
     Args:
         error: The error that was raised.
         where: What the new error names if the system does not say which file was the problem.
-        expected: What there should have been room for.
+        expected: What there should have been room for, for the message.
 
     Returns:
         The new error; None if `error` is not one of the operating system.
@@ -192,12 +203,27 @@ def _memory_error(error: BaseException, where: object) -> NanosetError:
 
 
 def _exists_unreadable(path: str) -> bool:
-    """Return whether there is a file or folder at a path that this user may not read."""
+    """Return whether there is a file or folder at a path that this user may not read.
+
+    The number of an error says "permission denied", but not whether it was denied to read or to
+    write.
+    """
     return os.path.lexists(path) and not os.access(path, os.R_OK)
 
 
 def _errno_of(error: BaseException) -> int:
-    """Return the errno of an error: ENOMEM for every lack of memory, and 0 if it has none."""
+    """Return the number of an operating system's error, such as 28 (ENOSPC) for a full disk.
+
+    Python reports a lack of memory in four ways. All of them give the same number, ENOMEM:
+
+        OSError with the number ENOMEM
+        MemoryError
+        RuntimeError "can't start new thread"
+        ImportError "... failed to map segment from shared object"
+
+    Returns:
+        The number; 0 if the error has none.
+    """
     lacks_thread = isinstance(error, RuntimeError) and str(error) == _NO_THREAD
     lacks_library = isinstance(error, ImportError) and str(error).endswith(_NO_LIBRARY)
     if lacks_thread or lacks_library or isinstance(error, MemoryError):

@@ -63,8 +63,12 @@ class Owner:
     def remedy(self) -> str:
         """Return how to end the process, or how to continue it if it is suspended.
 
-        Returns:
-            A clause for a message, such as "`kill 123` on host ends it".
+        A user who waits for a lock of this process reads one of these clauses:
+
+            `kill 123` ends it
+            `kill 123` on node-3 ends it                         it runs on another machine
+            it is stopped: `kill -CONT 123` continues it, ...    somebody has pressed Ctrl-Z
+            end it on node-3 if it hangs                         its id is not known
         """
         if self.pid is None:
             return f"end it on {self.host} if it hangs"
@@ -88,22 +92,26 @@ class ProcessStat(NamedTuple):
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return what the system says about a process of this machine.
+    """Return what the system says about a process of this machine: its state, and when it was
+    started.
 
-    Only Linux has this information, in the file /proc/PID/stat.
+    Only Linux has this information, in the file /proc/PID/stat, which is a line such as:
+
+        4711 (python3) S 4700 4711 4700 ... 89034412 ...
 
     Args:
         pid: Its process id.
 
     Returns:
-        Its state and start; None if there is no such process, or the system is not Linux.
+        Its state, here S (sleeping), and start; None if there is no such process, or the system is
+        not Linux.
     """
     try:
         line = Path("/proc", str(pid), "stat").read_text(encoding="latin1")
     except OSError:
         return None
-    # The line is "pid (name) state …", and the name may contain spaces and parentheses.
-    fields = line.rpartition(")")[2].split()
+    # The name, here "python3", may contain spaces and parentheses. So begin after the last one.
+    fields = line.rpartition(")")[2].split()  # ["S", "4700", ...]
     return ProcessStat(state=fields[0], start_ticks=fields[19])
 
 
@@ -123,6 +131,10 @@ def process_state(pid: int) -> str:
 
 def started_at(pid: int) -> float | None:
     """Return when a process of this machine was started.
+
+    Linux counts from the start of the machine, in clock ticks of usually 1/100 s. For example, a
+    machine that was started at 1,767,000,000 (seconds since 1970), and 500 ticks, give
+    1,767,000,005.
 
     Args:
         pid: Its process id.
@@ -153,8 +165,9 @@ def _boot_time() -> int | None:
 def wait_for_lock(descriptor: int, try_lock: Callable[[], None], path: Path) -> None:
     """Wait until a lock is free, and take it.
 
-    If another process holds it for longer than a moment, a warning says which one, and how to end
-    it.
+    Try to take it again and again, with pauses of up to 0.2 s. After a second, log a warning, so
+    that the user knows what this process waits for: "waits for process 123 on host, which keeps
+    web.bin locked; `kill 123` ends it".
 
     Args:
         descriptor: Descriptor of the open file or folder that is locked.
@@ -196,8 +209,13 @@ def _waiting_message(descriptor: int, path: Path) -> str:
 def lock_owner(status: os.stat_result) -> Owner | None:
     """Return another process of this machine that holds a lock on a file, or None.
 
-    Linux lists all locks in /proc/locks. The file itself is not opened: to close it again would
-    release the locks that this process has on it.
+    Linux lists all locks in /proc/locks, one on each line:
+
+        1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF       process 123 has locked the inode 4711
+        1: -> FLOCK  ADVISORY  WRITE 456 08:01:4711 0 EOF    process 456 waits for that lock
+
+    The file itself is not opened: to close it again would release the locks that this process has
+    on it.
 
     Args:
         status: Result of `os.stat` for the file.
@@ -207,12 +225,11 @@ def lock_owner(status: os.stat_result) -> Owner | None:
     except OSError:
         return None
     for line in lines:
-        # A line is "1: FLOCK ADVISORY WRITE 123 08:01:4711 0 EOF": the process 123 has a lock on
-        # the inode 4711 of the device 08:01. An arrow after the number means that it waits for one.
+        # Count from the end of the line, since the arrow shifts what follows it.
         fields = line.split()
         is_waiting = "->" in fields
-        pid = int(fields[-4])
-        inode = fields[-3].rpartition(":")[2]
+        pid = int(fields[-4])  # 123
+        inode = fields[-3].rpartition(":")[2]  # "4711", from "08:01:4711"
         # The device is not compared: file systems such as overlayfs and Btrfs show another one
         # here than `os.stat` does.
         is_this_file = inode == str(status.st_ino)

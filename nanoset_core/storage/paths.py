@@ -28,8 +28,14 @@ _NAMELESS_PARTS = {b"", b".", b".."}
 def is_inside(name: object) -> bool:
     """Return whether a name is a relative path that stays below the folder that it is joined to.
 
-    Its parts are separated by single slashes, and none of them is `.` or `..`. It also has to be a
-    name that file systems can store.
+    Names in a downloaded file may be forged, so that they lead to other files of the machine:
+
+        web/a.bin        True
+        ../keys          False: it leads out of the folder
+        /etc/passwd      False: it is absolute
+        web//a.bin       False: only single slashes, so that a file has one name
+
+    The name must also be one that file systems can store.
 
     Args:
         name: The name; anything but a text is not a path.
@@ -37,7 +43,7 @@ def is_inside(name: object) -> bool:
     if not isinstance(name, str) or "\0" in name:
         return False
     try:
-        parts = name.encode().split(b"/")
+        parts = name.encode().split(b"/")  # [b"web", b"a.bin"]
     except UnicodeEncodeError:
         return False  # half of a surrogate pair, which no path contains
 
@@ -55,6 +61,8 @@ def is_inside(name: object) -> bool:
 def has_control_characters(name: str) -> bool:
     """Return whether a name contains characters that control a terminal, such as a line feed.
 
+    If such a name is printed in a message, it can hide the rest of the message.
+
     Args:
         name: A path or file name. The characters U+0000 to U+001F and U+007F to U+009F are looked
             for.
@@ -64,6 +72,8 @@ def has_control_characters(name: str) -> bool:
 
 def expanded(path: str | os.PathLike[str], where: object) -> Path:
     """Return a path with `~` and `~user` replaced by a user's home folder.
+
+    For example, `~/data` gives `/home/ada/data`.
 
     Args:
         path: The path.
@@ -93,24 +103,33 @@ def expanded(path: str | os.PathLike[str], where: object) -> Path:
 
 
 def is_utf_8(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path from the system can be written to files, which are in UTF-8.
+    r"""Return whether a path from the system can be written to files, which are in UTF-8.
+
+    On Linux, a file name is a series of bytes. Python turns it into text by the encoding of the
+    system:
+
+        bytes b"caf\xc3\xa9" (UTF-8), encoding UTF-8      "café": True
+        bytes b"caf\xe9" (Latin-1), encoding UTF-8        "caf\udce9": False, it is not a valid text
+        bytes b"caf\xc3\xa9" (UTF-8), encoding Latin-1    "cafÃ©": False, it is another name
 
     Args:
         path: The path, as functions such as `os.listdir` return it.
-
-    Returns:
-        Whether the bytes of the path on the disk are its UTF-8. They are not if a name has other
-        bytes, or if the system's encoding of paths is another one.
     """
     name = os.fspath(path)
     try:
-        return name.encode() == os.fsencode(name)
+        bytes_on_disk = os.fsencode(name)
+        return name.encode() == bytes_on_disk
     except UnicodeEncodeError:
         return False
 
 
 def check_utf_8(path: str | os.PathLike[str]) -> None:
     """Check that a path can be written to other files, which are in UTF-8.
+
+    If not, the error says what to do, which depends on the reason:
+
+        the name of the file or a folder is not UTF-8    rename it
+        Python uses another encoding than UTF-8          set PYTHONUTF8=1, or another locale
 
     Args:
         path: The path, as functions such as `os.listdir` return it.

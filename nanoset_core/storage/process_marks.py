@@ -30,6 +30,9 @@ Z: its parent has not asked for its exit code yet. X: it is being removed.
 def new_mark() -> str:
     """Return a new mark of this process, which differs from all others.
 
+    The mark becomes part of the name of a file that this process writes. Other processes can then
+    see whether the writer is still running, or was killed and has left an unfinished file behind.
+
     Returns:
         A text such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: machine, process id, when the process
         was started (empty if the system does not say), and a random number.
@@ -43,16 +46,23 @@ def new_mark() -> str:
 def is_owner_alive(mark: str) -> bool | None:
     """Return whether the process that made a mark is running.
 
+    For the mark `1f0c2a9e77d4-4711.89034412-a1b2c3`, which is part of the name of a file:
+
+        1f0c2a9e77d4    the machine; processes of another machine cannot be looked up
+        4711            the process id; if no process has it, the process has ended
+        89034412        when the process was started; a process with the same id that was started
+                        at another time is a later one
+        a1b2c3          a random number, which is not needed here
+
     Args:
-        mark: The mark, such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: machine, process id, when the
-            process started, and a random number.
+        mark: The mark.
 
     Returns:
         True or False; None if it is not known, since the process is one of another machine, or its
         start is not known, or the text is not a mark.
     """
     machine, _, rest = mark.partition("-")
-    process, _, _ = rest.partition("-")
+    process, _, _ = rest.partition("-")  # "4711.89034412"
     pid, _, start = process.partition(".")
     if machine != _machine() or not pid.isdigit():
         return None
@@ -75,12 +85,17 @@ def _is_pid_in_use(pid: int) -> bool:
 def _was_started_at(pid: int, start: str) -> bool | None:
     """Return whether the process that has an id now was started at a certain time.
 
+    The system gives the id of an ended process to a new one after a while. The time of the start
+    tells the two apart.
+
     Args:
         pid: The process id.
-        start: The time, in clock ticks since the machine started; "" if it is not known.
+        start: The time, in clock ticks since the machine started, such as "89034412"; "" if it is
+            not known.
 
     Returns:
-        False also if that process has ended; None if one of the two times is not known.
+        True if it was; False if it was started at another time, or has ended; None if one of the
+        two times is not known.
     """
     process = process_stat(pid)
     if process is None:
@@ -96,8 +111,8 @@ def is_mark_of_this_machine(mark: str) -> bool:
     """Return whether a process of this machine made a mark, so that its id means something here.
 
     Args:
-        mark: A mark such as `1f0c2a9e77d4-4711.89034412-a1b2c3`. Only the machine in it is
-            compared, which changes when the machine is restarted.
+        mark: A mark such as `1f0c2a9e77d4-4711.89034412-a1b2c3`, which identifies a process. Only
+            its first part, the machine, is compared. It changes when the machine is restarted.
     """
     return mark.partition("-")[0] == _machine()
 
@@ -105,9 +120,12 @@ def is_mark_of_this_machine(mark: str) -> bool:
 def is_from_before_restart(mark: str) -> bool:
     """Return whether a process of this machine made a mark before the machine was restarted.
 
-    Args:
-        mark: A mark such as `1f0c2a9e77d4-4711.89034412-a1b2c3`: the first four digits identify the
-            host, and the next four the time since its last start.
+    If so, the process has ended. The machine in the mark `1f0c2a9e77d4-4711.89034412-a1b2c3` is
+    `1f0c2a9e77d4`, which consists of three short digests:
+
+        1f0c    of the host: the same after a restart
+        2a9e    of its last start: different after each restart
+        77d4    of everything, also of the container: not compared here
 
     Returns:
         False also for text that is not a mark, and for marks of other machines.
@@ -116,16 +134,23 @@ def is_from_before_restart(mark: str) -> bool:
     this_machine = _machine()
     if len(machine) != len(this_machine) or mark.count("-") != 2:
         return False  # It is not a mark.
-    host = slice(0, _DIGEST_DIGITS)
-    boot = slice(_DIGEST_DIGITS, 2 * _DIGEST_DIGITS)
-    return machine[host] == this_machine[host] and machine[boot] != this_machine[boot]
+    host = slice(0, _DIGEST_DIGITS)  # "1f0c"
+    boot = slice(_DIGEST_DIGITS, 2 * _DIGEST_DIGITS)  # "2a9e"
+    is_same_host = machine[host] == this_machine[host]
+    is_same_boot = machine[boot] == this_machine[boot]
+    return is_same_host and not is_same_boot
 
 
 @functools.cache
 def _machine() -> str:
     """Return a name of this machine that two processes share if they see the same process ids.
 
-    It changes when the machine is restarted, and differs between containers of one host.
+    Two processes with the same name can look each other up by their ids. The name has to differ
+    after a restart, and between containers of one host, since an id then belongs to another
+    process.
+
+    Returns:
+        12 hex digits such as `1f0c2a9e77d4`: three digests of 4 digits each.
     """
     host = platform.node()
     with contextlib.suppress(OSError):
@@ -149,9 +174,11 @@ def _digest(text: str) -> str:
 
 
 def _random_machine() -> str:
-    """Return a random name for a machine whose system does not report its boot and namespace.
+    """Return a random name for a machine whose system does not report its boot and container.
 
-    It has "none" in place of the digest of the boot.
+    This is so on macOS. Nobody else has the name, so that other processes never take a process of
+    this machine for ended because its id is unknown to them. The text "none" replaces the digest of
+    the boot: `1f0cnone77d4`.
     """
     n_random_bytes = _DIGEST_DIGITS // 2  # two hex digits for each byte
     return f"{secrets.token_hex(n_random_bytes)}none{secrets.token_hex(n_random_bytes)}"

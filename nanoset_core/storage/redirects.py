@@ -20,7 +20,12 @@ logger = safe_logger(__name__)
 
 
 def checking_redirects() -> Any:
-    """Return a trace for the web client aiohttp that checks each redirect before it is followed."""
+    """Return a trace for the web client aiohttp that checks each redirect before it is followed.
+
+    A redirect is an answer that names another address, in its header "Location", instead of sending
+    the file. aiohttp follows it by itself. A *trace* is a list of functions that aiohttp calls at
+    certain moments; if one raises an error, the request ends with this error.
+    """
     from aiohttp import TraceConfig
 
     async def check(_session: Any, _context: Any, redirect: Any) -> None:
@@ -38,13 +43,18 @@ def checking_redirects() -> Any:
 def check_redirect(source: str, target: str) -> None:
     """Check that a redirect may be followed, and warn if it leads to another host.
 
+        https://a.org/x  →  https://a.org/y      followed
+        https://a.org/x  →  https://b.org/x      followed with a warning: another host decides
+        https://a.org/x  →  http://a.org/x       refused: it leaves https
+        https://a.org/x  →  https://10.0.0.1/x   refused: it leads into a private network
+
     Args:
         source: URL of the request.
         target: URL that the server redirects it to.
 
     Raises:
-        StorageError: The redirect leaves https, or leads from a public host to this machine or a
-            private network.
+        StorageError: The redirect is refused. A private network includes this machine, and is only
+            refused if the request was sent to a public host.
     """
     before = urlsplit(source)
     after = urlsplit(target)

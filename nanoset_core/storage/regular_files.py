@@ -24,6 +24,10 @@ _KINDS = {
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a regular file for reading its bytes, without waiting if it is a named pipe.
 
+        a file, or a link to one     is opened
+        a folder                     IsADirectoryError, from Python
+        a named pipe or a device     FormatError: a program that reads it could wait for ever
+
     Args:
         path: Path of the file, which may be a link.
 
@@ -63,10 +67,11 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
 
 
 def map_regular(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
-    """Return a read-only memory map of a regular file.
+    """Return a read-only memory map of a regular file, which reads bytes only when they are used.
 
     Args:
-        path: Path of the file, which may be a link.
+        path: Path of the file, which may be a link. A named pipe or a device is refused, since it
+            has no bytes that could be mapped.
 
     Returns:
         The map; b"" for an empty file, which cannot be mapped.

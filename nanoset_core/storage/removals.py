@@ -12,11 +12,15 @@ from nanoset_core.storage.store import in_parallel
 
 
 def remove_file(access: FileAccess, path: Path) -> None:
-    """Remove a file, from the store too if there is one.
+    """Remove a file, from the bucket too if it is stored in one.
+
+    Programs work with files by their local paths. A file of a bucket also has such a path, where a
+    copy may have been downloaded: then the object and the copy are both removed.
 
     Args:
-        access: Access to the file.
-        path: Path of the file or its copy in the local folder.
+        access: Access to the files. Its `origin` is the store of the bucket, or None if the files
+            are in a local folder.
+        path: Path of the file, or of its copy.
 
     Raises:
         FileNotFoundError: The files are in a local folder, and this one does not exist.
@@ -29,11 +33,14 @@ def remove_file(access: FileAccess, path: Path) -> None:
 
 
 def remove_stored_folder(access: FileAccess, folder: Path) -> None:
-    """Remove all files below a folder from the store, if there is one, but not their copies.
+    """Remove all files below a folder of a bucket, but not their local copies.
+
+    A bucket cannot remove a folder as a whole: it takes a request for each object, and many are
+    sent at the same time. If the files are in a local folder, nothing happens.
 
     Args:
-        access: Access to the store.
-        folder: Path of the folder of the copies.
+        access: Access to the files. Its `origin` is the store of the bucket, or None.
+        folder: Local path of the folder in which the copies are.
     """
     store = access.origin
     if store is None:
@@ -45,12 +52,18 @@ def remove_stored_folder(access: FileAccess, folder: Path) -> None:
 def withdraw_output(
     access: FileAccess, folder: Path, manifest: str, is_in_use: Callable[[], bool]
 ) -> tuple[Path, ...] | None:
-    """Remove an output so that no reader finds only some of its files, even if interrupted.
+    """Remove an output so that no reader finds only some of its files, even if this is interrupted.
+
+    An output is a folder of files, such as tokens and their index. Readers begin with its manifest,
+    a small file that lists the others.
+
+        on a local disk    rename the folder, so that readers do not find it; the caller deletes it
+        in a bucket        delete the manifest, without which readers ignore the rest; then the rest
 
     Args:
-        access: Access to the output.
-        folder: Its folder.
-        manifest: Name of its manifest within the folder. Without it, the rest is not an output.
+        access: Access to the output. Its `origin` is the store of the bucket, or None.
+        folder: Folder of the output, or of its local copies.
+        manifest: Name of the manifest within the folder, such as `manifest.json`.
         is_in_use: Returns whether another process has begun to use the output meanwhile, so that it
             has to stay.
 

@@ -51,9 +51,11 @@ class Server(NamedTuple):
 def new_client(process: int, server: Server, address: str | None, read_seconds: int) -> Any:
     """Return boto3's client for all buckets of a server; the threads of a process share it.
 
-    A client is reused if all arguments are the same. `process` and `address` are there for that
-    alone: a forked process must not share the connections of its parent, and the address, which
-    boto3 may read from the environment, may change.
+    To create a client takes long, so it is created once, and the cache returns it for later calls
+    with the same arguments. Two of the arguments are only there to create another client in time:
+
+        process    a forked process must not share the connections of its parent
+        address    boto3 may read it from the environment, which may change
 
     Args:
         process: Id of the process.
@@ -100,13 +102,16 @@ def _no_boto3_error(server: Server, error: ImportError) -> StorageError:
 
 @contextlib.contextmanager
 def setting_up(server: Server) -> Iterator[None]:
-    """Replace botocore's errors about its settings, raised in the block, by a StorageError.
+    """Replace errors about the settings of a client, raised in the block, by a StorageError.
+
+    For example, botocore's ProfileNotFound, if the settings name a profile that does not exist,
+    becomes "the bucket's client cannot be set up", with the settings to correct.
 
     Args:
         server: The server that a client is created for.
 
     Raises:
-        StorageError: The settings are wrong, for example because a profile does not exist.
+        StorageError: The settings are wrong.
     """
     from botocore.exceptions import BotoCoreError
 
@@ -152,10 +157,11 @@ def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
 def with_quick_times(session: T) -> T:
     """Make a session of botocore parse times faster, and return it.
 
-    Parsing the time of each object is most of what a long listing costs.
+    The list of a bucket's objects has a time for each, such as "2026-03-01T12:03:04Z". botocore's
+    parser accepts many forms of time, and takes most of what a listing of many objects costs.
 
     Args:
-        session: A session of botocore or aiobotocore.
+        session: A session of botocore or aiobotocore, from which clients are created.
 
     Returns:
         The same session. Its new clients parse the times in answers by `parse_time`.
@@ -192,8 +198,10 @@ def parse_time(text: Any) -> datetime:
     """Return the time in an answer, as botocore's own parser does, but faster.
 
     Args:
-        text: An ISO time such as `2026-03-01T12:03:04Z`, an HTTP date such as `Sun, 01 Mar 2026
-            12:03:04 GMT`, or another form that botocore accepts.
+        text: One of these forms, or another one that botocore accepts:
+
+                2026-03-01T12:03:04Z             an ISO time, in listings
+                Sun, 01 Mar 2026 12:03:04 GMT    an HTTP date, in headers
 
     Raises:
         ValueError: The text is not a time.

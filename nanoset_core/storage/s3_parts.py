@@ -48,14 +48,19 @@ class FileParts(NamedTuple):
 
 
 def file_parts(path: Path, min_part_bytes: int) -> FileParts:
-    """Divide a file into parts, and compute the digests of all parts and of the file in one pass.
+    """Divide a file into parts to be uploaded, and compute all digests while reading it once.
 
-    All parts have the same size, except the last one, which may be smaller.
+    S3 receives a large file by several requests, and joins the parts. Each part is sent with its
+    sha256, which shows damage on the way. The sha256 of the whole file is needed, too. For example,
+    a file of 150 MiB and `min_part_bytes` of 64 MiB:
+
+        part               0          1            2
+        bytes in MiB       0 to 64    64 to 128    128 to 150
 
     Args:
         path: The file.
-        min_part_bytes: The size of a part, unless the file is so large that there would be too many
-            parts. Then they are larger.
+        min_part_bytes: The size of a part, except the last one, which may be smaller. If this would
+            give more than 10,000 parts, which is a limit of S3, the parts are larger.
     """
     from s3transfer.utils import ReadFileChunk
 
@@ -63,23 +68,25 @@ def file_parts(path: Path, min_part_bytes: int) -> FileParts:
     smallest_allowed = -(-size // MAX_PARTS)  # rounded up
     part_bytes = max(min_part_bytes, smallest_allowed)
 
+    is_single_part = size <= part_bytes
     file_sha256 = hashlib.sha256()
     parts: list[Part] = []
     with path.open("rb") as file:
         # `max` gives an empty file one part.
         for begin in range(0, max(size, 1), part_bytes):
             length = min(part_bytes, size - begin)
-
-            # Add the bytes to two digests, unless both are the same since the part is the file.
-            is_whole_file = length == size
-            part_sha256 = file_sha256 if is_whole_file else hashlib.sha256()
+            part_sha256 = hashlib.sha256()
             for block in _blocks(file, length):
                 part_sha256.update(block)
-                if not is_whole_file:
+                if not is_single_part:
                     file_sha256.update(block)
 
             open_part = partial(ReadFileChunk.from_filename, str(path), begin, length)
             parts.append(Part(open_part, part_sha256.digest()))
+
+    # A single part has the same bytes as the file, and hence the same digest.
+    if is_single_part:
+        return FileParts(parts[0].sha256.hex(), parts)
     return FileParts(file_sha256.hexdigest(), parts)
 
 
@@ -95,7 +102,10 @@ def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def stream_parts(blocks: Iterable[bytes], part_bytes: int) -> Iterator[Part]:
-    """Regroup blocks of any size into parts of one size.
+    """Regroup blocks of any size into parts of one size, each of which one request sends.
+
+    For example, with `part_bytes` of 4, the blocks `b"ab"`, `b"cdefg"` give the parts `b"abcd"`,
+    `b"efg"`.
 
     Args:
         blocks: Consecutive bytes of an object.
@@ -143,13 +153,12 @@ def md5_of_etag(etag: str) -> str | None:
 def etags_are_md5(answer: Any) -> bool:
     """Return whether ETags are MD5 digests, according to the encryption that an answer mentions.
 
-    They are not if the object is encrypted with a key of the customer or of AWS KMS.
+    A bucket identifies each version of an object by an ETag. Usually it is the MD5 of the bytes, so
+    that it can be used to find damaged bytes. It is not the MD5 if the object is encrypted with a
+    key of the customer or of AWS's key management (KMS).
 
     Args:
         answer: boto3's answer to a request about an object.
-
-    Returns:
-        False if the object is encrypted with a key of the customer or of AWS KMS.
     """
     encryption = answer.get("ServerSideEncryption", "AES256")
     has_customer_key = "SSECustomerAlgorithm" in answer
@@ -157,9 +166,13 @@ def etags_are_md5(answer: Any) -> bool:
 
 
 def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
-    """Compare the digest in a bucket's answer with the bytes that were sent to it.
+    """Check that a bucket has received the bytes that were sent, by a digest in its answer.
 
-    If the answer has no digest, nothing is compared.
+    The best evidence that the answer has is used:
+
+        "ChecksumSHA256"                         compare it with the sha256 of the bytes
+        an ETag of 32 hex digits, and `is_md5`   compare it with the MD5 of the bytes
+        neither                                  nothing is compared
 
     Args:
         answer: boto3's answer to the request that has sent the bytes.

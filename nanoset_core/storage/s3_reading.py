@@ -81,9 +81,12 @@ class _Client:
     async def _send(self, operation: str, arguments: dict[str, Any]) -> Any:
         """Send a request in the event loop of s3fs, and return the answer with its whole body.
 
+        s3fs runs an event loop in a thread of its own. The caller, in another thread, waits until
+        this coroutine has ended there.
+
         Args:
-            operation: Name of boto3's operation.
-            arguments: Arguments of the operation.
+            operation: Name of boto3's operation, such as `get_object`.
+            arguments: Its arguments, such as `{"Bucket": "data", "Key": "a.jsonl"}`.
         """
         # s3fs calls it `set_session`: it returns the client of aiobotocore, whose operations are
         # those of boto3 as coroutines.
@@ -113,9 +116,11 @@ async def _read_into_memory(body: Any) -> io.BytesIO:
 def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
     """Return a client that reads from a server with s3fs; None if s3fs is not installed.
 
-    A client is reused if all arguments are the same. `process` and `address` are there for that
-    alone: a forked process must not share the connections of its parent, and the address, which
-    may come from the environment, may change.
+    To connect takes long, so it is done once, and the cache returns the client for later calls with
+    the same arguments. Two of the arguments are only there to create another client in time:
+
+        process    a forked process must not share the connections of its parent
+        address    it may come from the environment, which may change
 
     Args:
         process: Id of the process.

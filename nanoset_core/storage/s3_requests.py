@@ -80,8 +80,14 @@ class Attempts:
     def pause(self, error: Exception) -> None:
         """Wait after an attempt that failed, and begin the next one.
 
+        The pause is random, and its upper limit doubles each time:
+
+            after attempt      1      2      3      4     ...   8 and later
+            seconds up to      0.2    0.4    0.8    1.6         20
+
         Args:
-            error: Why the attempt failed. It is logged if the request has failed for long.
+            error: Why the attempt failed. It is logged if the request has failed for five seconds
+                (TOLD_AFTER_SECONDS).
         """
         seconds = time.monotonic() - self._started_at
         if seconds >= TOLD_AFTER_SECONDS:
@@ -101,10 +107,17 @@ class Attempts:
 def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) -> T:
     """Send a request to a bucket until it succeeds, at most 10 times, and return its result.
 
+    What happens with an error depends on what it means:
+
+        the server is overloaded, a connection broke    wait a moment, and send the request again
+        "there is no such object"                       an answer, which is passed on to the caller
+        "access denied", a redirect                     a StorageError at once, with what to do
+
     Args:
         request: Sends the request once.
         where: Address of the bucket or object, for messages.
-        reads: Whether the request reads an object, which may be missing.
+        reads: Whether the request reads an object, so that "there is no such object" is an answer.
+            Otherwise it is a failure.
 
     Raises:
         StorageError: The request failed each time, or for a reason that does not pass.
@@ -132,7 +145,14 @@ def with_retries(request: Callable[[], T], where: str, *, reads: bool = True) ->
 
 
 def _is_answer(error: Exception, *, reads: bool) -> bool:
-    """Return whether an error is an answer that the caller of a request may expect.
+    """Return whether an error of boto3 is an answer that the caller of a request may expect.
+
+    boto3 raises every answer with an HTTP status of 400 or more as an error. These are no failures:
+
+        404     the object does not exist (if the request reads one)
+        412     a condition does not hold, such as "only if the object still has this ETag"
+        416     the range of bytes begins after the end of the object
+        NoSuchUpload    an upload in parts was completed or given up already
 
     Args:
         error: What the request raised.
@@ -145,7 +165,11 @@ def _is_answer(error: Exception, *, reads: bool) -> bool:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return whether the same request may succeed later.
+
+    It may if the server is overloaded (status 429, or 500 and above, or codes such as "SlowDown"),
+    or if no complete answer has arrived, since the connection broke.
+    """
     status, code = status_of(error)
     is_transient_answer = (
         status >= 500 or status == 429 or _TRANSIENT_CODES.fullmatch(code) is not None
@@ -203,7 +227,10 @@ def status_of(error: BaseException | None) -> tuple[int, str]:
 def is_missing(error: Exception) -> bool:
     """Return whether a bucket answered that an object does not exist.
 
-    The answer that the bucket itself, or an upload, does not exist is another one.
+        status 404, code "NoSuchKey"       True
+        status 404, without a code         True
+        status 404, code "NoSuchBucket"    False: then the address of the bucket is wrong
+        status 404, code "NoSuchUpload"    False: it is about an upload in parts
 
     Args:
         error: What the request raised.
@@ -216,6 +243,8 @@ def is_missing(error: Exception) -> bool:
 
 def unless_missing(call: Callable[[], T]) -> T | None:
     """Call a function that asks for an object; return None if the object does not exist.
+
+    boto3 raises an error for an object that does not exist. Callers want None instead.
 
     Args:
         call: Sends the request.
@@ -237,8 +266,11 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 def is_redirect(error: BaseException) -> bool:
     """Return whether a request failed because the server redirected it to another address.
 
+    A server of AWS does that if the bucket is in another region. The redirect may be the error
+    itself, or one of its causes, as in the chain HTTPClientError → TooManyRedirects.
+
     Args:
-        error: What the request raised. Its causes are looked at, too.
+        error: What the request raised. Its causes are looked at, too, at most ten (_MAX_CAUSES).
     """
     # Look at the error and at its causes, which may lead back to each other.
     cause: BaseException | None = error
@@ -273,7 +305,11 @@ def _description(error: Exception) -> str:
 
 
 def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
-    """Return the error for a request that failed for good.
+    """Return the error for a request that failed for good. Its message says what to do.
+
+    For example: "the bucket refuses: AccessDenied; give this process credentials that may read and
+    write there, by the usual AWS chain". A redirect has a message of its own: "the bucket is
+    elsewhere".
 
     Args:
         error: What the last attempt raised.

@@ -34,6 +34,9 @@ _last_warning_at = -math.inf
 def warn(text: str, *args: object) -> None:
     """Log a warning about a server, unless one was logged within the last 30 seconds.
 
+    If a server fails, all of the many requests that are sent to it fail at the same time. One
+    warning is enough.
+
     Args:
         text: The message, with placeholders such as `%s`.
         args: Values of the placeholders.
@@ -88,10 +91,16 @@ class Unanswered:
     def asking(self, what: str, patience: float = 0.0) -> Iterator[None]:
         """Let a thread log a warning if no server sends anything for long during the block.
 
+            with requests.asking("s3://bucket/a.bin"):
+                client.get_object(...)    # after 10 s: "s3://bucket/a.bin: no answer for 10 s"
+
+        The thread watches all requests of this process that are pending. It is started by the first
+        one, and ends by itself once none is pending.
+
         Args:
             what: The object that the block requests, and its server, for the warning.
-            patience: Seconds that the server may be silent in addition to `SILENT_SECONDS`, if the
-                operation takes long.
+            patience: Seconds that the server may be silent in addition to ten (SILENT_SECONDS), if
+                the operation takes long.
         """
         key = object()  # stands for this request alone
         with self._lock:
@@ -129,24 +138,28 @@ class Unanswered:
     def look(self, pending: Iterable[PendingRequest]) -> None:
         """Log a warning for each request since which servers have been silent for too long.
 
+        For example, a request was sent 40 seconds ago, and some server sent bytes 12 seconds ago.
+        The servers are silent for 12 seconds, which is too long: 10 are allowed (SILENT_SECONDS).
+
         Args:
             pending: The requests to look at.
         """
         now = time.monotonic()
         for request in pending:
             # A sign of any server counts, not only of the one that this request was sent to.
-            silence = now - max(request.sent_at, self._last_sign_at)
+            silence = now - max(request.sent_at, self._last_sign_at)  # 12 s in the example
             if silence >= SILENT_SECONDS + request.patience:
                 warn("%s: no answer for %.0f s, still waiting", request.subject, silence)
 
 
 @functools.cache
 def of_process(process: int) -> Unanswered:
-    """Return the pending requests of a process.
+    """Return the pending requests of a process: those that no server has answered yet.
 
-    A forked process inherits the memory of its parent, but neither its watching thread nor its
-    requests. The cache is keyed by the process, so that a forked process starts with an empty
-    object.
+    All threads of a process share one object, which the cache returns for later calls. A forked
+    process has to start with an empty object: it inherits the memory of its parent, but neither the
+    thread that watches the requests, nor the requests. So the cache distinguishes processes by
+    their ids.
 
     Args:
         process: Id of the current process.
@@ -176,6 +189,8 @@ class Body(io.BufferedIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """Read bytes, and note that the server sends or takes them.
+
+        Such a note resets the clock of the warning "no answer for 10 s".
 
         Args:
             size: Bytes to read at most; None or a negative number for all that remain.

@@ -36,6 +36,8 @@ _current_folder = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - i
 def working_at(place: WorkerFolder) -> Iterator[None]:
     """Let the tasks in the block, which run one at a time, use the folder of a worker.
 
+    A worker is a process that runs the tasks of another machine. Its folder is on its own disk.
+
     Args:
         place: The folder, and the worker's copies of files. `worker_folder` and `local_copy_of`
             return them in the block.
@@ -56,6 +58,9 @@ def worker_folder() -> Path | None:
 def task_folder() -> Iterator[Path | None]:
     """Yield an empty folder for one task of a worker, which is removed at the end of the block.
 
+    A worker of a cluster is a process that runs tasks of another machine. A task that is killed
+    cannot remove its folder, so the next task of this worker does.
+
     Yields:
         The folder; None if the process is not a worker of a cluster.
     """
@@ -71,7 +76,10 @@ def task_folder() -> Iterator[Path | None]:
 
 
 def local_copy_of(path: Path) -> Path:
-    """Return the path of this worker's copy of a file.
+    """Return the path of this worker's copy of a file, which the task names by its original path.
+
+    A task was prepared on another machine, where the tokenizer is `/home/ada/tokenizer.json`, for
+    example. This machine may have a copy of it in `/scratch/worker-3/tokenizer.json`.
 
     Args:
         path: Path of the file on the machine that gave out the task.
@@ -84,13 +92,14 @@ def local_copy_of(path: Path) -> Path:
 
 @contextmanager
 def for_a_task(access: FileAccess) -> Iterator[FileAccess]:
-    """Yield the access to files that one task uses.
+    """Yield the access to files that one task uses: downloads go to a folder of the task.
 
-    On a worker of a cluster, the task has copies of its own, which are removed at the end of the
-    block. Otherwise it uses the same copies as other tasks.
+    A worker of a cluster has its own disk, so each task downloads into a folder of its own, which
+    is removed at the end of the block. Elsewhere, tasks share the copies that were downloaded
+    before.
 
     Args:
-        access: Access to the same files.
+        access: Access to the files of a bucket, with the folder that has copies of them.
 
     Yields:
         Access to the same files.
