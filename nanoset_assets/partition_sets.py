@@ -26,17 +26,22 @@ def stages_of_corpora() -> list[Stage]:
 
 
 def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefinition:
-    """Return the partitions of a stage's asset, which are corpora.
+    """Return the set of Dagster partitions of a pipeline step that is done for corpora.
+
+    A corpus is a collection of documents. In Dagster, it is a partition of each asset that is made
+    of it. Most steps are done for all corpora, and share one set. A few are only done for some,
+    such as writing a `.pbin`, and each of these has a set of its own:
+
+        step                    partitions
+        tokenized_shards        web, books, code     (the common set `corpora`)
+        packed_dataset          web                  (the set `packed_dataset`)
 
     Args:
-        names: The names of the project in Dagster.
-        stage: One of `stages_of_corpora`.
-
-    Returns:
-        The set of all corpora; or a separate set, if only some corpora have the asset.
+        names: Knows the names of the project in Dagster.
+        stage: The step of the pipeline.
     """
-    goes_through_all_corpora = isinstance(stage, CorpusStage)
-    if goes_through_all_corpora:
+    is_done_for_all_corpora = isinstance(stage, CorpusStage)
+    if is_done_for_all_corpora:
         return names.corpora
     return names.partition_set(shape_of(stage).asset)
 
@@ -44,39 +49,46 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
 def corpora_by_partition_set(
     config: ProjectConfig, names: Names, corpora: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Return which corpora belong to each set of partitions in Dagster.
+    """Return which corpora belong to which set of partitions in Dagster.
 
-    One set contains all corpora. An asset that only some have, such as `.pbin` files, has its own.
+    A corpus is a collection of documents, and a partition of the Dagster assets that are made of
+    it. One set has all corpora. An asset that is only made of some, because the settings request it
+    for these, has a set of its own:
+
+        {"corpora": {"web", "books"}, "packed_dataset": {"web"}}
 
     Args:
-        config: The settings of nanoset.yaml, which decide which corpora have which assets.
-        names: The names of the project in Dagster.
-        corpora: The corpora of the raw folder.
-
-    Returns:
-        Name of the set → its corpora: `{"corpora": {"web", "books"}, "packed_dataset": {"web"}}`.
+        config: The settings, which say which asset is made of which corpora.
+        names: Knows the names of the project in Dagster.
+        corpora: Names of all corpora.
     """
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
     for stage in stages_of_corpora():
         if isinstance(stage, CorpusStage):
-            continue  # all corpora go through this stage, so it has the set of all corpora
-        # Each output that nanoset.yaml requests of the stage has a key, which names its corpus.
+            continue  # this step is done for all corpora, so it uses the first set
+        # For which corpora do the settings request this asset? Each output has a key, of which
+        # `subject` is the corpus.
         requested = {key.subject for key in stage.keys(config, sorted(all_corpora))}
-        set_name = names.path_name(shape_of(stage).asset)
+        set_name = names.path_name(shape_of(stage).asset)  # such as "packed_dataset"
         corpora_by_set[set_name] = requested & all_corpora
     return corpora_by_set
 
 
 def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
-    """Return the assets whose partitions are the corpora of a set.
+    """Return the Dagster assets that have a certain set of corpora as partitions.
+
+    For example:
+
+        corpora           raw_jsonl, tokenized_shards, indexed_dataset     (made of every corpus)
+        packed_dataset    packed_dataset                                   (made of some corpora)
 
     Args:
-        names: The names of the project in Dagster.
-        set_name: The name of the set, a key of what `corpora_by_partition_set` returns.
+        names: Knows the names of the project in Dagster.
+        set_name: Name of the set, such as "corpora".
 
     Returns:
-        The keys of the assets, in the order of the pipeline.
+        The keys of the assets, in the order in which they are made.
     """
     keys: list[dg.AssetKey] = []
     for stage in stages_of_corpora():
@@ -88,13 +100,17 @@ def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
 def register(
     instance: dg.DagsterInstance, names: Names, corpora: Collection[str], config: ProjectConfig
 ) -> None:
-    """Register corpora as partitions of their assets; known ones are left unchanged.
+    """Make sure that Dagster knows each corpus as a partition of the assets that are made of it.
+
+    A corpus is a collection of documents. When a new one appears, say `news`, it has to be added to
+    Dagster's sets of partitions before a run can build it. Corpora that Dagster knows are left as
+    they are.
 
     Args:
-        instance: The instance of Dagster, which stores the partitions.
-        names: The names of the project in Dagster.
-        corpora: The corpora of the raw folder.
-        config: The settings of nanoset.yaml, which decide which assets each corpus has.
+        instance: The Dagster instance, which stores the sets.
+        names: Knows the names of the project in Dagster.
+        corpora: Names of all corpora.
+        config: The settings, which say which asset is made of which corpora.
     """
     from sqlalchemy.exc import IntegrityError
 
@@ -106,5 +122,6 @@ def register(
         try:
             instance.add_dynamic_partitions(set_name, new)
         except IntegrityError:
-            # Another build added some meanwhile. Dagster skips those that exist at the second call.
+            # Another process has just added one of them. Call again: Dagster looks up which exist
+            # when it is called, and skips them.
             instance.add_dynamic_partitions(set_name, new)

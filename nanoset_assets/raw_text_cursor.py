@@ -40,13 +40,18 @@ class RawTextCursor(Record):
 
 
 def read_cursor(cursor: str | None) -> RawTextCursor:
-    """Return the cursor that an earlier tick stored.
+    """Read what a sensor has remembered from its last call.
+
+    Dagster calls a sensor every few seconds, and stores a text (the cursor) between two calls. This
+    sensor watches folders of raw text, and remembers for each corpus what its files looked like:
+    `{"marks": {"web": "5f0c…"}}`.
 
     Args:
-        cursor: Its JSON text; None before the first tick.
+        cursor: The text; None before the first call.
 
     Returns:
-        The cursor; an empty one if there is none, or if the text is not valid.
+        What it says. If there is no text, or it cannot be read, nothing is remembered: then the
+            sensor compares everything again, which does no harm.
     """
     if cursor is None:
         return RawTextCursor()

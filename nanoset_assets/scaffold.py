@@ -40,13 +40,23 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
-        """Write a defs.yaml, and a nanoset.yaml to start from if no existing one is named.
+        """Write the files of a new project inside a Dagster project. `dg scaffold defs` calls this.
+
+        For the command `dg scaffold defs nanoset_assets.NanosetComponent llm`, these are:
+
+            defs/llm/defs.yaml     adds the project's assets to the Dagster project
+            llm/nanoset.yaml       settings to start from
+
+        The names of all assets get a prefix, by default `llm/`. It is written to only one of the
+        files: to nanoset.yaml if that is new. An existing nanoset.yaml, which the option `--config`
+        names, is never changed; if its prefix is missing or another one is requested, defs.yaml
+        gets the prefix.
 
         Args:
-            request: The folder of the new component, and the options of the command.
+            request: The folder of the new defs.yaml, and the options of the command.
 
         Raises:
-            ConfigError: The key prefix is not valid.
+            ConfigError: The prefix contains characters that are not allowed.
         """
         component_folder = request.target_path  # of the defs.yaml
         params = request.params
@@ -57,14 +67,12 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 
         attributes: dict[str, Any] = {}  # of the component, in the defs.yaml
         if params.config is None:
-            config = _write_new_config(request, names.key_prefix)  # has the prefix
+            config = _write_new_config(request, names.key_prefix)  # with the prefix
         else:
-            # An existing nanoset.yaml is not changed. So if its prefix is not the right one, the
-            # defs.yaml has the prefix.
             config = Path(params.config).absolute()
-            has_prefix = bool(load_config(config).dagster.key_prefix)
-            overrides_prefix = bool(params.key_prefix)  # an option of the command
-            if overrides_prefix or not has_prefix:
+            file_has_prefix = bool(load_config(config).dagster.key_prefix)
+            user_sets_prefix = bool(params.key_prefix)  # by an option of the command
+            if user_sets_prefix or not file_has_prefix:
                 attributes["key_prefix"] = list(names.key_prefix)
         attributes["config"] = _path_for_defs_yaml(config, component_folder, request.project_root)
         dg.scaffold_component(request, attributes)
@@ -73,14 +81,17 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
 def _write_new_config(
     request: dg.ScaffoldRequest[ScaffoldParams], key_prefix: Sequence[str]
 ) -> Path:
-    """Write a nanoset.yaml to start from, and return its path.
+    """Write a file with settings to start from, nanoset.yaml, and return its path.
 
-    Its folder has the name of the component, and is in the folder of the Dagster project if there
-    is one.
+    For example, for the folder `/work/defs/llm` of a Dagster project in `/work`:
+
+        in a Dagster project       /work/llm/nanoset.yaml
+        without one                /work/defs/llm/llm/nanoset.yaml
 
     Args:
-        request: The folder of the new component.
-        key_prefix: Prefix of all asset keys, which the file contains.
+        request: Says in which folder the new defs.yaml is (`target_path`), and where the Dagster
+            project is (`project_root`, or None if there is none).
+        key_prefix: Prefix of the names of all Dagster assets, which is one of the settings.
     """
     from nanoset_core.project.first_config import write_config
 
@@ -90,17 +101,21 @@ def _write_new_config(
 
 
 def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -> str:
-    """Return the path of a nanoset.yaml as a defs.yaml in `folder` names it.
+    """Return how a defs.yaml refers to the settings file nanoset.yaml.
 
-    In a Dagster project, the path starts with a template for the project's folder.
+    Both files may be moved together with their Dagster project, so the path must not be absolute.
+    For a defs.yaml in /work/defs/llm:
+
+        nanoset.yaml                 path
+        in the Dagster project       {{ context.project_root }}/llm/nanoset.yaml
+        elsewhere                    ../../../other/nanoset.yaml
+
+    Dagster replaces the text in braces by the folder of its project.
 
     Args:
         config: Absolute path of the nanoset.yaml.
         folder: The folder of the defs.yaml.
         project_root: The folder of the Dagster project, or None if there is none.
-
-    Returns:
-        Such as `{{ context.project_root }}/llm/nanoset.yaml`, or `../nanoset.yaml`.
     """
     if project_root is not None and config.is_relative_to(project_root):
         path = config.relative_to(project_root).as_posix()

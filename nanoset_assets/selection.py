@@ -26,27 +26,40 @@ def selected(
     definitions: dg.Definitions,
     names: Names,
 ) -> set[Node]:
-    """Return the outputs of a project that `--select` and `--corpus` name.
+    """Return the outputs that a user wants to build, by the options `--select` and `--corpus`.
+
+    A project has outputs for each corpus (a collection of documents) and for each data mixture. By
+    default, the command builds all of them. The options select by a name, a pattern, or an
+    expression of Dagster's (the second example):
+
+        --select pretrain/train          the training split of the mixture `pretrain`
+        --select "+pretrain/blend"       this output, and all that it is made from
+        --corpus web                     the dataset of `web`, and all that it is made from
+        --corpus web --select packed*    outputs whose name starts so, but only those of `web`
 
     Args:
         nodes: All outputs of the project.
-        select: Selections, each in Dagster's syntax, or a name or pattern; their results are
-            united. Empty: everything, or the datasets of `corpora`.
-        corpora: Restricts the selection to outputs of these corpora; empty: no restriction.
-        definitions: The definitions of the project, on which Dagster resolves its syntax.
-        names: The names of the project in Dagster.
+        select: The texts of all options `--select`. What they select is united.
+        corpora: The names of all options `--corpus`; empty if there are none.
+        definitions: The project's Dagster assets, in which Dagster looks up its own syntax.
+        names: Knows the name of each output in Dagster.
 
     Returns:
-        The outputs; without those that they are made from, unless these are selected, too.
+        The outputs that are selected. Those that they are made from are only included if they are
+        selected, too.
 
     Raises:
-        ConfigError: A selection contains no output.
+        ConfigError: An option `--select` names no output.
     """
-    candidates = _outputs_of_corpora(nodes, corpora) if corpora else list(nodes)
+    candidates = list(nodes)
+    if corpora:
+        candidates = _outputs_of_corpora(nodes, corpora)
+
     if not select:
         if corpora:
-            # `--corpus` alone means the datasets and what they are made from: all stages of the
-            # kind "corpus". Others, such as exports, have to be selected.
+            # `--corpus` alone means the datasets, and what they are made from. These are the
+            # outputs of the same kind as the list of a corpus's files, "corpus". Others, such as
+            # exports, have to be selected.
             candidates = [node for node in candidates if node.stage.kind == INVENTORY.kind]
         return set(candidates)
 
@@ -60,11 +73,13 @@ def selected(
 
 
 def _outputs_of_corpora(nodes: Iterable[Node], corpora: Collection[str]) -> list[Node]:
-    """Return the outputs of some corpora.
+    """Return the outputs that are made of certain corpora, which are collections of documents.
+
+    A name alone does not say what an output is made of: a data mixture, for example, can have the
+    same name as a corpus. Its outputs are left out.
 
     Args:
-        nodes: All outputs of the project. Those of a nanoset with the name of a corpus, for
-            example, are left out.
+        nodes: All outputs of the project.
         corpora: Names of the corpora.
     """
     of_corpora = [node for node in nodes if is_of_corpora(node.stage)]
@@ -74,14 +89,21 @@ def _outputs_of_corpora(nodes: Iterable[Node], corpora: Collection[str]) -> list
 def _matches(
     nodes: Sequence[Node], text: str, definitions: dg.Definitions, names: Names
 ) -> list[Node]:
-    """Return the outputs that a text selects by Dagster's syntax, or else by name or pattern.
+    """Return the outputs that the text of an option `--select` means.
+
+    First, Dagster is asked whether it is an expression of its own syntax, such as `+pretrain/blend`
+    (this output and all that it is made from). If not, it is compared with the names of the
+    outputs, in which `*` stands for any characters:
+
+        web               everything that is made of the corpus `web`
+        pretrain/train    the training split of the mixture `pretrain`
+        pre*              everything of all mixtures and corpora whose name starts with `pre`
 
     Args:
         nodes: The outputs to select from.
-        text: A selection, such as `+pretrain/blend`, or a name or pattern, such as web,
-            pretrain/train, pre* or pretrain/*.
-        definitions: The definitions of the project, on which Dagster resolves its syntax.
-        names: The names of the project in Dagster.
+        text: The text of the option.
+        definitions: The project's Dagster assets.
+        names: Knows the name of each output in Dagster.
     """
     asset_keys = _assets_selected_by_dagster(text, definitions)
     if asset_keys:
@@ -90,14 +112,16 @@ def _matches(
 
 
 def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[dg.AssetKey]:
-    """Return the assets that Dagster selects by a text, such as `+pretrain/blend`.
+    """Return the Dagster assets that a text selects, if it is an expression of Dagster's syntax.
+
+    For example, `+pretrain/blend` selects the asset `pretrain/blend` and all that it depends on.
 
     Args:
-        text: The text, which may also be a name or pattern that Dagster does not know.
-        definitions: The definitions of the project, with all its assets.
+        text: What a user wrote. It may also be a name or a pattern that Dagster cannot parse.
+        definitions: The project's Dagster assets.
 
     Returns:
-        Their keys; empty if Dagster cannot parse the text, or if it selects nothing.
+        The keys of the assets; empty if Dagster cannot parse the text, or selects nothing.
     """
     graph = definitions.resolve_asset_graph()
     try:
@@ -110,18 +134,31 @@ def _assets_selected_by_dagster(text: str, definitions: dg.Definitions) -> set[d
 
 
 def _names_of(node: Node) -> list[str]:
-    """Return the names by which an output can be selected: its subject, its part, and its asset."""
+    """Return the names by which users can select an output of the data pipeline.
+
+    For the training split of the mixture `pretrain`, for example:
+
+        pretrain                   everything of the mixture
+        pretrain/train             everything of this split
+        pretrain/index_mappings    the Dagster asset
+
+    Args:
+        node: The output. Its `key` says what it is made of (`subject`) and which split it is
+            (`part`).
+    """
     subject = node.key.subject
     return [subject, f"{subject}/{node.key.part}", "/".join(asset_path(node))]
 
 
 def _selects_nothing(nodes: Sequence[Node], text: str, names: Names) -> ConfigError:
-    """Return the error for a text that selects nothing, with everything that could be selected.
+    """Return the error for an option `--select` that names no output, with all names that exist.
+
+    If one of the names is similar, the error suggests it: "did you mean 'pretrain/train'?"
 
     Args:
-        nodes: The outputs to select from.
-        text: The selection.
-        names: The names of the project in Dagster.
+        nodes: The outputs that could have been selected.
+        text: The text of the option.
+        names: Knows the name of each output in Dagster.
     """
     # `dict.fromkeys` leaves out duplicates, and keeps the order.
     subjects = dict.fromkeys(node.key.subject for node in nodes)

@@ -38,14 +38,18 @@ _MAX_REASONS = 5
 
 
 def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDefinition:
-    """Make the sensor that builds whatever is missing or stale downstream of raw text.
+    """Make a Dagster sensor that builds every output which is missing or out of date.
+
+    Dagster calls it every few seconds. It compares all outputs with their settings and inputs:
+    after an edit of the settings, for example, it requests runs for the outputs that have to be
+    built again.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        jobs: All jobs that build assets of the project. Each request names one of them.
+        jobs: The jobs that build the outputs. Each request of the sensor names one of them.
 
     Returns:
-        The sensor, for the definitions of the code location.
+        The sensor `missing_or_stale`.
     """
 
     @dg.sensor(
@@ -63,17 +67,22 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 
 
 def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
-    """Return the runs that one tick of the sensor requests, and log why other outputs wait.
+    """Request runs for the outputs that are missing or out of date. Dagster calls this regularly.
+
+    An output has to wait if one of its inputs has to be built first, or if a run is working on it.
+    If it has failed, it is not requested again until an input changes. The log says why:
+    "pretrain/blend: waits for a run of what it is made from".
 
     Args:
-        context: Dagster's context of the tick.
+        context: Dagster's context of this call.
         project_defs: The names and settings of the project in Dagster.
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
     loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
 
-    # Look up the runs before the outputs: then what a run builds in between is not requested again.
+    # Look up the active runs first, and then the outputs. The other way round, a run could build an
+    # output and end in between: the output would look missing, and be requested again.
     active_runs = ActiveRuns(context.instance, names)
     state = _output_state(context.instance, project, names, active_runs)
     pending = due_runs(
@@ -90,31 +99,35 @@ def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) ->
 def _output_state(
     instance: dg.DagsterInstance, project: Project, names: Names, active_runs: ActiveRuns
 ) -> GraphState:
-    """Return which outputs of the project are missing, stale or current.
+    """Find out which outputs of the project are missing, out of date or current.
 
     Args:
-        instance: The instance of Dagster, which knows the project's corpora as partitions.
+        instance: The Dagster instance. It knows the corpora (collections of documents), each of
+            which is a partition of the assets that are made of it.
         project: The project with its current settings.
-        names: The names of the project in Dagster.
-        active_runs: The runs that have not ended.
+        names: Knows the names of the project in Dagster.
+        active_runs: The runs that are queued or working. What they build is not requested again.
     """
-    # A corpus is a partition of its assets. An edit of nanoset.yaml may have given a known corpus
-    # another asset, such as an export: make it a partition there, too, so that it can be built.
+    # An edit of the settings may request another asset of a known corpus, such as a `.pbin`. Make
+    # the corpus a partition of this asset, too, so that it can be built.
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     register(instance, names, corpora, project.config)
 
-    # Compare outputs with the file lists of the last build: another sensor watches the raw text.
+    # Compare the outputs with the lists of raw files of the last build. Another sensor notices new
+    # files.
     inventories = current_inventories(project, corpora)
     graph = graph_over(project, inventories)
     return load_graph_state(graph, instance, names, active_runs)
 
 
 def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
-    """Return requests for the first MAX_REQUESTS runs that are due.
+    """Return requests for runs, which Dagster starts after this call of a sensor.
+
+    Dagster gets at most 200 requests in a call (MAX_REQUESTS). The next calls request the rest.
 
     Args:
-        names: The names of the project in Dagster.
-        due: The runs. All steps of a run, each of which makes one output, belong to one job.
+        names: Knows the names of the project in Dagster.
+        due: The runs that can start. A run is a list of steps, each of which makes one output.
     """
     sensor_name = names.definition(SENSOR)
     requests = []
@@ -125,11 +138,18 @@ def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:
 
 
 def _notes_on(due: DueRuns) -> list[str]:
-    """Return what the log of a tick says about outputs that are not requested in this tick.
+    """Say in the log of a sensor which outputs it does not request now, and why.
+
+    For example:
+
+        pretrain/blend: waits for a run of what it is made from
+        …                                             (at most five such lines)
+        and 12 more that have to wait
+        30 more runs are requested later
 
     Args:
-        due: The runs that can start now, of which the first MAX_REQUESTS are requested, and the
-            outputs that have to wait.
+        due: The runs that can start, of which only the first 200 (MAX_REQUESTS) are requested now,
+            and the outputs that have to wait.
     """
     waiting = [f"{label}: {reason}" for label, reason in due.waiting_reasons.items()]
     notes = waiting[:_MAX_REASONS]
@@ -145,23 +165,27 @@ def _notes_on(due: DueRuns) -> list[str]:
 def with_condition(
     assets: Iterable[dg.AssetsDefinition], names: Names
 ) -> list[dg.AssetsDefinition]:
-    """Return assets with automation conditions, which a sensor of the host evaluates.
+    """Let Dagster itself decide when to build the project's assets, by a condition of each asset.
 
-    An asset is built when the data version of an input has changed and the blocking checks of all
-    inputs have passed.
+    This is for teams that have a sensor of their own which evaluates such conditions for all
+    assets. An asset is built if an input has another *version* than before (a checksum of its
+    content), and the checks of all inputs have passed.
+
+    Dagster's usual condition, `eager`, would also build an asset if an input was built again with
+    the same result. So the part of it that detects this is replaced:
+
+        eager  >  any_deps_updated  >  newly_updated             an input was built
+        eager  >  any_deps_updated  >  data_version_changed      an input has another version
 
     Args:
         assets: All assets of the project.
-        names: The names of the project in Dagster.
+        names: Knows the names of the project in Dagster.
 
     Returns:
-        The same assets with the condition, except `raw_jsonl`, which the sensor over the raw folder
-        requests.
+        The same assets with the condition; without it only `raw_jsonl`, the list of raw files,
+        since a separate sensor watches these files.
     """
     condition = dg.AutomationCondition[dg.AssetKey]
-    # Dagster's condition `eager` has a part `any_deps_updated`, which has a part `newly_updated`.
-    # That is met whenever an input is materialised, even if it is the same version as before. So
-    # put a condition on its data version in the place of this part.
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )

@@ -44,15 +44,18 @@ class StepOptions(dg.Config):
 
 
 def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
-    """Make the job `explain_step`, which decodes the samples of a training step.
+    """Make a Dagster job that shows which samples a trainer reads in one step.
 
-    The step is an option of the run; by default it is the first step of the first nanoset.
+    A user starts it, for example, when the loss jumps in step 120 of a training run: in Dagster's
+    UI, with the option `step: 120`. The result is a table of the samples, with the documents that
+    they come from, and the start of their text.
 
     Args:
-        project_defs: The names and settings of the project in Dagster. It has a nanoset.
+        project_defs: The names and settings of the project in Dagster. It has at least one data
+            mixture (a nanoset); the options name the first one unless the user changes that.
 
     Returns:
-        The job, for the definitions of the code location.
+        The job `explain_step`.
     """
     op_name = project_defs.names.definition(STEP_OP)
     first_nanoset = next(iter(project_defs.config.nanosets))
@@ -83,21 +86,22 @@ def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
 def step_observation(
     project_defs: ProjectDefs, project: Project, options: StepOptions
 ) -> dg.AssetObservation:
-    """Return a table of the samples that one step of a training run read, for Dagster's UI.
+    """Return a table of the samples that a trainer read in one step, for Dagster to record.
 
-    The table is shown on the page of the asset `handoff`: the files with which the training run was
+    Dagster records an *observation*: an event that says something about an asset without changing
+    it. It is shown on the page of the asset `handoff`, the files with which the training was
     started.
 
     Args:
-        project_defs: The names of the project in Dagster.
-        project: The project with its current configuration.
-        options: Which step of which run.
+        project_defs: Knows the name of this asset in Dagster.
+        project: Gives access to the samples.
+        options: Which step of which training run to show.
 
     Returns:
-        An observation (an event about an asset) with a summary and a row for each sample.
+        The observation, with a summary and a row for each sample.
 
     Raises:
-        NanosetError: The step cannot be explained; see `explain_step`.
+        NanosetError: It cannot be found out what the step read; see `explain_step`.
     """
     run = _run_of(project, options)
     step = explain_step(project, run, options.step, options.rank, most=ROWS_SHOWN)
@@ -110,11 +114,21 @@ def step_observation(
 
 
 def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
-    """Return a summary of a step, and a table of its first samples.
+    """Return what Dagster's UI shows of one step of a trainer: a sentence, and a table of samples.
+
+    If the user has named the settings of the training run (`run.yaml`), it is known how the samples
+    are divided among the GPUs, and the table has two more columns:
+
+        rank    micro_batch    sample    corpus    documents                          text
+        0       0              17        web       web/part-0.jsonl:5 tokens 0–300    It was a …
+        1       0              4         books     books/part-2.jsonl:1 tokens …      Chapter one …
 
     Args:
-        step: The step, with the samples to show.
-        options: Which step of which run it is, and on which rank.
+        step: The step, with its first samples.
+        options: What the user asked for.
+
+    Returns:
+        Heading → value.
     """
     # Only a run with a run.yaml says which rank and micro-batch a sample belongs to.
     has_run_file = bool(options.run)
@@ -128,11 +142,12 @@ def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
 
 
 def _row(sample: StepSample, *, has_rank: bool) -> dict[str, object]:
-    """Return the row of a sample in the table.
+    """Return the row of a training sample in the table of a step.
 
     Args:
-        sample: The sample, with the documents that its tokens come from.
-        has_rank: Whether it is known which rank and micro-batch the sample belongs to.
+        sample: The sample, the documents that its tokens come from, and which GPU reads it.
+        has_rank: Whether it is known how the samples are divided among the GPUs. If so, the row
+            starts with the number of the GPU (`rank`) and the micro-batch.
     """
     row = sample_row(sample)
     if has_rank:
@@ -141,22 +156,37 @@ def _row(sample: StepSample, *, has_rank: bool) -> dict[str, object]:
 
 
 def _sample_count(step: StepOrigin, rank: int | None) -> int:
-    """Return how many samples a step reads on one data-parallel rank; None: on all of them."""
+    """Return how many samples a trainer reads in one step: on one GPU, or on all of them.
+
+    For example, a batch of 8 samples on 2 GPUs: 4 on each.
+
+    Args:
+        step: The step. Its batch is divided evenly among the data-parallel ranks (GPUs, or groups
+            of GPUs that hold one copy of the model).
+        rank: Number of the rank; None for all.
+    """
     if rank is None:
         return step.batch_size
     return step.batch_size // step.data_parallel_size  # the ranks share a batch evenly
 
 
 def _run_of(project: Project, options: StepOptions) -> Run:
-    """Return the training run that the options name.
+    """Return the training run whose samples a user wants to see.
+
+    There are two cases:
+
+    - The user names a file `run.yaml`, which records how the training was started, and how often it
+        was resumed with other settings.
+    - The user names only a data mixture. Then suppose that the training is started now, with the
+        files that were made for it, and reads all samples on one GPU.
 
     Args:
-        project: Its outputs have the handoff, with which a trainer is started.
-        options: They name the file `run.yaml` of a run; or a nanoset, for a run that starts with
-            its current handoff.
+        project: Gives access to these files.
+        options: What the user asked for.
 
     Raises:
-        NanosetError: The file cannot be read, there is no such nanoset, or it has no handoff yet.
+        NanosetError: The file cannot be read, there is no such mixture, or its files are not made
+            yet.
     """
     outputs = InspectionContext.of(project).outputs
     if options.run:
