@@ -42,10 +42,16 @@ def print_warnings(
     at_most: int | None = None,
     err: bool = False,
 ) -> None:
-    """Print the warnings that this user has not seen yet, and count the others.
+    """Print the warnings that this user has not seen yet in full, and only count the others.
 
-    A warning counts as seen once it was printed in full in a terminal, not in a file or pipe, or
-    once `nanoset status --warnings` printed it. If its text changes, it is a new one.
+    Without this, the same twenty warnings would follow each command, and hide a new one. For
+    example:
+
+        new warning: corpus web: 3 files are empty
+        19 known warnings: `nanoset status --warnings` prints them in full
+
+    A warning counts as seen once it was printed in a terminal, not in a file or pipe, or once
+    `nanoset status --warnings` has printed it. If its text changes, it is a new one.
 
     Args:
         project: The project that the warnings are about.
@@ -77,11 +83,11 @@ def print_warnings(
 
 
 def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list[str]:
-    """Return the warnings that the user has not seen yet.
+    """Return the warnings that the user has not seen yet, in order.
 
     Args:
         warnings: The warnings, one line each.
-        known_hashes: Hashes of the warnings that the user has seen.
+        known_hashes: The warnings that the user has seen are recorded by hashes of their text.
     """
     hashes = frozenset(known_hashes)  # for fast look-ups
     return [line for line in warnings if _hash(line) not in hashes]
@@ -90,12 +96,16 @@ def _without_known(warnings: Iterable[str], known_hashes: Iterable[str]) -> list
 def _print_lines(
     warnings: Iterable[str], new_warnings: Collection[str], *, has_known: bool, err: bool
 ) -> None:
-    """Print warnings; new ones stand out among known ones by their first word, and in bold.
+    """Print warnings in full. A new one stands out among known ones: in bold, and by its first
+    word.
+
+        warning: corpus web: 3 files are empty
+        new warning: corpus code: 1 file is empty
 
     Args:
         warnings: The warnings to print.
-        new_warnings: Those that the user has not seen yet.
-        has_known: Whether there are others.
+        new_warnings: Those of them that the user has not seen yet.
+        has_known: Whether there are known ones, too. If not, new ones need not stand out.
         err: Whether to print to standard error.
     """
     for line in warnings:
@@ -108,9 +118,12 @@ def _print_lines(
 def _print_counts(*, n_new: int, n_known: int, err: bool) -> None:
     """Print how many warnings were not printed in full, and which command prints them.
 
+        2 more new warnings: `nanoset status --warnings` prints them
+        19 known warnings: `nanoset status --warnings` prints them in full
+
     Args:
-        n_new: Warnings that this user has not seen yet.
-        n_known: Warnings that this user has seen.
+        n_new: Number of warnings that this user has not seen yet.
+        n_known: Number of warnings that this user has seen.
         err: Whether to print to standard error.
     """
     if n_new:
@@ -135,13 +148,14 @@ class KnownWarnings(Record):
 
 
 def read_known(outputs: OutputRoot) -> list[str]:
-    """Return the hashes of the warnings that this user has seen, oldest first.
+    """Return which warnings this user has seen, as hashes of their text, oldest first.
 
     Args:
-        outputs: The root, below which each user has a record.
+        outputs: The project's folder of outputs, which has a record for each user.
 
     Returns:
-        Hashes, as hexadecimal digits; none if the record is missing or cannot be read.
+        Hashes as hexadecimal digits; none if the record is missing or damaged. All warnings are
+        printed once more in that case.
     """
     path = _record_path(outputs)
     try:
@@ -152,11 +166,11 @@ def read_known(outputs: OutputRoot) -> list[str]:
 
 
 def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterable[str]) -> None:
-    """Add warnings to this user's record; do nothing if the root cannot be written to.
+    """Record that this user has seen some warnings, so that they are not printed in full again.
 
     Args:
-        outputs: The root, below which each user has a record.
-        known_hashes: The hashes in the record, oldest first.
+        outputs: The project's folder of outputs, which has a record for each user.
+        known_hashes: Hashes of the warnings that are recorded already, oldest first.
         printed: The warnings to add.
     """
     # A dictionary serves as a set that keeps the order.
@@ -174,15 +188,16 @@ def _remember(outputs: OutputRoot, known_hashes: Sequence[str], printed: Iterabl
 
 
 def _record_path(outputs: OutputRoot) -> Path:
-    """Return the path of this user's record, such as `known_warnings/alice.json` below the root.
+    """Return the path of the file that says which warnings this user has seen.
 
-    Every user has one, since each of them has to see the warnings.
+    Each user of a shared project has such a file, since each has to see the warnings: for example,
+    known_warnings/ada.json in the folder of outputs.
 
     Args:
-        outputs: The root of the outputs.
+        outputs: The project's folder of outputs.
 
     Returns:
-        A path, of which the file may not exist yet.
+        The path. The file may not exist yet.
     """
     try:
         user = getpass.getuser()
@@ -193,5 +208,11 @@ def _record_path(outputs: OutputRoot) -> Path:
 
 
 def _hash(line: str) -> str:
-    """Return the hash by which a warning is recorded."""
+    """Return the hash by which a warning is recorded: 32 hexadecimal digits.
+
+    The record has no text, since a warning may name a document that is erased later.
+
+    Args:
+        line: The warning.
+    """
     return sha256(line.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -34,19 +34,24 @@ _NEXT_TO_DATASETS = (
 def map_prefixes(
     options: Mapping[str, Any], splits: Sequence[SplitName], *, plan_only: bool, as_json: bool
 ) -> None:
-    """Print the plans of splits of .bin/.idx pairs, and build their index files.
+    """Print how training samples will be taken of datasets, and write the trainer's index files.
 
-    A plan says how many samples a split takes of each dataset.
+    The user names the datasets as for the trainer, Megatron-LM:
+
+        --data-path 0.7 web 0.3 code --train-samples 1000 --split 98,2,0
+
+    The plan says, for example, that the split train takes 700 samples of web and 300 of code. The
+    index files store the order of these samples. A trainer that finds them starts without delay.
 
     Args:
-        options: The data arguments of Megatron-LM, and other options of `nanoset map`, by name.
-        splits: The splits to plan and build.
-        plan_only: Whether to build nothing.
-        as_json: Whether to print the plans as JSON.
+        options: Name of an option → its value: the data arguments of Megatron-LM, and others.
+        splits: The splits (train, valid or test) to print and build.
+        plan_only: Whether to print the plan, and write no index files.
+        as_json: Whether to print the plan as JSON.
 
     Raises:
-        ConfigError: Options are missing or contradict each other, or a dataset would be read more
-            often than --max-epochs allows and --on-exhaustion says that this is an error.
+        ConfigError: Options are missing or contradict each other. Or a dataset would be read more
+            often than --max-epochs allows, and --on-exhaustion says that this is an error.
         MissingError: A dataset or a file of data arguments does not exist.
     """
     from nanoset_core.sampling.epoch_policies import apply_epoch_limits
@@ -75,12 +80,14 @@ def map_prefixes(
 
 
 def _warn_of_unknown_tokenizer(config: NanosetConfig) -> None:
-    """Warn if the trainer will not find the index files, because the options name no tokenizer.
+    """Warn if the trainer will not find the index files, because the user did not name its
+    tokenizer.
 
-    Some trainers name index files by a hash that depends on the tokenizer.
+    Some trainers look for index files by a hash over their settings, and the name of the tokenizer
+    is one of these. Without it, the files get a name that the trainer does not look for.
 
     Args:
-        config: Settings of the splits.
+        config: The settings of the splits, as the trainer has them.
     """
     if config.rules.hashes_tokenizer and not config.tokenizer_identifiers:
         warn(f"warning: {UNNAMED.format(place='--trainer')}: add --trainer '{EXAMPLE}'")
@@ -92,13 +99,17 @@ def _shown_split(
     config: NanosetConfig,
     limits: Mapping[str, float],
 ) -> ShownSplit:
-    """Return the plan of a split as plain values, which can be printed.
+    """Return how many samples a split takes of each dataset as plain values, which can be printed.
 
     Args:
-        split: The split.
-        plan: How it takes samples of each dataset; None if it has no data.
+        split: The split, such as "train".
+        plan: The plan of the split; None if it has no data.
         config: The configuration of all splits.
-        limits: Prefix of a dataset → how many times it may be read.
+        limits: Dataset → how many times it may be read, such as {"/data/web": 4.0}.
+
+    Returns:
+        The values, with one entry for each dataset, such as {"corpus": "web", "samples_given": 700,
+        …}.
     """
     from nanoset_core.sampling.coverage import coverage
 
@@ -115,12 +126,15 @@ def _shown_split(
 
 
 def _explain_short_split(config: NanosetConfig) -> None:
-    """Print what `--split` means if it has fewer than three numbers, such as "98,2".
+    """Print what the option `--split` means if it has fewer than three numbers.
 
-    For this text, the line ends with "means train 98.00%, valid 2.00%, test 0.00%".
+    It has the shares of train, valid and test. The trainer also accepts fewer, and users may not
+    expect what it makes of these:
+
+        split '98,2' has fewer than three numbers, and means train 98.00%, valid 2.00%, test 0.00%
 
     Args:
-        config: Settings of the splits.
+        config: The settings of the splits.
     """
     if config.blend_per_split is not None:  # the option is not used
         return
@@ -132,14 +146,16 @@ def _explain_short_split(config: NanosetConfig) -> None:
 
 
 def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, float]:
-    """Return how many times each dataset may be read; empty without a limit.
+    """Return how many times each dataset may be read in a training run, as --max-epochs says.
+
+    For example, for 4.0: {"/data/web": 4.0, "/data/code": 4.0}.
 
     Args:
         config: Settings of the splits, which list the datasets.
         max_epochs: The limit, which is the same for all datasets; None for no limit.
 
     Returns:
-        Prefix of the dataset → number of epochs.
+        Dataset, named by the path of its files without their ending → limit; empty without a limit.
     """
     if max_epochs is None:
         return {}
@@ -157,9 +173,9 @@ def _corpus_coverages(
 ) -> list[CorpusCoverage]:
     """Return how many tokens a split reads of each corpus, and how often on average.
 
-    In a project, a corpus may be read through several datasets. Without a project, nothing is known
-    of corpora, so each dataset counts as one. For example, 2,000 samples of a dataset that has
-    1,000 are 2 epochs, and half of the tokens are repeated.
+    For example, if a training run takes 2,000 samples of a dataset that has 1,000, it reads each
+    token twice. A corpus is a collection of texts, of which there may be several datasets. Here
+    only datasets are known, so each one counts as a corpus of its own.
 
     Args:
         plan: The plan of the split; None if it has no data.
@@ -180,10 +196,13 @@ def _corpus_coverages(
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:
-    """Write the index files of all splits, and print which were written and which existed.
+    """Write the index files of all splits, and print which were written and which existed already.
+
+    For example: "train: 1,000 samples, 3f0a… in /cache (already exists)". The hash is a part of
+    the files' names, by which the trainer finds them.
 
     Args:
-        config: Settings of the splits.
+        config: The settings of the splits.
         overwrite: Whether to replace files that were made from other data or settings.
     """
     from nanoset_core.stages.mappings.standalone import write_index_files

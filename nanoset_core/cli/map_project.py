@@ -47,16 +47,19 @@ def map_project(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print the plans of a project's nanosets, and build their index files.
+    """Print how the samples of training runs will be taken of datasets, and write index files for
+    them.
 
-    A plan says how many samples a split takes of each dataset.
+    The file nanoset.yaml describes each such blend, which is called a nanoset: for example, 70 % of
+    web and 30 % of code. The index files store the order of the samples. A trainer that finds them
+    starts without delay.
 
     Args:
         config: The project's nanoset.yaml.
         names: The nanosets; empty for all. With `continued_run`, exactly one.
-        splits: The splits to plan and build.
-        continued_run: A run that continues with this nanoset.
-        plan_only: Whether to build nothing.
+        splits: The splits (train, valid or test) to print and build.
+        continued_run: A training run that continues with this nanoset; None if it begins a new run.
+        plan_only: Whether to print the plans, and write no index files.
         as_json: Whether to print the plans as JSON.
 
     Raises:
@@ -104,14 +107,14 @@ def _show_plans(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Print how many samples each split of a project's nanosets takes of each dataset.
+    """Print how many samples each split of some training runs takes of each dataset.
 
     Args:
         project: The project with its built datasets.
-        names: The nanosets.
-        splits: The splits of each of them.
-        plan_only: Whether nothing is built afterwards. If so, packs (datasets whose sequences are
-            filled with several documents) that are not built yet are planned, too.
+        names: The nanosets, each of which is a weighted blend of datasets for a training run.
+        splits: The splits (train, valid or test) of each of them.
+        plan_only: Whether nothing is built afterwards. If so, packed datasets, whose sequences are
+            filled with several documents each, are planned too if they are not built yet.
         as_json: Whether to print JSON.
     """
     from nanoset_core.sampling.split_data import LengthReader
@@ -158,21 +161,22 @@ def _planned_splits(
     *,
     exact: bool,
 ) -> list[_SplitOfNanoset]:
-    """Plan splits of nanosets: how many samples each takes of each dataset.
+    """Plan the splits of nanosets: how many samples each one takes of each dataset.
 
-    All are planned before any is printed, since a plan may fail.
+    A nanoset is a weighted blend of datasets, with the splits train, valid and test. All splits are
+    planned before any is printed, since a plan may fail.
 
     Args:
         project: The project with its built datasets.
         names: The nanosets.
         splits: The splits of each of them.
-        reader: Reads the lengths of documents.
-        packs: Name of packs that are not built yet → their planned manifest.
-        exact: Whether to count exactly what earlier phases of a run read. Otherwise the plans are
-            made faster, and may be wrong by a sample or two of each dataset.
+        reader: Reads how many tokens each document has.
+        packs: Datasets that are planned but not built yet: name → description.
+        exact: Whether to count exactly what earlier phases of a training run have read. Otherwise
+            the plans are made faster, and may be wrong by a sample or two of each dataset.
 
     Returns:
-        The plans, by nanoset and then by split.
+        The plans: all splits of the first nanoset, then those of the second one, ….
     """
     from nanoset_core.stages.mappings.planning import NanosetContext
 
@@ -186,11 +190,11 @@ def _planned_splits(
 
 
 def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> ShownSplit:
-    """Return the plan of a split as plain values, which can be printed.
+    """Return how many samples a split takes of each dataset as plain values, which can be printed.
 
     Args:
         planned: The split with its plan.
-        packs: Name of packs that are not built yet → their planned manifest.
+        packs: Datasets that are planned but not built yet: name → description.
     """
     return ShownSplit(
         nanoset=planned.context.name,
@@ -202,7 +206,13 @@ def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> Sho
 
 
 def _warn_of_empty_splits(plans: Iterable[_SplitOfNanoset]) -> None:
-    """Warn of splits that have a share of the data, but too little for a sample."""
+    """Warn of splits that get so few tokens that these do not fill a single sample.
+
+    For example, 0.1 % of a small dataset for the split valid may be less than a sample.
+
+    Args:
+        plans: The splits with their plans. `lacking` says what is missing for a first sample.
+    """
     for planned in plans:
         if planned.plan.lacking and not planned.plan.members:
             warn(f"warning: {planned.title}: {planned.plan.lacking}")
@@ -211,18 +221,18 @@ def _warn_of_empty_splits(plans: Iterable[_SplitOfNanoset]) -> None:
 def _planned_packs(
     project: Project, names: Sequence[str], reader: LengthReader
 ) -> dict[str, Manifest]:
-    """Return the packed datasets that nanosets read, planned if they are not built yet.
+    """Plan the packed datasets that some nanosets read, if they are not built yet.
 
-    A packed dataset consists of sequences that are filled with several documents. A nanoset is a
-    blend of datasets.
+    In a packed dataset, each sequence is filled with several documents. To print a plan of a
+    nanoset (a weighted blend of datasets), it is enough to know how many sequences there will be.
 
     Args:
-        project: The project, whose nanoset.yaml describes the packs.
+        project: The project, whose nanoset.yaml describes the packed datasets.
         names: The nanosets.
-        reader: Reads the lengths of documents.
+        reader: Reads how many tokens each document has.
 
     Returns:
-        Name of a packed dataset → its manifest.
+        Name of a packed dataset → its manifest, a record with its counts.
     """
     from nanoset_core.stages.packs.stage import planned_packs
 
@@ -241,11 +251,12 @@ def _planned_packs(
 
 
 def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[dict[str, Any]]:
-    """Return what a split takes of each dataset, as plain values.
+    """Return how many samples a split takes of each dataset, as plain values.
 
     Args:
         plan: The plan of the split.
-        packs: Name of each packed dataset → its manifest, whose counts are added.
+        packs: Packed datasets, which are planned but not built yet: name → record with its counts.
+            These counts are added.
 
     Returns:
         For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}.
@@ -261,7 +272,10 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
-    """Warn of settings of nanosets that are allowed but rarely intended.
+    """Warn of settings of training blends (nanosets) that are allowed but rarely intended.
+
+    `nanoset status` prints the same warnings. One that the user has seen there is not printed
+    again.
 
     Args:
         project: The project, which remembers the warnings that the user has seen.
@@ -282,12 +296,15 @@ def _warn_of_settings(project: Project, names: Sequence[str]) -> None:
 
 
 def _build(project: Project, names: Sequence[str], splits: Sequence[SplitName]) -> None:
-    """Build the index files of nanosets, and what trainers start with if no split is left out.
+    """Write the index files of nanosets, and the files with which a trainer is started on them.
+
+    A nanoset is a weighted blend of datasets. If only some of its splits are built, a trainer
+    cannot be started yet, so the files for that are not written.
 
     Args:
         project: The project with its built datasets.
         names: The nanosets.
-        splits: The splits of each of them.
+        splits: The splits (train, valid or test) of each of them.
     """
     from nanoset_core.stages.handoff.stage import write_handoff
     from nanoset_core.stages.handoff.start import START

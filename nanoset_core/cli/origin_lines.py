@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 
 
 def sample_lines(sample: SampleOrigin) -> Iterator[str]:
-    """Yield lines that describe a sample of a nanoset: its origin, and each document in it.
+    """Describe a training sample in lines: which documents its tokens were taken from.
+
+    A sample is a row of tokens that a trainer reads at once. It may contain pieces of several
+    documents and, at its end, padding. For example:
+
+        pretrain train sample 1,024, which is sample 7 of web: 512 tokens from 2 documents
+
+        tokens 0 to 80 of the sample are tokens 12 to 92 of the document web/a.jsonl:3 (byte 812), …
 
     Args:
         sample: The sample, with the documents that it was made from.
 
     Yields:
-        A line on the sample, and a paragraph on each document, with an empty line before it.
+        A line on the sample, and then an empty line and some lines on each document.
     """
     tokens = f"{sample.tokens:,} tokens"
     if sample.pad_tokens:
@@ -43,15 +50,20 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
 
 
 def context_lines(context: ContextOrigin) -> Iterator[str]:
-    """Yield lines that describe a sample of a webdataset: its origin, and each document in it.
+    """Describe a training sample that is stored in a tar in lines: from which documents its tokens
+    come.
 
-    A webdataset stores samples in tars, after they were shuffled.
+    A webdataset is a set of tars with samples, which were shuffled before they were written. A
+    sample in these tars is also called a context. For example:
+
+        shuffled sample 00000003_00000017 (number 6,161 of all) in shard-00000003.tar, context 97
+        before the shuffle, of web: 513 tokens from 2 documents
 
     Args:
         context: The sample, with the documents that it was made from.
 
     Yields:
-        A line on the sample, and a paragraph on each document, with an empty line before it.
+        A line on the sample, and then an empty line and some lines on each document.
     """
     tokens = f"{context.tokens:,} tokens"
     if context.bos_tokens:  # tokens that begin a sample
@@ -68,13 +80,20 @@ def context_lines(context: ContextOrigin) -> Iterator[str]:
 
 
 def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
-    """Yield an empty line and a paragraph for each document of a sample.
+    """Describe the documents of a training sample in lines.
+
+        tokens 0 to 80 of the sample are tokens 12 to 92 of the document web/a.jsonl:3 (byte 812), …
+          tokens: ' sat on the mat. …'
+          source: 'sat on the mat. …'
+
+    The last two lines are left out if they were not looked up: the text of these tokens according
+    to the tokenizer, and the text in the raw file, which may have been changed since.
 
     Args:
         pieces: The documents, with the range of tokens that the sample has of each.
 
     Yields:
-        Lines such as "tokens 0 to 80 of the sample are tokens 12 to 92 of the document …".
+        An empty line, and then such a paragraph, for each document.
     """
     for piece in pieces:
         yield ""
@@ -86,7 +105,13 @@ def _piece_lines(pieces: Sequence[PieceOrigin]) -> Iterator[str]:
 
 
 def _ranges_text(piece: PieceOrigin | Appearance) -> str:
-    """Return a clause that says which tokens of a sample are which tokens of a document."""
+    """Say which tokens of a training sample are which tokens of a document.
+
+    For example: "tokens 0 to 80 of the sample are tokens 12 to 92 of the document".
+
+    Args:
+        piece: The document's part in the sample. It has both ranges, such as (0, 80) and (12, 92).
+    """
     sample_start, sample_stop = piece.sample_tokens
     document_start, document_stop = piece.document_tokens
     return (
@@ -96,10 +121,16 @@ def _ranges_text(piece: PieceOrigin | Appearance) -> str:
 
 
 def _source_text(source: SourceExcerpt) -> str:
-    """Return the raw text of some tokens, and whether it is still what was tokenized.
+    """Return the raw text of some tokens, with a note if the raw file was changed since it was
+    tokenized.
+
+        'sat on the mat.'                                    it is the text that was tokenized
+        'sat on the mat.' (from the document's beginning)    it is not known to be the same
+        gone: /data/raw/a.jsonl does not exist any more      there is no text, and why
 
     Args:
-        source: The excerpt. Its text is None if it was changed or not read; its note says why.
+        source: The excerpt of the raw file. Its text is None if there is none to show; its note
+            says why.
     """
     if source.text is None:
         return f"{source.state}: {source.note}"
@@ -109,13 +140,15 @@ def _source_text(source: SourceExcerpt) -> str:
 
 
 def document_line(origin: DocumentOrigin) -> str:
-    """Return a line that names a document: its place in the raw text, id, number and length.
+    """Say in a line where a document is: its place in the raw text, its id, number and length.
+
+        web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens
+
+    A corpus is a collection of texts. If the document was reached through a view, which is a
+    selection of the corpus's documents, the line also has its number in the view.
 
     Args:
         origin: Where the document comes from.
-
-    Returns:
-        A line such as "web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens".
     """
     # The number in the corpus comes first: it is the one by which users join this document with the
     # rows of Parquet tables, such as those of its columns. A view has numbers of its own.
@@ -126,7 +159,14 @@ def document_line(origin: DocumentOrigin) -> str:
 
 
 def _raw_place(origin: DocumentOrigin) -> str:
-    """Return where a document is in the raw text, and its id if it has one."""
+    """Return where a document is in the raw text, and its id if it has one.
+
+        web/a.jsonl:3 (byte 812), id 'x7'     line 3 of a file of text, which starts at byte 812
+        web/a.parquet:3 (row)                 row 3 of a table; the document has no id
+
+    Args:
+        origin: Where the document comes from. Its byte is negative for a table.
+    """
     place = f"{origin.corpus}/{origin.file}:{origin.line}"
     if origin.byte_offset >= 0:
         place += f" (byte {origin.byte_offset:,})"
@@ -140,15 +180,21 @@ def _raw_place(origin: DocumentOrigin) -> str:
 def places_lines(
     documents: Sequence[DocumentPlaces], split: str | None, show: int
 ) -> Iterator[str]:
-    """Yield lines that list the samples of each document, with an empty line between documents.
+    """List the training samples that contain given documents, in lines.
+
+        2 documents found
+        web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens
+          train sample 1,024: tokens 0 to 64 of the sample are tokens 0 to 64 of the document
+
+        web/b.jsonl:9 …
 
     Args:
-        documents: The documents, with the samples that hold them.
-        split: The split of a nanoset that was searched; None for a webdataset.
+        documents: The documents, with the samples that contain them.
+        split: The split that was searched, such as "train"; None if the samples are stored in tars.
         show: How many samples of each document to list.
 
     Yields:
-        The number of documents, and then lines on each of them; none without documents.
+        The lines; none without documents.
     """
     if documents:
         yield f"{format_count(len(documents), 'document')} found"
@@ -159,11 +205,17 @@ def places_lines(
 
 
 def _document_places_lines(document: DocumentPlaces, split: str | None, show: int) -> Iterator[str]:
-    """Yield a line for a document, and one for each of its samples; or why it is in none.
+    """List the training samples that contain one document, in lines.
+
+        web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens
+          train sample 1,024: tokens 0 to 64 of the sample are tokens 0 to 64 of the document
+          … and 3 more samples (--show)
+
+    If no sample contains the document, the second line says why.
 
     Args:
-        document: The document, with the samples that hold it.
-        split: The split that was searched; None for a webdataset.
+        document: The document, with the samples that contain it.
+        split: The split that was searched, such as "train"; None if the samples are stored in tars.
         show: How many samples to list.
     """
     yield document_line(document.origin)
@@ -177,11 +229,14 @@ def _document_places_lines(document: DocumentPlaces, split: str | None, show: in
 
 
 def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) -> str:
-    """Return the name of a sample that holds a document, such as "train sample 1,024".
+    """Return the name of a training sample that contains a document.
+
+        train sample 1,024                                                    of an index file
+        sample 00000003_00000017 (number 6,161 of all) in shard-00000003.tar  of a tar
 
     Args:
-        appearance: The sample, of a nanoset or of a webdataset, which stores samples in tars.
-        split: The split of a nanoset; None for a webdataset.
+        appearance: The sample.
+        split: The split to which a sample of an index file belongs; None for one of a tar.
     """
     from nanoset_core.lineage.webdataset import TarAppearance
 
@@ -192,7 +247,14 @@ def _appearance_text(appearance: Appearance | TarAppearance, split: str | None) 
 
 
 def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
-    """Yield lines on what training steps read: each sample, with its rank and micro-batch.
+    """Describe in lines what steps of a training run have read: each sample, and who has read it.
+
+    In each step, a trainer reads a batch of samples, divided among its processes (ranks) and,
+    within each of them, among micro-batches. For example, after a sentence on the step:
+
+        rank 1, micro-batch 0: pretrain train sample 1,024, which is sample 7 of web: 512 tokens …
+
+        tokens 0 to 80 of the sample are tokens 12 to 92 of the document web/a.jsonl:3 (byte 812), …
 
     Args:
         steps: The steps, each with all of its samples or some of them.
@@ -222,14 +284,16 @@ def step_lines(steps: Sequence[StepOrigin]) -> Iterator[str]:
 
 
 def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str]:
-    """Yield lines that list the training steps which read each document.
+    """List in lines which steps of a training run have read given documents.
+
+        web/a.jsonl:3 (byte 812), id 'x7': document 2 of corpus web, 64 tokens
+          2 times in a step of pretrain
+          step 7: sample 1,024, rank 1, micro-batch 0
+          step 508: sample 8,113, rank 0, micro-batch 3
 
     Args:
-        documents: The documents, with the steps that read them.
+        documents: The documents, with the steps that have read them.
         show: Largest number of steps to list for each document.
-
-    Yields:
-        For each document a line that names it, the number of its steps, and a line for each step.
     """
     for document in documents:
         yield document_line(document.origin)
@@ -245,7 +309,14 @@ def reading_lines(documents: Sequence[DocumentSteps], show: int) -> Iterator[str
 
 
 def _reading_text(reading: Reading) -> str:
-    """Return the step, sample, rank and micro-batch that read a document."""
+    """Say which step of a training run has read a document, and which process of the trainer.
+
+    For example: "step 7: sample 1,024, rank 1, micro-batch 0". If the user told the trainer to skip
+    the step, ", skipped" follows.
+
+    Args:
+        reading: The step, with the sample that contains the document.
+    """
     text = (
         f"step {reading.step:,}: sample {reading.sample:,}, "
         f"rank {reading.rank}, micro-batch {reading.micro_batch}"

@@ -38,12 +38,16 @@ _UNKNOWN = "-:--:--"
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Yield the progress of a command, which is shown on standard error.
+    """Within a `with` block, show the user how much of the work is done.
 
-    It is shown as bars if standard error is a terminal, else as lines without control characters.
+        with shown_progress() as progress:
+            tokenize(files, progress)    # reports to `progress`
+
+    On a terminal, this draws a bar for each piece of work. Elsewhere, such as in a log file, it
+    prints a line every 30 seconds.
 
     Yields:
-        The progress, to which work is reported within the `with` block.
+        The progress, to which work is reported.
     """
     with stderr_duplicate() as stream:
         shown: AbstractContextManager[Progress]
@@ -53,7 +57,14 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def _is_interactive(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal on which the cursor can be moved."""
+    """Return whether a stream is a terminal on which lines can be drawn again.
+
+    Not every terminal can do that: the environment variable TERM is "dumb" for one that only
+    prints.
+
+    Args:
+        stream: Such as standard error.
+    """
     terminal_type = os.environ.get("TERM") or "dumb"
     return stream.isatty() and terminal_type not in ("dumb", "unknown")
 
@@ -128,7 +139,10 @@ class Bars(Display):
         self._console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def _frame(self) -> RenderableType:
-        """Return what the terminal shows now; rich calls this for each frame."""
+        """Return all lines that the terminal shows now, for the library rich, which draws them.
+
+        rich calls this four times a second.
+        """
         from rich.console import ConsoleDimensions, Group
         from rich.text import Text
 
@@ -146,15 +160,17 @@ class Bars(Display):
     def _frame_lines(self, width: int) -> list[str]:
         """Return the lines that the terminal shows now.
 
-        For example, the step "[3/25] corpus web" of a build tokenizes and merges. While one of
-        these works is running, its bar is shown, and between them only the name of the step.
+        For example, a build is at its step 3 of 25, which tokenizes the corpus (collection of
+        texts) web:
+
+            [3/25] tokenizing web  ━━━━━╌╌╌╌╌  50% 0:01:23 ETA 0:01:20
+              1,200 documents, 61,000 tokens
+
+        Between two pieces of work of the same step, there is one line, with the name of the step.
 
         Args:
             width: Columns of the terminal. Every line is narrower, since some terminals wrap after
                 the last column.
-
-        Returns:
-            Two lines for each piece of work; or one for the step, if no work is running.
         """
         state = self.progress.state()
         if state.works:
@@ -178,6 +194,9 @@ class Bars(Display):
 
     def _work_lines(self, work: RunningWork, step_number: str, width: int) -> list[str]:
         """Return the two lines of a piece of work: its bar, and its figures.
+
+            [3/25] tokenizing web  ━━━━━╌╌╌╌╌  50% 0:01:23 ETA 0:01:20
+              1,200 documents, 61,000 tokens
 
         Args:
             work: The work, which knows how much of it is done.
@@ -212,20 +231,23 @@ def bar_line(
     *,
     is_unicode: bool = True,
 ) -> str:
-    """Return one line of progress that fits a terminal: `label ━━╌╌  50% 0:01:23 ETA 0:01:20`.
+    """Return a line that shows how much of a piece of work is done, and fits into a terminal.
 
-    On a narrow terminal, the bar is shortened first, then the label, but never the times.
+    If the terminal is narrow, the bar is shortened first, then left out. After that the label is
+    cut, but never the times:
+
+        tokenizing web ━━━━╌╌╌╌╌  50% 0:01:23 ETA 0:01:20
+        tokenizing web   50% 0:01:23 ETA 0:01:20
+        tokenizing w…  50% 0:01:23 ETA 0:01:20
+         50% 0:01:23 ETA 0:01:20
 
     Args:
-        width: Columns of the terminal.
+        width: Columns of the terminal. The line is at least one column narrower.
         label: What is being done.
-        share: How much of it is done, 0 to 1; None if not known.
+        share: How much of it is done, 0 to 1; None if not known. Then there is no bar.
         elapsed: Seconds so far.
         remaining: Seconds that are expected to remain; None if not known.
         is_unicode: Whether the terminal takes characters that are not ASCII.
-
-    Returns:
-        The line, which is at least one column narrower than the terminal.
     """
     from rich.cells import cell_len
 
@@ -234,7 +256,7 @@ def bar_line(
     times = _times(share, elapsed, remaining)
     available = width - 1 - len(times) - 1
     if available < _LABEL_COLUMNS:
-        return _fitted(times, width)  # only the times fit
+        return _fitted(times, width)  # a label of a few letters would say nothing
 
     # The bar gets the columns that the label leaves. A bar of one or two would show nothing.
     bar_columns = available - max(cell_len(label), _LABEL_COLUMNS) - 1
@@ -250,6 +272,8 @@ def bar_line(
 def _times(share: float | None, elapsed: float, remaining: float | None) -> str:
     """Return the end of a line of progress, such as " 50% 0:01:23 ETA 0:01:20".
 
+        0:01:23 ETA -:--:--    neither the share nor the remaining time is known
+
     Args:
         share: How much is done, 0 to 1; None if not known.
         elapsed: Seconds so far.
@@ -264,15 +288,13 @@ def _times(share: float | None, elapsed: float, remaining: float | None) -> str:
 
 
 def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
-    """Return a bar of some columns, which is filled up to a share.
+    """Return a bar that is filled up to a share, such as "━━━━╌╌╌╌" for a half.
 
     Args:
-        share: From 0 to 1; more is shown as 1.
-        columns: Width of the bar.
-        is_unicode: Whether the terminal takes characters that are not ASCII.
-
-    Returns:
-        Characters such as "━━━━╌╌╌╌" for a share of 0.5.
+        share: From 0 to 1. More is shown as 1, since an estimate may be exceeded.
+        columns: Width of the bar in characters.
+        is_unicode: Whether the terminal takes characters that are not ASCII. If not, the bar looks
+            like "####----".
     """
     n_filled = round(columns * min(share, 1))
     if is_unicode:
@@ -281,18 +303,16 @@ def _bar(share: float, columns: int, *, is_unicode: bool) -> str:
 
 
 def _fitted(text: str, width: int, *, pad: bool = False, is_unicode: bool = True) -> str:
-    """Return a text cut to fit into a line of a terminal, whose last column stays free.
+    """Return a text that is cut, if necessary, to fit into a line of a terminal.
 
-    For example, in a line of 8 columns, "tokenizing" becomes "tokeni…".
+    The last column stays free, since some terminals wrap after it. For example, a line of 8 columns
+    has room for 7: "tokenizing" becomes "tokeni…".
 
     Args:
         text: The text.
         width: Columns of the line.
         pad: Whether to fill a shorter text with spaces.
         is_unicode: Whether the terminal takes characters that are not ASCII.
-
-    Returns:
-        The text, at least one column narrower than the line.
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -332,10 +352,12 @@ def _lines(stream: TextIO) -> Iterator[Progress]:
 
 
 class Lines(Display):
-    """Prints progress as lines, for logs.
+    """Prints progress as lines with the time of day, for logs.
 
-    Messages, and what is waited for, are printed at once. While `repeat` runs, the progress of all
-    work is printed every 30 seconds.
+        14:03:27 tokenizing web: 50%, 1,200 documents, …
+
+    What happens at once, such as a message, is printed at once. How much of the work is done is
+    printed every 30 seconds by the method `repeat`, which another thread runs.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -361,7 +383,8 @@ class Lines(Display):
     def work(self, work: RunningWork, *, is_new: bool) -> None:
         """Print what the command waits for: at first, every ten minutes, and when it has ended.
 
-        All other work is printed by `repeat`.
+        For example, a build waits until another one on the same outputs has ended. All other work
+        is printed by `repeat`.
 
         Args:
             work: Running work, which was reported just now.
