@@ -54,7 +54,13 @@ class IdIndex:
 
     @staticmethod
     def open(folder: Path, n_ids: int) -> IdIndex:
-        """Map the files of an index into memory.
+        """Open the files of an index without reading them: they are mapped into memory.
+
+        An index finds the row with an id. If four rows have the ids b, a, b and c, there are 3
+        different ids (`n_ids`), while some files have room for 4 entries:
+
+            hashes, rows, is_repeated    4 entries, of which the first 3 are used
+            is_matched                   3 entries
 
         Args:
             folder: The folder to which `build_index` has written them.
@@ -246,8 +252,13 @@ class _SortedPart(NamedTuple):
 def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) -> _SortedPart:
     """Sort the rows of a part by the hashes of their ids, and keep the first row of each id.
 
-    For example, the rows 0 to 3 with the ids b, a, b, c and the hashes 9, 3, 9, 3 become the rows
-    1, 3 and 0. Only b is repeated: a and c happen to have the same hash.
+    For example, four rows. The ids a and c happen to have the same hash:
+
+        row     0    1    2    3
+        id      b    a    b    c
+        hash    9    3    9    3
+
+    The rows 1, 3 and 0 are kept. The id of row 0, b, is repeated.
 
     Args:
         hashes: Hash of the id of each row of the part, shape (n_part_rows,).
@@ -261,22 +272,22 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
 
     # A stable sort, so that rows with equal hashes remain in ascending order.
     by_hash = np.argsort(hashes, kind="stable")
-    hashes = hashes[by_hash]
-    rows = rows[by_hash]
+    hashes = hashes[by_hash]  # [3, 3, 9, 9]
+    rows = rows[by_hash]  # [1, 3, 0, 2]
 
-    # A row whose hash no other row has is the only one with its id.
+    # A row whose hash no other row has is the only one with its id. Here, there is none.
     has_shared_hash = _equals_neighbour(hashes)
     is_first = ~has_shared_hash  # whether a row is the first one with its id
     is_repeated = np.zeros(len(hashes), np.bool_)
 
     # Rows with a common hash have equal ids, or different ids that happen to have the same hash.
-    # Read these ids, and find the first row of each.
-    indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`
+    # Read these ids (a, c, b, b), and find the first row of each.
+    indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`: [0, 1, 2, 3]
     if len(indices):
         distinct_ids = _distinct(ids.take(pa.array(rows[indices])))
-        indices_of_first = indices[distinct_ids.first_indices]  # (n_distinct,)
+        indices_of_first = indices[distinct_ids.first_indices]  # (n_distinct,) [0, 1, 2]
         is_first[indices_of_first] = True
-        is_repeated[indices_of_first] = distinct_ids.counts > 1
+        is_repeated[indices_of_first] = distinct_ids.counts > 1  # only b, at index 2
     return _SortedPart(hashes[is_first], rows[is_first], is_repeated[is_first])
 
 

@@ -61,10 +61,11 @@ class LookupWriter:
         self._hashes_file.write(hashing.hash_texts(ids).tobytes())
 
     def finish(self) -> Lookup:
-        """Close the files, and index the ids, so that rows can be looked up by them.
+        """Close the files, and build an index by which the row with an id is found.
 
         Returns:
-            The lookup, whose files are in the folder of this writer.
+            The lookup, whose files are in the folder of this writer. It can be sent to other
+            processes.
         """
         self.close()
         n_ids = self._index_ids()
@@ -77,7 +78,12 @@ class LookupWriter:
         )
 
     def _index_ids(self) -> int:
-        """Build the index from the hash of each row's id, and return the number of distinct ids."""
+        """Build the index by which the row with an id is found, and return the number of distinct
+        ids.
+
+        The index is sorted by hashes of the ids. They were written to a file with the rows, and
+        this file is deleted now.
+        """
         hashes_path = self._folder / _ROW_HASHES
         ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
         n_ids = build_index(
@@ -195,11 +201,16 @@ class OpenLookup:
         return MatchingRows(rows, is_repeated)
 
     def _find_entries(self, ids: Any) -> NDArray[np.int64]:
-        """Return the entry of each id in the index.
+        """Return the entry of each id in an index that is sorted by the hashes of ids.
 
-        The index has an entry for each distinct id of the tables, sorted by the hashes of the ids.
-        Different ids can have the same hash. If a and c do, their entries follow each other, so the
-        search for c tries the entry of a first, and then its own.
+        Different ids can have the same hash. Here, a and c do:
+
+            entry of the index     0    1    2
+            id                     a    c    b
+            hash                   3    3    9
+
+        To find c, the entries with hash 3 are tried one after another. The comments show the search
+        for the ids c, b and x, of which x is not in the index, and has the hash 5.
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); may contain nulls.
@@ -207,33 +218,37 @@ class OpenLookup:
         Returns:
             Number of the entry, or -1 if the index does not have the id; int64, shape (n_ids,).
         """
-        hashes = hashing.hash_texts(ids)  # (n_ids,)
-        candidates = self._first_candidates(hashes)  # (n_ids,) the entry to try next
+        hashes = hashing.hash_texts(ids)  # (n_ids,) [3, 9, 5]
+        candidates = self._first_candidates(hashes)  # (n_ids,) the entry to try next: [0, 2, 2]
         entries = np.full(len(ids), -1, np.int64)
 
         # Try the candidates of all ids together, until each id is found or given up.
-        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # indices of ids
+        pending = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))  # [0, 1, 2]
         while len(pending):
-            # Give up ids whose candidate has another hash: no entry has their hash any more.
+            # Give up x: entry 2 has another hash than x, so no entry has its hash.
             has_hash = self._have_hashes(candidates[pending], hashes[pending])
-            pending = pending[has_hash]
+            pending = pending[has_hash]  # [0, 1]
 
-            # If the candidate is the entry of the same id, the id is found.
+            # Entry 2 has the id b, so b is found.
             has_id = self._have_ids(candidates[pending], ids.take(pending))
             found = pending[has_id]
-            entries[found] = candidates[found]
+            entries[found] = candidates[found]  # [-1, 2, -1]
 
-            # Otherwise, another id has the same hash: try the next entry.
-            pending = pending[~has_id]
+            # Entry 0 has the hash of c, but the id a. Try the next entry for c, which is 1.
+            pending = pending[~has_id]  # [0]
             candidates[pending] += 1
-        return entries
+        return entries  # [1, 2, -1]
 
     def _first_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return at which entry of the index, which is sorted by hash, to look for each hash first.
+        """Return where to look for each hash in an index whose entries are sorted by their hashes.
 
-        For example, if the entries have the hashes 3, 3 and 9, hash 3 is looked for from entry 0
-        on, and hash 9 from entry 2 on. The index does not have the hashes 5 and 12: these get the
-        entry that they would precede, which is 2, and 3 for the end.
+            entry      0    1    2
+            hash       3    3    9
+
+            hash 3     from entry 0 on
+            hash 9     from entry 2 on
+            hash 5     no entry has it: 2, the first with a greater hash
+            hash 12    3, which is the end
 
         Args:
             hashes: Shape (n,), in any order.

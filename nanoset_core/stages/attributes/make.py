@@ -64,15 +64,19 @@ _NO_FILES = "missing"
 
 
 def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return what decides the bytes of joined attributes: shards, attribute tables and settings.
+    """Return everything that joined attributes depend on: documents, attribute tables and settings.
 
-    Attributes are values of documents in other tables, such as scores, which are joined by id.
-    Tables that cannot be read are no error here: the stage reports them when it is run.
+    Attributes are values of documents that other tables have, such as scores of a classifier, and
+    are joined by the documents' ids:
+
+        {"files": "77cd…", "id": "doc_id", "columns": ["score"]}
+
+    Tables that cannot be read are no error here: the error is raised when they are joined.
 
     Args:
         project: The project.
         corpus: The corpus, to whose documents the attributes are joined.
-        tokenized_digest: Digest of the set of its shards.
+        tokenized_digest: Digest of the tokenized corpus, which has the documents.
 
     Raises:
         ConfigError: nanoset.yaml names no attribute tables for the corpus.
@@ -102,6 +106,12 @@ class ReadAttributes(NamedTuple):
 
 def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttributes:
     """Read the attribute tables of a corpus into files in which rows can be looked up by id.
+
+    Attributes are values of documents that other tables have, such as scores of a classifier:
+
+        id        score
+        doc-17    0.91
+        doc-18    0.12
 
     Args:
         project: The project.
@@ -195,13 +205,17 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 
 
 def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
-    """Read the attribute tables of a corpus, and join them to the documents of each shard.
+    """Read the attribute tables of a corpus, and give each document the values of the row with its
+    id.
+
+    The tables may be changed while they are read, for example because the program that writes them
+    has not finished. The result would be a mixture of old and new values, so that is an error.
 
     Args:
         project: The project.
         corpus: The corpus.
-        tokenized: The set of its shards.
-        recipe: Recipe of the result.
+        tokenized: The tokenized corpus, in parts (shards), each with a table of its documents.
+        recipe: What the result depends on, with a digest of the attribute tables as they are now.
 
     Raises:
         SourceChangedError: A table was changed while it was read.
@@ -276,13 +290,16 @@ def _join_to_shards(
 def _facts_of(
     attributes: ReadAttributes, facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what the manifest records about the attribute tables that were joined.
+    """Return what is recorded about attribute tables that were joined to the documents of a corpus.
 
-    For example, `{"unmatched": 12, "rows": 2000, "first_missing": "doc-17"}`.
+        {"unmatched": 12, "rows": 2000, "first_missing": "doc-17"}
+
+    The tables have 2,000 rows, whose ids include 12 that no document has; and doc-17 is the first
+    document without a row. Such numbers show if ids were written in another way than in the text.
 
     Args:
         attributes: The attribute tables.
-        facts_by_shard: Facts of the table that was made for each shard.
+        facts_by_shard: Facts of the table that was made for each part (shard) of the corpus.
     """
     # Find the first document of the corpus whose id is in no row. "" says that a shard has none.
     missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
@@ -301,16 +318,18 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill the table of a shard with attributes, and create a file that says that this was done.
+    """Fill a table with the attributes of some documents, and create a file that says that this was
+    done.
 
-    Tables are filled in other processes. This file tells the process that started them for which
-    shards the lookup knows all ids of documents.
+    To count the ids that no document has, each id that was looked up is marked. Tables of another
+    build may be used again, so that the ids of their documents are not looked up. The main process
+    sees by the missing files which ones that are, and has them marked, too.
 
     Args:
         table: Receives a row for each document.
-        documents: The documents of the shard.
+        documents: The documents of a shard, which is a part of the corpus.
         lookup: The rows of the attribute tables. It remembers which ids were looked up.
-        marker: Path of the empty file.
+        marker: Path of the empty file, such as matched-3 for shard 3.
 
     Returns:
         What `fill_by_id` returns: counts of documents without a row, for example.
@@ -363,9 +382,16 @@ class _MatchCounts:
     def add(self, ids: Any, matches: MatchingRows) -> None:
         """Count how many of some documents have no row, no id, or several rows.
 
+            id of the document      doc-17    doc-18    null     doc-19
+            its row                     -1         5      -1          7     (-1: there is none)
+            is repeated                 no        no      no        yes
+
+        Here, `n_missing` is 2, `n_without_id` 1, `n_duplicates` 1, and `first_missing_id` is
+        "doc-17".
+
         Args:
             ids: Their ids, an Arrow array of strings, shape (n_documents,); null for a document
-                without an id, which also counts as one without a row.
+                without an id.
             matches: The rows of these ids.
         """
         import pyarrow as pa
@@ -404,13 +430,14 @@ class _MarkingTask:
 def _mark_ids_of_other_shards(
     project: Project, shards: Sequence[Manifest], markers: Sequence[Path], lookup: Lookup
 ) -> None:
-    """Mark the ids of the documents of shards whose tables this build has not filled.
+    """Mark the ids of documents whose tables of attributes this build has not filled.
 
-    This runs in worker processes.
+    These tables existed already, or another build has made them meanwhile. If the ids of their
+    documents were not marked, they would be counted as ids that no document has.
 
     Args:
         project: The project.
-        shards: All shards of the corpus.
+        shards: All shards of the corpus, which are parts of its documents.
         markers: For each shard, a file that exists if the ids of its documents are marked.
         lookup: The rows of the attribute tables, whose index has the marks.
     """

@@ -52,9 +52,13 @@ class AttributeSchema:
         return [name for name in self._types if name != self.id]
 
     def check(self, path: Location, schema: Any) -> None:
-        """Check the columns of a file, and compare them with those of the files before it.
+        """Check that a file has the same columns as the files before it, with the same types.
 
-        All files must have the same columns, with the same types.
+            a.parquet    id, score                  the first file: it decides the columns
+            b.parquet    id, score                  fine
+            c.parquet    id                         an error: no score
+            d.parquet    id, score, language        an error, unless only `columns: [score]` is read
+            e.parquet    id, score as text          an error: another type
 
         Args:
             path: Path of the file.
@@ -156,10 +160,16 @@ class AttributeSchema:
     def _compare_or_add_type(self, path: Location, name: str, kind: str | None) -> None:
         """Compare the type of a column with that in earlier files, or remember it if it is new.
 
+        A column without any value fits all types:
+
+            a.parquet    score without values      any type
+            b.parquet    score: double             from now on, it must be double
+            c.parquet    score: string             an error
+
         Args:
             path: Path of the file.
             name: Name of the column.
-            kind: Kind of its values, or None if it has none.
+            kind: Kind of its values, such as "double"; None if it has none.
 
         Raises:
             FormatError: The column has another type than in an earlier file.

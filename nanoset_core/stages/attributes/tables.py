@@ -221,7 +221,8 @@ def _shorten_very_long(texts: Any) -> Any:
     """Cut texts of more than MOST_BYTES, which saves memory.
 
     Such texts are left out, and counted, when the rows are joined to documents. To be recognised
-    then, they stay longer than MOST_BYTES: they keep MOST_BYTES + 1 characters of a byte or more.
+    then, a text must still be too long after the cut: it keeps MOST_BYTES + 1 characters, each of
+    which takes a byte or more.
 
     Args:
         texts: An Arrow array of strings.
@@ -242,7 +243,11 @@ def _to_id_texts(array: Any) -> Any:
 
 
 def _concatenate(parts: Sequence[_Rows]) -> _Rows:
-    """Return the rows of all parts, in the order of the parts, of which there is at least one."""
+    """Put some rows that were read from files together, in their order.
+
+    Args:
+        parts: The rows; at least one part. Each has the same columns.
+    """
     ids = _concatenate_arrays([part.ids for part in parts])
     columns = []
     for arrays in zip(*[part.columns for part in parts], strict=True):

@@ -97,34 +97,43 @@ class _DocumentRange(NamedTuple):
 def values_by_row_group(
     batches: Iterable[DocumentBatch], documents: DocumentRows, files: Sequence[str]
 ) -> Iterator[list[Sequence[Any]]]:
-    """Yield the values of the documents of each row group of a table, in the order of the rows.
+    """Yield the values of the documents in a table, such as their languages, by row group.
 
-    The text has the documents in the same order. It also has some without a row, such as
-    duplicates, which are skipped.
+    The values are in the text, which is read again. The table has the documents in the same order,
+    but not all of them. Both name a document by its file and the position in the file:
+
+        documents of the text      a:0    a:95    a:200    b:0    b:40
+        rows of the table          a:0            a:200    b:0    b:40
+        row groups                 | group 0           |   | group 1 |
+
+    The text comes in parts of about a MiB, which may end anywhere in a row group.
 
     Args:
-        batches: The documents of the shard's text, with the values at the keys that are kept.
-        documents: The table of the shard's documents.
-        files: The files of the shard's range, in order.
+        batches: The documents of the text, with the values that are wanted.
+        documents: The table.
+        files: The files of the text, in order.
 
     Yields:
-        The row group in consecutive parts. Each part has an Arrow array for every column.
+        The values of a row group in consecutive parts. Each part has an Arrow array for every
+        column.
 
     Raises:
         FormatError: The text does not contain the document of a row.
     """
     text_parts = _parts_of(batches)
-    text_part = next(text_parts, None)  # the documents that follow those taken so far
+    next_documents = next(text_parts, None)  # of the text, from the first one that is not used yet
     for places_of_rows in _places_of_row_groups(documents, files):
         group = _RowGroupValues(places_of_rows)
         while not group.is_complete:
-            if text_part is None:
+            if next_documents is None:
                 raise _missing_document_error(documents, group.n_taken)
-            last_taken = group.take_values_of(text_part)
+            last_taken = group.take_values_of(next_documents)
             if group.is_complete:
-                text_part = text_part.after(last_taken)  # the next row group begins there
+                # The documents after the last one of this group may be those of the next group.
+                next_documents = next_documents.after(last_taken)
             else:
-                text_part = next(text_parts, None)
+                # None of the documents that were read is left: read the next part of the text.
+                next_documents = next(text_parts, None)
         yield group.values
 
     # The documents that follow have no rows. Read them all the same, to check the whole text.
@@ -194,8 +203,11 @@ class _RowGroupValues:
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:
     """Return the indices of those documents whose places are among some others, ascending.
 
-    For example, if the places are a:0, a:95 and a:200, and the others a:0 and a:200, the indices
-    are 0 and 2.
+    For example, `a` is the first file, and `b` the second one:
+
+        places     a:0    a:95    b:40      position 95 of file a, and so on
+        others     a:0            b:40
+        indices    0              2
 
     Args:
         places: Where the documents come from.
@@ -203,17 +215,20 @@ def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.in
     """
     if places.n_documents == 0:
         return np.empty(0, np.int64)
-    # Compare one number instead of two, the file and the position in it: a:0 is 0, b:0 is 2**43.
+    # Compare one number instead of two. File a counts as 0, since it is the file of the first
+    # document. So a:95 becomes 95, and b:40 becomes 2**43 + 40.
     first_file = int(places.files[0])
     codes = places.codes(first_file)  # (n_documents,)
-    is_common = np.isin(codes, others.codes(first_file))
+    is_common = np.isin(codes, others.codes(first_file))  # [True, False, True]
     return np.flatnonzero(is_common)
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
-    """Yield the documents of batches in parts, each with one array for every column.
+    """Yield the documents of a text in parts, each with one array for every column.
 
-    A batch has the values of its documents in such parts, but their places in one array.
+    The text is read in batches. The values of a batch may be in several arrays, of 3 and 2
+    documents for example, but the places of its documents are in one array of 5. So the places are
+    divided, too.
 
     Args:
         batches: Documents of a text that were read together.

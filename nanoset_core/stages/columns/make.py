@@ -45,7 +45,8 @@ from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
     """Return the recipe of the columns of a corpus: everything that they depend on.
 
-    That is which values are kept, and of which shards. If it changes, the columns are made again.
+    That is which values are kept, such as `{"columns": ["language"]}`, and of which shards, the
+    parts in which the corpus was tokenized. If it changes, the columns are made again.
 
     Args:
         project: The project, whose settings name the values.
@@ -145,14 +146,17 @@ class _ShardTexts:
 
 
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
-    """Return the files that a corpus's shards were made from.
+    """Return the files that a corpus was tokenized from: an inventory of their names and digests.
+
+    They may have changed since. Reading them by this inventory then is an error, rather than values
+    of other documents.
 
     Args:
         project: The project.
-        tokenized: Manifest of the set of shards.
+        tokenized: Manifest of the tokenized corpus.
 
     Raises:
-        MissingError: The list of the files, the inventory, was deleted.
+        MissingError: The inventory was deleted.
     """
     digest = tokenized.recipe["parents"]["inventory"]
     inventory = inventory_at(project.outputs, tokenized.name, digest)

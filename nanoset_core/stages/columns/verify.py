@@ -56,7 +56,13 @@ def verify_columns(
 def _check_tables(
     report: Report, stage: AlignedStage, project: Project, manifest: Manifest, *, deep: bool
 ) -> None:
-    """Check the table of each shard: its files, and that it has a row for each document.
+    """Check the tables with values of documents, of which there is one for each shard of a corpus.
+
+    A shard has the tokens of a part of the corpus, and a table has, for example, the language of
+    each of its documents. So it must have as many rows:
+
+        shard of 1,000 documents      its table of 1,000 rows
+        shard of 200 documents        its table of 200 rows
 
     Args:
         report: Gets an error for each table that is missing or damaged.
@@ -97,16 +103,19 @@ def _has_intact_files(report: Report, table: Manifest, *, deep: bool) -> bool:
 def _shards_of_tables(
     project: Project, corpus: str, manifest: Manifest
 ) -> Sequence[Manifest] | None:
-    """Return the shards that tables belong to, if these are still the current shards.
+    """Return the shards (parts of a tokenized corpus) that tables belong to, to compare both.
+
+    If the corpus has been tokenized again since the tables were written, its shards may have other
+    documents, so that they cannot be compared.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
-        manifest: Manifest of the output that lists the tables.
+        manifest: Manifest of the output that lists the tables. It names what the tables were made
+            from by its digest.
 
     Returns:
-        Manifests of the shards, in the order of the tables. None if the corpus has been tokenized
-        again since the tables were written.
+        Manifests of the shards, in the order of the tables; None if they cannot be compared.
     """
     tokenized = current_version(project, TOKENIZED, Key(corpus)).manifest
     if tokenized is None or manifest.recipe["parents"]["tokenized"] != tokenized.digest:

@@ -46,7 +46,8 @@ class LastTokens:
     def add(self, documents: NDArray[np.int64], tokens: NDArray[np.integer]) -> None:
         """Count the last tokens of further documents.
 
-        If three documents end in the tokens 0, 0 and 13, then 0 is counted twice.
+            document       10    11    12
+            last token      0     0    13      0 is counted twice, and 13 once, first in document 12
 
         Args:
             documents: Numbers of the documents, ascending, shape (n_documents,).
@@ -154,7 +155,10 @@ def _common_token_error(
     token: int,
     sample: _Occurrences,
 ) -> ConfigError:
-    """Return the error for an end token that is also common inside documents.
+    """Return the error for a token that ends all documents, but is common inside them, too.
+
+    Then it is probably no end token, but a full stop, for example. A reader that looks for end
+    tokens would split documents at it.
 
     Args:
         export_format: The format, whose reader needs the end tokens.
@@ -232,7 +236,11 @@ def _occurrences_in_sample(
 ) -> _Occurrences:
     """Count how often the last token of all documents also occurs inside the first documents.
 
-    A full stop also occurs inside documents, and an end-of-document token does not.
+    A full stop also occurs inside documents, and an end-of-document token does not:
+
+        documents               5 9 . 7 .      8 .
+        "." at their ends       2
+        "." inside              1
 
     Args:
         dataset: The dataset, on this machine.

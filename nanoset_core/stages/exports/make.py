@@ -41,6 +41,10 @@ from nanoset_core.storage.atomic import sha256_file, sweep_abandoned, write_atom
 def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Recipe:
     """Return the recipe of an export: everything that decides the bytes of its files.
 
+    An export has the tokens of a dataset in the file format of another library, for example
+
+        {"format": "mds", "sequence_length": 2048}
+
     Args:
         project: Its settings of the export and the tokenizer are read.
         name: Name of the export.
@@ -184,9 +188,15 @@ class _SampledExport:
         return self._write(place)
 
     def _write(self, place: Path) -> Manifest:
-        """Write the files to the folder of the export, and then its manifest.
+        """Write the files of an export to its folder: those with tokens first, and its manifest
+        last.
 
-        The files of samples come first, then index.json, which lists them, and the manifest last.
+            shard.00000.mds, shard.00001.mds, …    samples: sequences of tokens of one length
+            index.json                             lists these files; the library reads it first
+            manifest.json                          says that all files are complete
+
+        Args:
+            place: The folder.
         """
         dataset = open_dataset(self.dataset, is_sampled=True)
         stream = stream_of(dataset)
@@ -255,13 +265,13 @@ class _SharingExport:
         return self.project.outputs.commit(self.recipe, self._write)
 
     def _write(self, folder: Path) -> Written:
-        """Write the files of the export to a folder of this machine.
+        """Write the files of an export whose file of tokens can be a link to that of the dataset.
 
-        These are the file of tokens, which may be a link, and small files that say where documents
-        end.
+        Such a format has all tokens in one file, with the same bytes as the dataset's .bin. Small
+        files next to it say where documents end.
 
         Args:
-            folder: The folder. The tokens may be in a bucket instead.
+            folder: A folder of this machine. The tokens may be in a bucket instead.
 
         Returns:
             The facts of the export, and the checksum of its file of tokens.
@@ -311,10 +321,11 @@ class _TokensOutput(TokensFile):
     """
 
     def link_or_copy(self) -> str:
-        """Make the file from the dataset's .bin without rewriting the tokens.
+        """Make the export's file of tokens from the dataset's .bin, which has the same bytes.
 
-        On this machine, it becomes a link, or a copy if the disk has no links. In a bucket, the
-        bucket copies it.
+            outputs on this machine                   a link, which takes no disk space: LINKED
+            the same, but the disk has no links       a copy: COPIED
+            outputs in a bucket                       a copy that the bucket makes: JOINED
 
         Returns:
             How it was made: `LINKED`, `COPIED` or `JOINED`.

@@ -92,6 +92,8 @@ class SampleFiles:
     def complete(self, task: FileTask) -> FileFact:
         """Write a file of samples, unless it exists with the right size.
 
+        So a build that was killed is continued: its complete files are kept.
+
         Args:
             task: Number of the file, and where its tokens are in the .bin.
 
@@ -115,9 +117,14 @@ class SampleFiles:
         return self.format.blocks(self.cut, task.number, chunks)
 
     def _chunks(self, stream: Stream, source: FileAccess) -> Iterator[Tokens]:
-        """Yield the tokens of a file in chunks of complete samples.
+        """Yield the tokens of a file in chunks of complete samples, to bound memory.
 
-        Files may be large, so only some of their tokens are in memory at once.
+        From a bucket, tokens are downloaded in larger windows, to save requests. For samples of 3
+        tokens, chunks of 2 samples, and windows of 2 chunks:
+
+            tokens      0 1 2   3 4 5   6 7 8   9 10 11   12 13 14
+            chunks      |           |   |             |   |      |
+            windows     |                             |   |      |
 
         The last sample of the export may be shorter.
 
@@ -148,9 +155,10 @@ class SampleFiles:
         *,
         rewrite: bool,
     ) -> list[FileFact]:
-        """Write all files of samples, in worker processes.
+        """Write all files of an export, in worker processes.
 
-        Files that an interrupted call has written are kept, unless they are to be rewritten.
+        If an earlier build was killed, the files that it has completed are kept, unless all are to
+        be rewritten.
 
         Args:
             stream: Order of the dataset's tokens, if they are not in order in the .bin.
@@ -180,7 +188,12 @@ class SampleFiles:
 
 
 def _greatest_multiple(*, of: int, limit: int) -> int:
-    """Return the greatest multiple of a number up to a limit, but at least the number itself."""
+    """Return the greatest multiple of a number up to a limit: of 3 up to 10, 9.
+
+    Args:
+        of: The number. If it is above the limit, it is the result itself.
+        limit: The limit.
+    """
     return max(1, limit // of) * of
 
 

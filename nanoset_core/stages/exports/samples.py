@@ -256,7 +256,7 @@ class SampledFormat(ExportFormat):
 
 
 def _divide_up(count: int, size: int) -> int:
-    """Return how many groups of up to `size` are needed for `count` things."""
+    """Return how many groups of up to `size` are needed for `count` things: 4 for 10 and 3."""
     n_full, rest = divmod(count, size)
     return n_full + 1 if rest else n_full
 
@@ -360,6 +360,9 @@ class Mds(SampledFormat):
 
     def _sample_sizes(self, cut: Cut, tokens: int) -> NDArray[np.int64]:
         """Return the size in bytes of each sample of a file, with the sample's header.
+
+        For samples of 2,048 tokens of 2 bytes, with headers of 7 bytes, and 100 tokens with a
+        header of 6 bytes at the end: [4103, 4103, …, 206].
 
         Args:
             cut: Length of samples, and dtype of the tokens.

@@ -413,14 +413,17 @@ class _DraftedTokens(TokensFile):
     """The files of the export before they are delivered."""
 
     def link_or_copy(self) -> str:
-        """Make the file from a .bin without changing its bytes.
+        """Make an export's file of tokens from a .bin, which has the same bytes.
 
-        New files are first in a draft, which is a folder of this machine, and are then put in their
-        places.
+        New files are first written to a draft, a folder of this machine, and moved to their places
+        when all are complete. But a large file need not be downloaded for that:
+
+            the .bin is on this machine           a link (LINKED) or copy (COPIED) in the draft
+            .bin and export are in one bucket     the bucket will copy it (JOINED)
+            the .bin is in another bucket         a download to the draft (COPIED)
 
         Returns:
-            `LINKED` or `COPIED` if the file is in the draft now. `JOINED` if the bucket of the .bin
-            will copy it to its place, so that nothing is downloaded.
+            `LINKED`, `COPIED` or `JOINED`.
         """
         # From this machine. A link in the draft is uploaded to a bucket as a file.
         if is_here(self.source):

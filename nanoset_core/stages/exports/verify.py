@@ -116,7 +116,11 @@ class _ExportCheck:
                 )
 
     def _linked_export(self, export_format: LinkedFormat) -> LinkedExport:
-        """Return the export of this dataset in a format, of which nothing is written yet."""
+        """Return the export that the dataset should give, of which nothing is written yet.
+
+        Args:
+            export_format: Its format.
+        """
         name = self.manifest.name
         dataset = self.source.dataset
         return LinkedExport(
@@ -207,7 +211,11 @@ class _ExportCheck:
             self._check_sample_files(samples)
 
     def _expected_samples(self, export_format: SampledFormat) -> SampleFiles:
-        """Return the files of samples that an export of the dataset should have."""
+        """Return the files of samples that an export of the dataset should have.
+
+        Args:
+            export_format: The format: it decides how many samples of tokens are in a file.
+        """
         dataset = self.source.dataset
         n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
         traits = traits_of(self.project, self.manifest.name, dataset.dtype, n_tokens)
@@ -229,7 +237,13 @@ class _ExportCheck:
         )
 
     def _check_sample_files(self, samples: SampleFiles) -> None:
-        """Compare the bytes of the files of samples, up to the first file that differs."""
+        """Compare the bytes of the files of samples with those that the dataset gives.
+
+        It ends with the first file that differs, since the others then usually differ, too.
+
+        Args:
+            samples: The files that the export should have.
+        """
         for task in samples.tasks(stream_of(self.source.dataset)):
             if not _check_sample_file(self.report, samples, task, remedy=_remedy(self.manifest)):
                 return
@@ -267,7 +281,11 @@ def _check_sizes(report: Report, manifest: Manifest, samples: SampleFiles) -> bo
 
 
 def _expected_sizes(samples: SampleFiles) -> dict[str, int]:
-    """Return the size in bytes of each file of samples that an export should have, by name."""
+    """Return how many bytes each file of an export should have: `{"shard.00000.mds": 67000000, …}`.
+
+    Args:
+        samples: The files.
+    """
     size_by_name: dict[str, int] = {}
     for number in range(samples.cut.files):
         name = samples.format.file(number)
@@ -309,6 +327,9 @@ def _check_sample_file(
 
 
 def _first_difference(first: bytes, second: bytes) -> int:
-    """Return the position of the first byte in which two blocks of the same size differ."""
+    """Return the position of the first byte in which two blocks of the same size differ.
+
+    For b"abc" and b"abd", it is 2.
+    """
     differs = np.frombuffer(first, np.uint8) != np.frombuffer(second, np.uint8)
     return int(differs.argmax())

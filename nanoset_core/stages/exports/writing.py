@@ -153,7 +153,10 @@ def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> int:
 def export_facts(
     dataset: MMapIndexedDataset, n_documents: int, traits: DatasetTraits, made_by: str
 ) -> dict[str, Any]:
-    """Return the facts that the manifest or record of every export contains.
+    """Return what is recorded of every export: its counts, and how it was made.
+
+        {"documents": 998, "tokens": 250000, "left_out": 2, "dtype": "uint16", "made_by": "hard
+        link"}
 
     Args:
         dataset: The dataset that was exported.
@@ -161,9 +164,6 @@ def export_facts(
             formats of exports have no documents without tokens.
         traits: Properties of the dataset.
         made_by: How the export got its tokens, such as `LINKED`.
-
-    Returns:
-        Counts of documents and tokens, the type of the tokens, and `made_by`.
     """
     return {
         "documents": n_documents,

@@ -123,15 +123,20 @@ def _check_not_overwritten(project: Project, corpus: str, contents: Contents) ->
 def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
     """Return how a build treats files that were written a moment ago, and may be incomplete.
 
-    A build that a sensor starts uses the content that the current inventory, the list of the
-    corpus's files, has of them. The setting `automation.settle_seconds` says how long that is so.
+    A build that starts by itself when text changes must not read a file that is still being
+    written. With `automation.settle_seconds: 60`:
+
+        written an hour ago              its present content
+        written 10 seconds ago           its content of the last build
+        new, written 10 seconds ago      left out until the next build
 
     Args:
         project: The project.
         corpus: Name of the corpus.
 
     Returns:
-        The rule; None if the current inventory is damaged, so that all files have to be read.
+        The rule; None if the list of files of the last build is damaged, so that all files have to
+        be read.
     """
     outputs = project.outputs
     try:
@@ -229,9 +234,12 @@ def with_object_marks(
 def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str, int]:
     """Return which version of each Parquet and Arrow file of a range was hashed.
 
+        {"web/a.parquet": 1718021234}
+
     Args:
         source: The range of raw text.
-        memory: The stored digests and marks of the files.
+        memory: The stored digests and marks of the files. A mark changes with each version of an
+            object in a bucket.
 
     Returns:
         Path of the file → the mark that the object had when it was hashed.
@@ -245,7 +253,9 @@ def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str
 
 
 def inventory_recipe(inventory: Inventory) -> Recipe:
-    """Return the recipe of an inventory, which contains the digest of all names and bytes.
+    """Return the recipe of an inventory, which is the list of a corpus's files with their digests.
+
+    The recipe has a digest of all names and bytes, so each change of the files gives a new version.
 
     Args:
         inventory: The inventory.
@@ -349,7 +359,9 @@ def load_inventory(manifest: Manifest) -> Inventory:
 def pieces_by_file(manifest: Manifest | None) -> dict[str, list[Piece]]:
     """Read the list of a corpus's files, and return the pieces of each file.
 
-    A large file is hashed in several pieces, each with a digest.
+    A large file is hashed in several pieces, each with a digest:
+
+        {"a.jsonl": [bytes 0 to 64 MiB, bytes 64 to 90 MiB], "b.jsonl": [all of it]}
 
     Args:
         manifest: Manifest of the inventory, or None if there is no inventory.

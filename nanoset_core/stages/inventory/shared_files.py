@@ -190,7 +190,8 @@ def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
 def _identity(folder: RawFolder, file: FileStat) -> Hashable:
     """Return a value that is equal for two paths of the same file, such as a file and a link to it.
 
-    It uses what the listing contains, so that no file has to be looked up again.
+    It uses what the listing contains, so that no file has to be looked up again. Two paths with the
+    same inode number, size and times are the same file.
 
     Args:
         folder: Folder of the corpus.
@@ -202,5 +203,10 @@ def _identity(folder: RawFolder, file: FileStat) -> Hashable:
 
 
 def _named(config: ProjectConfig, file: CorpusFile) -> str:
-    """Return what messages call a file: its path below the raw folder, and its corpus."""
+    """Return what messages call a file, such as "web/a.jsonl of web".
+
+    Args:
+        config: The settings, by which a corpus may have a folder of another name.
+        file: The file, and its corpus.
+    """
     return f"{config.folder_name(file.corpus)}/{file.path} of {file.corpus}"

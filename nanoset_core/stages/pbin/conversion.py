@@ -340,7 +340,10 @@ class _PbinParts:
         )
 
     def _document_bytes(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the size of each document in bytes, in chunks of shape (n_documents,)."""
+        """Yield the size of each document in bytes, in chunks of shape (n_documents,).
+
+        If an end token was added to a document of 3 tokens of 2 bytes, it has 8 bytes.
+        """
         for number, (_, lengths) in enumerate(document_spans(self._dataset, self._stream)):
             self._documents += len(lengths)
             if self._lacks_end:
@@ -444,8 +447,12 @@ class _PbinParts:
 def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -> NDArray[np.int64]:
     """Return where documents end in a chunk of tokens.
 
-    For example, `stops` is [4, 10, 12], and the chunk has the six tokens 4 to 9. Of the three
-    documents, only the second has its last token (9) in the chunk, so the result is [6].
+    For example, three documents, and a chunk with the six tokens 4 to 9:
+
+        document                     0    1     2
+        token after its last one     4    10    12      (`stops`)
+        its last token               3    9     11      only 9 is in the chunk
+        result                            6             position in the chunk after token 9
 
     Args:
         stops: Number of the token after each document, ascending, shape (n_documents,).

@@ -166,7 +166,10 @@ class _Merge:
 
 
 def _reopened(scanned: _ScannedFile) -> PbinFile:
-    """Open a file again, after a check that it still has the size that it had when it was scanned.
+    """Open a file again, after a check that it still has the size that it had at first.
+
+    Its index was read first, and its tokens are read now. If another program writes to it
+    meanwhile, they would not fit together.
 
     Args:
         scanned: The file.
@@ -199,7 +202,10 @@ class _Named(Protocol):
 
 
 def _common_token_bytes(files: Sequence[_Named]) -> int:
-    """Return the size in bytes that tokens have in all files.
+    """Return the size in bytes that tokens have in all files, such as 2.
+
+    Files with tokens of 2 and of 4 bytes cannot be joined: their ids may be those of two
+    vocabularies.
 
     Args:
         files: The files.
@@ -322,6 +328,9 @@ def _check_chunk(chunk: int, chunks: int) -> None:
 def _select_chunk(datasets: Sequence[PackedDataset], chunk: int, chunks: int) -> _Selection:
     """Select the documents of one chunk of all datasets, dataset after dataset.
 
+    Each dataset is cut into the same number of chunks. Chunk 0 of 2, for datasets of 4 and 6
+    documents, has the documents 0 and 1 of the first, and 0, 1 and 2 of the second.
+
     Args:
         datasets: The datasets; at least one.
         chunk: Number of the chunk, from 0 on.
@@ -335,17 +344,21 @@ def _select_chunk(datasets: Sequence[PackedDataset], chunk: int, chunks: int) ->
 
 
 def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the documents [start, stop) of a chunk.
+    """Return the documents [start, stop) of a chunk, if documents are divided evenly.
 
-    The first `documents % chunks` chunks have one document more than the others: 10 documents in 4
-    chunks are 3, 3, 2 and 2.
+    The first chunks may have one document more than the others. For 10 documents in 4 chunks:
+
+        chunk         0         1         2         3
+        documents     0 to 3    3 to 6    6 to 8    8 to 10
 
     Args:
         documents: Number of all documents.
         chunk: Number of the chunk, from 0 on.
         chunks: Number of chunks.
     """
+    # Each chunk has 2 documents, and 2 documents are left for the first 2 chunks.
     size, n_larger = divmod(documents, chunks)
+    # All chunks before have one more document, but at most `n_larger` of them.
     start = size * chunk + min(chunk, n_larger)
     stop = size * (chunk + 1) + min(chunk + 1, n_larger)
     return start, stop
@@ -623,13 +636,13 @@ def _write(
 def _selected_tokens(
     datasets: Sequence[PackedDataset], selection: _Selection
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield the tokens of selected documents, in blocks of about `_BLOCK_TOKENS`.
+    """Yield the tokens of selected documents, in blocks of about `_BLOCK_TOKENS` tokens.
 
-    A longer document is not divided.
+    A block consists of complete documents, so a very long document is a block of its own.
 
     Args:
         datasets: The datasets from which the documents are taken.
-        selection: The documents.
+        selection: The documents, as their datasets, first tokens and lengths.
     """
     borders = np.concatenate([[0], np.cumsum(selection.lengths)])  # (n_documents + 1,) in tokens
     for block in divide_into_blocks(borders, _BLOCK_TOKENS):

@@ -291,7 +291,15 @@ class _PbinCall:
         return _PbinCall(source, output, rejects, options, end_id, progress)
 
     def delivery(self) -> Delivery:
-        """Describe what this call writes, and from what, so that later calls recognise it."""
+        """Describe the files that this call writes, and from what, so that a later call recognises
+        them.
+
+        The description is stored next to the file, as a record. If a later call has the same inputs
+        and settings, its description is equal, and it need not write the file again.
+
+            web.pbin                 always
+            web_rejects.jsonl        if the input is text, and lines of it are rejected
+        """
         source_files = self._source_files()
         made_from = record_of(
             command=_COMMAND, output=self.output, sources=source_files, options=self._settings()
@@ -325,7 +333,7 @@ class _PbinCall:
         }
 
     def _source_files(self) -> Sequence[Location]:
-        """Return the files that are read: both files of a pair, or all text files."""
+        """Return the files that are read: the .bin and .idx of a dataset, or all text files."""
         if isinstance(self.source, InputFiles):
             return self.source.paths
         return pair_files(self.source)
@@ -374,7 +382,10 @@ class _PbinCall:
         return self._facts(counts)
 
     def _write_text(self, inputs: InputFiles, folder: Path) -> dict[str, Any]:
-        """Write the `.pbin` of text, and a list of its rejected lines if there are any.
+        """Tokenize text, and write it as a `.pbin`, with a list of rejected lines if there are any.
+
+            text files  →  .bin and .idx in a temporary folder  →  web.pbin
+                                                                   web_rejects.jsonl
 
         Args:
             inputs: The text files.
@@ -401,8 +412,11 @@ class _PbinCall:
     ) -> dict[str, Any]:
         """Return what was written, for the record that is stored next to the file.
 
+        A later call that finds the file prints these counts, without writing it again. With
+        stricter limits for rejected lines, it can also refuse the file.
+
         Args:
-            counts: What was written.
+            counts: Numbers of documents and tokens.
             n_rejected: Number of rejected lines and of unreadable files together.
             lost: Which files are unreadable, as a message; empty if none is.
             n_faults: Number of unreadable files: those that could not be read to their end.
@@ -417,10 +431,12 @@ class _PbinCall:
 
     @contextmanager
     def _tokenized(self, inputs: InputFiles) -> Iterator[Preprocessed]:
-        """Tokenize the text, and yield a .bin and its .idx in a temporary folder.
+        """Tokenize text, and yield the .bin and .idx with its tokens in a temporary folder.
 
-        If the call is killed or the block fails, the folder remains: the next call continues with
-        the tokens in it.
+            .web.pbin.packing/tokens_text.bin, .idx
+
+        The folder is removed after the `with` block. If the call is killed or the block fails, it
+        remains: the next call continues with the tokens in it.
 
         Args:
             inputs: The text files.
@@ -446,15 +462,17 @@ class _PbinCall:
         shutil.rmtree(folder)
 
     def _convert(self, prefix: Path, folder: Path) -> PbinCounts:
-        """Write the `.pbin` of a pair into a folder.
+        """Convert a .bin and its .idx to a `.pbin`, which has the tokens and their index in one
+        file.
 
         Args:
-            prefix: Path of the pair without an ending.
-            folder: Where to write.
+            prefix: Path of the .bin and .idx without an ending.
+            folder: Where to write the `.pbin`.
 
         Returns:
             The numbers of documents and tokens that were written.
         """
+        # If a tokenizer is named, a greater id than those of its vocabulary is an error.
         max_id: int | None = None
         if self.options.tokenizer is not None:
             max_id = tokenizer_facts(self.options.tokenizer).max_id
@@ -462,22 +480,24 @@ class _PbinCall:
             prefix,
             folder / self.output.name,
             vocab_size=self._vocab_size(prefix),
-            end_token=self.end_id,
+            end_token=self.end_id,  # added to each document that does not end in it; or None
             max_id=max_id,
             progress=self.progress,
         )
 
     def _vocab_size(self, prefix: Path) -> int | None:
-        """Return the size of the vocabulary, which decides the bytes of a token.
+        """Return the size of the vocabulary, which decides how many bytes each token takes.
+
+            --vocab-size 50257                  50,257: tokens of 2 bytes
+            --tokenizer, of 50,257 tokens       50,257; or more, if the tokens have larger ids
+            neither                             None: as many bytes as in the .bin
 
         Args:
-            prefix: Path of the pair without an ending.
-
-        Returns:
-            The size, or None if tokens have as many bytes as in the pair.
+            prefix: Path of the .bin and .idx without an ending.
         """
-        tokenizer = self.options.tokenizer
-        if self.options.vocab_size is not None or tokenizer is None:
+        if self.options.vocab_size is not None:
             return self.options.vocab_size
+        if self.options.tokenizer is None:
+            return None
         dataset = MMapIndexedDataset(prefix)
-        return fitting_vocab_size(dataset, model_vocab_size(tokenizer), self.end_id)
+        return fitting_vocab_size(dataset, model_vocab_size(self.options.tokenizer), self.end_id)
