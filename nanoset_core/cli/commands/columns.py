@@ -43,9 +43,9 @@ def command(
 ) -> None:
     """Show which values the columns and attributes of CORPUS have.
 
-    For each column, the command prints its type, how many documents have no value, and how many
-    distinct values there are. For numbers it also prints quantiles and a histogram, and for texts
-    the most frequent values, both with documents and tokens.
+    For each column, such as `lang`, the command prints its type, how many documents have no value,
+    and how many distinct values there are. For numbers, it also prints quantiles and a histogram.
+    For texts, it prints the most frequent values, with their numbers of documents and tokens.
 
     The command reads the tables that `nanoset build` has written, and writes nothing.
     """

@@ -58,11 +58,11 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
     """Compare two versions of a dataset.
 
     To compare the last two versions of a corpus or view, give its name. To compare two other
-    versions A and B, give their digests, or the first digits of these.
+    versions, give their digests (the names of their folders), or the first digits of these.
 
-    For a corpus, the command prints three kinds of differences. It lists the source files that were
-    added, removed or changed, with their documents and tokens. It also lists the settings that
-    differ, and the outputs that have to be rebuilt.
+    For a corpus, the command lists the text files that were added, removed or changed, with their
+    documents and tokens. It also lists the settings that differ, and the outputs that have to be
+    rebuilt.
 
     For a view, the command prints the documents that were added and removed, and the rules and
     lists of ids that differ.

@@ -123,15 +123,17 @@ def command(
 ) -> None:
     """Trace training samples back to documents, and documents to samples.
 
-    To show the documents of a sample, with file, line and text, give NAME, SPLIT and SAMPLE for a
-    nanoset. For a webdataset, give NAME, and then the sample in one of these ways: by its key
-    (00000003_00000017), by its number over all tars (6161), or by a tar and its number in the tar
+    To show the documents of a sample, with file, line and text, give the name of the nanoset, the
+    split and the number of the sample: `nanoset explain pretrain train 3`.
+
+    For a sample of a webdataset, give the name of the webdataset, and then the key of the sample
+    (00000003_00000017), its number over all tars (6161), or a tar and the number in this tar
     (shard-00000003.tar 17).
 
     To show which samples contain a document, give NAME, and SPLIT if it is a nanoset. Name the
     document by --document, --file or --number.
 
-    To show what a training step read, give --run instead of NAME, and --step. To show which steps
+    To show what a training step read, give --run and --step instead of NAME. To show which steps
     read a document, give --run and the document.
     """
     document = {

@@ -55,11 +55,12 @@ def command(
 
     PREFIX is the path of the pair of files without .bin or .idx.
 
-    The formats datatrove and olmo-core use the same tokens as the pair, by a hard link, so they
-    need no space for tokens. If hard links are not possible, the tokens are copied. Within a
-    bucket, the bucket itself copies them. If PREFIX is a view, its tokens are written in the order
-    of the view. The readers of these formats separate documents by end-of-document tokens, so each
-    document must end with one.
+    With the formats datatrove and olmo-core, the export is a hard link to the .bin file, so it
+    needs no space for tokens. If hard links are not possible, the tokens are copied. If PREFIX is a
+    view, its tokens are written in the order of the view.
+
+    The readers of datatrove and olmo-core recognize the end of a document by the end-of-document
+    token, so each document must end with one.
 
     The formats mds and litdata have samples of one length. They are written as files of 64 MiB with
     an index.json, so give them a folder that contains nothing else.

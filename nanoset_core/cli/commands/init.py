@@ -36,10 +36,14 @@ _MAX_SHOWN = 3
 def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: bool) -> None:
     """Write a nanoset.yaml to start from into FOLDER.
 
-    The file is written for the corpora in the raw folder of FOLDER, and for its tokenizer. The
-    command looks at the first lines of each corpus to find the keys of text and ids. From the names
-    of files, it sees which of them are for validation and tests. From the amount of text, it
-    computes the length of samples, the splits and the length of the run.
+    FOLDER contains a tokenizer and a folder `raw`, with a folder of text for each corpus. The
+    command chooses settings that fit them:
+
+    From the first lines of each corpus, it finds out which keys contain the text and the ids. From
+    the names of files, it sees which of them are for validation and tests.
+
+    From the amount of text, it computes the length of samples, the splits and the length of the
+    run.
 
     The command prints every choice that it makes, and explains it by a comment in the file. On a
     terminal, it asks you what it cannot decide.

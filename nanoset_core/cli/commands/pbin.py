@@ -116,11 +116,11 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     """Write a .bin/.idx pair, or text, as a .pbin.
 
     INPUTS are either tokens or text. For tokens, give the path of a .bin and .idx without the
-    ending. For text, give files, folders, or patterns such as corpus/*.jsonl. Text is tokenized,
-    and the result has the same bytes as that of Modalities' own commands `index` and `pack`.
+    ending. For text, give files, folders, or patterns such as corpus/*.jsonl. The command tokenizes
+    text, and writes the same bytes as Modalities' own commands `index` and `pack`.
 
-    A token takes 1, 2 or 4 bytes: Modalities decides this by the size of the tokenizer's
-    vocabulary. Without a tokenizer, the tokens of a pair keep their size.
+    In a .pbin, a token takes 1, 2 or 4 bytes, depending on the size of the tokenizer's vocabulary.
+    If you pass no tokenizer, tokens have the same size as in the .bin.
     """
     from nanoset_core.stages.pbin.standalone import PbinOptions, make_pbin_once
 

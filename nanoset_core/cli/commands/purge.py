@@ -48,9 +48,11 @@ def command(
 ) -> None:
     """Erase the documents with these IDS from all outputs.
 
-    The documents are erased from shards, datasets and tables. Other outputs that were made from
-    them are erased in all versions, and those that nanoset.yaml requests are rebuilt. Nothing is
-    tokenized again. Without --yes, the command changes nothing, and lists what it would erase.
+    Without --yes, the command changes nothing, and lists what it would erase.
+
+    With --yes, it removes the documents from shards, datasets and tables. It deletes all versions
+    of other outputs that were made from the documents, such as training sets, and rebuilds those
+    that nanoset.yaml requests. No text is tokenized again.
 
     Your raw text is not modified. The command lists the lines that contain the documents, and later
     builds skip these lines. A receipt says what was erased, and which versions replace it.

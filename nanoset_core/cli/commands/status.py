@@ -70,11 +70,11 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     """Show which outputs are up to date, stale (and why), missing or failing.
 
-    The exit code is 1 unless everything is up to date. Nothing is built, and no large file is read:
-    the command compares the size and time of each file with those of the last build.
+    The command compares the size and time of each file with those of the last build. It reads no
+    large file, and builds nothing. The exit code is 0 if everything is up to date, and 1 otherwise.
 
-    Warnings are printed in full until you have seen them in a terminal, or by --warnings; after
-    that, they are only counted.
+    A warning is printed in full until you have seen it in a terminal, or by --warnings. After that,
+    it is only counted.
     """
     from nanoset_core.outputs.root import Seen
     from nanoset_core.project.project import Project

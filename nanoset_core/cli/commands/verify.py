@@ -79,13 +79,13 @@ def command(
 ) -> None:
     """Check everything that a project built, or the .bin/.idx pairs at PREFIX.
 
-    Without PREFIX, the command checks all outputs of the project. To check other datasets, give
-    PREFIX: the path of a .bin and .idx without the ending, or a folder of such pairs. The exit code
+    Without PREFIX, the command checks all outputs of the project. To check another dataset, give
+    PREFIX: the path of its .bin and .idx without the ending, or a folder of datasets. The exit code
     is 1 if there is an error.
 
-    The checks cover counts, indices, pointers, vocabulary, end-of-document tokens, index caches and
-    tars. Some documents are also tokenized again from their source lines. Without --deep, only
-    samples of large files are read.
+    For example, the command finds token ids outside of the vocabulary, missing end-of-document
+    tokens, and damaged index files and tars. It also tokenizes some documents of your text again,
+    and compares the tokens. Without --deep, it reads only samples of large files.
     """
     # Check the outputs of a project, or files without a project.
     if prefix is None:
