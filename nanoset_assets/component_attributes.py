@@ -66,7 +66,7 @@ def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None
 
     Returns:
         The path with its templates filled in. It may stay relative: whoever uses it knows the
-            folder.
+        folder.
 
     Raises:
         ConfigError: The file has mistakes, and no earlier valid version of it is known.

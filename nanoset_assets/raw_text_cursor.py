@@ -51,7 +51,7 @@ def read_cursor(cursor: str | None) -> RawTextCursor:
 
     Returns:
         What it says. If there is no text, or it cannot be read, nothing is remembered: then the
-            sensor compares everything again, which does no harm.
+        sensor compares everything again, which does no harm.
     """
     if cursor is None:
         return RawTextCursor()

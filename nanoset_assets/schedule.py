@@ -306,7 +306,7 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     The corpora, which are folders of raw text, are divided into three groups:
 
     - A file of the last build is being overwritten: a build now would lose its text, so the corpus
-        waits.
+      waits.
     - There is a file that was never read: the corpus has to be built.
     - All files were read before: their digests are known, and show whether anything has changed.
 

@@ -176,9 +176,9 @@ def _run_of(project: Project, options: StepOptions) -> Run:
     There are two cases:
 
     - The user names a file `run.yaml`, which records how the training was started, and how often it
-        was resumed with other settings.
+      was resumed with other settings.
     - The user names only a data mixture. Then suppose that the training is started now, with the
-        files that were made for it, and reads all samples on one GPU.
+      files that were made for it, and reads all samples on one GPU.
 
     Args:
         project: Gives access to these files.

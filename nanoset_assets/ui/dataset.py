@@ -81,7 +81,7 @@ def _problems_text(facts: Mapping[str, Any]) -> str:
 
     - A line that is no valid JSON, for example, is rejected: "3 lines rejected".
     - A file may be damaged, such as a .gz that was not copied completely: "1 file not readable to
-        the end".
+      the end".
     - If there are neither: "every line became a document".
 
     Args:

@@ -169,7 +169,7 @@ def _summary(split: str, manifest: Manifest, length: int) -> str:
 
     - Usually: "**1,000 samples of 2,048 tokens**: 2.50 epochs; 70 tokens of the split are unused."
     - If the settings give the split no data: "**test has no share of the data**: a trainer gets no
-        samples of it."
+      samples of it."
     - If its share is too small for a single sample, the reason: "**test: …**"
 
     Args:

@@ -204,8 +204,8 @@ def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
 
     - `engine` is the one of this run.
     - `made_by` says which have made the tokens, some perhaps in earlier runs: "tokenized by numpy
-        1.2; 1,024 documents compared with the tokenizers library". Tokens of older versions do not
-        record it; if none do, it is left out.
+      1.2; 1,024 documents compared with the tokenizers library". Tokens of older versions do not
+      record it; if none do, it is left out.
 
     Args:
         shards: The records of the tokenized parts of a corpus.

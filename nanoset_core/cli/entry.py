@@ -78,7 +78,7 @@ class _Commands(click.Group):
 
         Returns:
             The command: of this package, or else of another one. None if there is none with this
-                name.
+            name.
         """
         module_name = name.replace("-", "_")
         if module_name in _command_modules():
@@ -255,8 +255,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     Returns:
         The exit code: usually 0. It is 1 if the output goes to a program that has ended, as in
-            `nanoset
-        status | head -1`.
+        `nanoset status | head -1`.
 
     Raises:
         OSError: The output cannot be written, for example because the disk is full.
@@ -358,7 +357,7 @@ def _known_error(error: BaseException) -> BaseException | None:
     - An error of the operating system, such as "No space left on device", is replaced by one of
       this package.
     - A name of a file that is not UTF-8 causes an error when it is printed. This one is replaced,
-        too.
+      too.
     - Any other error is a mistake of this package: None.
 
     Args:
@@ -404,8 +403,7 @@ def _report_interruption() -> int:
 
     Returns:
         128 plus the number of the signal, as shells do: 130 after Ctrl-C, which is signal 2
-            (SIGINT),
-        and 143 after `kill`, which sends signal 15 (SIGTERM).
+        (SIGINT), and 143 after `kill`, which sends signal 15 (SIGTERM).
     """
     drop_further_signals()  # a second Ctrl-C must not cut off the message
     number = received_signal() or signal.SIGINT

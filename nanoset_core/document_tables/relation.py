@@ -93,8 +93,7 @@ class TableSource:
 
         Returns:
             False if there is certainly a value in each row: Parquet files usually say how many
-                nulls they
-            have. True if there are nulls, or if it is not known.
+            nulls they have. True if there are nulls, or if it is not known.
         """
         if self.table is not None:
             return bool(self.table.column(column).null_count)

@@ -103,8 +103,7 @@ class DocumentScan:
 
         Yields:
             Up to BATCH_DOCUMENTS documents: their numbers, the columns that were asked for, and for
-                each
-            condition a mask of the documents that meet it.
+            each condition a mask of the documents that meet it.
 
         Raises:
             ConfigError: A condition names a column that is missing, or compares it with a value of

@@ -645,7 +645,7 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
     Returns:
         The spans: sample, position in the sample, and the first and last token of the sequence.
-            Samples have the numbers from before they are shuffled.
+        Samples have the numbers from before they are shuffled.
     """
     sequence = nanoset.document_index[entry]
     length = int(nanoset.dataset.sequence_lengths[sequence])

@@ -547,7 +547,7 @@ class _Placement:
 
         - The draft has a function for the file, which writes it to its place. Call the function.
         - The file is optional, and was not made this time. Remove the one that an earlier call
-            made.
+          made.
         - The file is finished, in the temporary folder of the draft. Move or upload it.
 
         Args:

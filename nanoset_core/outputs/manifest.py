@@ -203,7 +203,7 @@ class Manifest:
         The download is compared with a checksum. There are two cases:
 
         - Usual files: the manifest, a JSON file that lists the files of the output, has their
-            sha256.
+          sha256.
         - Large files whose pieces were uploaded one by one, and joined by the bucket: nobody has
           computed the sha256 of the whole file. Another file of the output lists those of its
           pieces.

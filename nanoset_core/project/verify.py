@@ -169,8 +169,7 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
     Returns:
         A target for each name: outputs that are checked together, such as the tokenized pieces and
-            the
-        dataset of `web`.
+        the dataset of `web`.
 
     Raises:
         ConfigError: A pattern selects nothing.

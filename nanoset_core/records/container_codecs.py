@@ -175,8 +175,7 @@ class MappingCodec(ValueCodec):
 
         Returns:
             If the values are integers: {"web": 2}, and a mistake at `.books`. After some ten
-                mistakes, the
-            rest is not converted.
+            mistakes, the rest is not converted.
         """
         decode = self._item.decode
         decoded: dict[str, Any] = {}

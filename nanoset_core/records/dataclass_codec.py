@@ -194,8 +194,7 @@ class DataclassCodec(ValueCodec):
 
         Returns:
             The mistakes. Their paths begin at the dataclass: a mistake in the size of the first
-                file is at
-            `.files[0].bytes`.
+            file is at `.files[0].bytes`.
         """
         field = self._field_by_key[key]
         # A required key without a value is described like one that is missing.

@@ -253,8 +253,7 @@ def _grouped(
 
     Returns:
         If the range ends after b and after d: (a b) and (c d). Pieces that are left over at the end
-            are
-        the last range.
+        are the last range.
     """
     group: list[Piece] = []
     range_bytes = 0

@@ -128,8 +128,7 @@ def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
 
     Returns:
         True also if the file was written more than an hour in the future: then a clock is wrong,
-            and
-        the time says nothing.
+        and the time says nothing.
     """
     age_ns = now_ns - written_ns
     has_wrong_time = age_ns < -_MAX_FUTURE_NS

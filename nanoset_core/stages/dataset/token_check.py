@@ -377,7 +377,7 @@ class TokenCheck:
 
         - Each id is in the vocabulary.
         - Each sequence begins and ends with the tokens that it should, such as the end-of-document
-            token.
+          token.
         - Which sequences are copies of others.
 
         Args:

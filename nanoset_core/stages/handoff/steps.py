@@ -144,7 +144,7 @@ class Steps:
 
         Returns:
             The last two rows: the first sample of each step, and its number of samples; of the same
-                shape.
+            shape.
         """
         # A stretch has consecutive steps of one batch size. Find the stretch of each step: the last
         # one that starts at this step or before it.

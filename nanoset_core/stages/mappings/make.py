@@ -61,7 +61,7 @@ class IndexFileWriter:
 
         Returns:
             Size and sha256 of each file: `{"3f9c-shuffle_index.npy": {"bytes": 800, "sha256":
-                "77cd…"}}`
+            "77cd…"}}`
 
         Raises:
             StorageError: The files, together with the dataset's .idx, exceed the disk space for
