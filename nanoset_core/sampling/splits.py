@@ -241,8 +241,7 @@ def split_bookends(vector: Sequence[float]) -> list[Bookends | None]:
     For example, the shares 0.9, 0.1 and 0 are the ranges (0, 0.9), (0.9, 1.0) and None: nothing.
 
     Source: Megatron-LM `convert_split_vector_to_split_matrix`. The trainer names its files by the
-        hash
-    of a text that contains these numbers. The first one is printed as 0 there, and not as 0.0.
+    hash of a text that contains these numbers. The first one is printed as 0 there, not as 0.0.
 
     Args:
         vector: Shares of train, valid and test, which add up to 1.
