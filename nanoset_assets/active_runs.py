@@ -55,7 +55,11 @@ class ActiveRuns:
 
     @cached_property
     def corpora(self) -> set[str]:
-        """The corpora that an active run builds."""
+        """The text collections (corpora) of which a run makes something now, such as {"web"}.
+
+        There are two kinds of such runs. One executes the whole job of the corpora; the other was
+        started for some of their assets, which it lists. Both have a tag that names the corpus.
+        """
         # The job and the assets whose partitions are corpora. The job has the prefix of the project
         # and the name `corpus`, which is the kind of an inventory.
         corpus_job = self.names.definition(INVENTORY.kind)
@@ -79,8 +83,9 @@ class ActiveRuns:
     def landing(self) -> dict[str, str]:
         """Corpus whose raw text is being written at this moment → the asset that writes it.
 
-        For example, `{"web": "crawl/pages"}` while a run of this asset of another team is active.
-        The corpus is not built before the run has ended.
+        For example, `{"web": "crawl/pages"}` while a run of another team's asset crawl/pages is
+        active. The dataset of `web` is not built before that run has ended, or it would be made
+        from half of the text.
         """
         if not self.runs and not self.backfills:
             return {}  # nothing is active, so no asset is being made
@@ -94,7 +99,7 @@ class ActiveRuns:
 
     @cached_property
     def _assets_being_made(self) -> set[dg.AssetKey]:
-        """The assets in `upstream` that an active run or an open backfill makes."""
+        """The assets in `upstream`, which write raw text, that a run or backfill makes now."""
         assets = set(chain.from_iterable(self.upstream.values()))
         assets_being_made: set[dg.AssetKey] = set()
         for asset in assets:
@@ -104,9 +109,10 @@ class ActiveRuns:
 
     @cached_property
     def _selected_assets(self) -> set[dg.AssetKey]:
-        """The assets that were selected for active runs and open backfills.
+        """The assets that active runs and backfills list as those that they make.
 
-        A run of a whole job has no selection, so its assets are missing here.
+        A backfill is a request for many partitions. A run of a whole job lists no assets, so those
+        that it makes are missing here.
         """
         selected: set[dg.AssetKey] = set()
         for backfill in self.backfills:
@@ -147,7 +153,14 @@ class ActiveRuns:
         return record is not None and self._is_active(record)
 
     def __contains__(self, node: Node) -> bool:
-        """Return whether the last run that was to make an output is active."""
+        """Return whether an output is about to be made: `node in active_runs`.
+
+        This is so if the last run that was to make it has not ended. Answers are remembered, since
+        each takes a query of Dagster's history.
+
+        Args:
+            node: The output, such as the dataset of the corpus `web`.
+        """
         if node not in self._is_active_by_node:
             asset = self.names.asset(asset_path(node))
             record = last_run(self.instance, asset, partition_of(node))
@@ -155,23 +168,39 @@ class ActiveRuns:
         return self._is_active_by_node[node]
 
     def _is_active(self, record: dg.RunRecord) -> bool:
-        """Return whether a run had not ended when the runs were looked up."""
+        """Return whether a run counts as active.
+
+        Outputs are read after the active runs are looked up (at time 10, say). A run that ends in
+        between may have made an output that was read before. So it counts as active, too:
+
+            run starts    run ends       active
+            2             5              no
+            2             not yet        yes
+            2             12             yes: at time 10, it was active
+            11            12             yes: it started and ended later
+
+        Args:
+            record: Dagster's record of the run.
+        """
         run = record.dagster_run
         if run.run_id in self._run_ids or run.status in UNFINISHED:
             return True
-        # A run that started and ended after this object was made counts as active, too.
+        # It has ended: before this object was made, or later?
         return end_time(record) >= self.looked_up_at
 
 
 def last_run(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> dg.RunRecord | None:
-    """Return the last run that was to make an asset, whether or not it succeeded.
+    """Return the last run that was started to make an asset, whether or not it succeeded.
+
+    Dagster notes at the start of a run what it is going to make. Since then, the run may have
+    failed without having made the asset.
 
     Args:
         instance: The instance of Dagster that has the runs.
-        asset: Key of the asset.
-        partition: Only runs of this partition; None for an asset without partitions.
+        asset: Key of the asset, such as `indexed_dataset`.
+        partition: Only runs of this partition, such as `web`; None for an asset without partitions.
 
     Returns:
         Dagster's record of the run; None if there was none, or if it was deleted.

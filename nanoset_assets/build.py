@@ -184,12 +184,17 @@ class _Builder:
     def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
         """Decide which outputs are made, and in which runs of Dagster.
 
+        An output is, for example, the dataset of the text collection `web`. This has three steps:
+        find the outputs that are missing or out of date, keep those that the user has selected and
+        what they need, and divide them into runs.
+
+        All assets, jobs and sensors of the project (its definitions) take a while to be created.
+        They are needed in two cases only: to understand a selection in Dagster's syntax, and to
+        execute runs.
+
         Args:
             survey: The outputs of the project, as they are now.
             rebuild: Whether selected outputs that are up to date are made, too.
-
-        Returns:
-            The runs, each with the outputs that it makes, and what is needed to execute them.
         """
         counter = StepCounter(self.project.progress)  # prints "3 of 71" when a step begins
         project_defs = ProjectDefs.of(
@@ -244,13 +249,15 @@ class _Builder:
         return state
 
     def _check_disk(self, nodes: Sequence[Node]) -> None:
-        """Report how much is made, and refuse a build that would fill the disk.
+        """Print how much is to be made, and refuse a build that would fill the disk.
+
+        For example: "plan: 12 steps, from 3.2 GB of text in 2 corpora".
 
         Args:
             nodes: The outputs that the build is going to make.
 
         Raises:
-            StorageError: The root's disk has clearly too little free space.
+            StorageError: The disk has clearly too little free space.
         """
         if nodes:
             self.say(plan_line(len(nodes), text_bytes(self.project, nodes)))
@@ -258,6 +265,9 @@ class _Builder:
 
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
         """Execute the runs of a plan, and return a report of what was made and what failed.
+
+        The user then wants to see the outputs as they are after the build. The survey at its start
+        remembers them as they were before, so the outputs that were made are looked up again.
 
         Args:
             plan: The runs, and the definitions that Dagster needs for them.
@@ -278,7 +288,7 @@ class _Builder:
         )
         _execute_runs(build_runs, plan.runs)  # adds the results to `report`
 
-        # The graph, in which the report looks up outputs, still has their state before the runs.
+        # Let the graph look up the outputs again that the runs were to make.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
@@ -286,20 +296,21 @@ class _Builder:
 
 
 def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
-    """Execute the runs of a build one after the other, so that Dagster's UI shows them.
+    """Execute the runs of a build one after the other, so that Dagster's web pages show them.
 
-    The UI lists runs by code location, a set of definitions that Dagster's server has loaded.
-    Dagster stores it with each sensor of the project, so that of one of the sensors is used for
-    these runs.
+    These pages list runs by *code location*: a set of definitions that Dagster's server has loaded.
+    A run that is executed by a command, as here, belongs to none by itself. Dagster stores with
+    each sensor of the project to which code location it belongs, so that of one sensor is used for
+    the runs.
+
+    Runs that follow each other and belong to the same subject, such as the text collection `web`,
+    are executed together: meanwhile, no other build may work on `web`.
 
     Args:
         build_runs: Executes runs, and adds their results to the report of the build.
-        runs: The runs, each a list of steps. Those of one corpus, nanoset or webdataset follow one
-            another.
+        runs: The runs, each a list of steps. Those of one subject follow one another.
     """
     instance = build_runs.instance
-    # Dagster's UI lists runs by code location (a set of definitions that Dagster's server has
-    # loaded). Dagster stores the code location of a project with its sensors, so look one up.
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
 
@@ -312,7 +323,11 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
 
 
 def _subject_of(run: Sequence[Step]) -> str:
-    """Return the corpus, nanoset, … whose outputs a run makes."""
+    """Return what a run is about: the name of a text collection (corpus), a data mixture and so on.
+
+    Args:
+        run: The steps of the run, each of which makes one output. All have the same subject.
+    """
     return run[0].node.key.subject
 
 
@@ -420,6 +435,9 @@ def _report_before_runs(
 def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Exception]:
     """Return each output that could not be made, with its error.
 
+    The report names outputs by labels, such as `tokenized_shards [web]`. This returns the outputs
+    themselves, so that the user can be shown why each is missing.
+
     Args:
         report: What the build did.
         steps: The steps of the build, each of which makes one output.
@@ -458,14 +476,19 @@ def _blocked_labels(graph: Graph) -> list[str]:
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:
-    """Return the settings that differ between the current version of an output and the new one.
+    """Return which settings have changed since the present version of each output was made.
+
+    For example, the user has changed the seed of the data mixture (nanoset) `pretrain`. The build
+    is going to make it again, and will tell the user which change was the reason:
+
+        {"pretrain/blend [train]": ["seed: 7 → 8"]}
 
     Args:
         graph: The outputs of the project, with their current versions.
         steps: The steps that will run, each of which makes one output.
 
     Returns:
-        Label of a step → changes such as `seed: 7 → 8`. Steps without a change are left out.
+        Label of a step → changes. Steps without a change of settings are left out.
     """
     settings_by_label: dict[str, list[str]] = {}
     for step in steps:
@@ -481,17 +504,18 @@ def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[st
 def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
     """Return the tags that Dagster stores with each run of a build.
 
-    They say which process executes the run, so that the next build notices if it was killed; that
-    Dagster must not repeat the run by itself; and whether outputs were rebuilt on request.
+        tag                     value                 purpose
+        owner                   this process          if it is killed, the next build notices it
+        user                    nanoset build         Dagster's list of runs shows it
+        dagster/max_retries     0                     Dagster must not repeat the run elsewhere
+        rebuild                 true, if requested    outputs are made although they are up to date
 
     Args:
         names: The names of the project, for the name of a tag.
         rebuild: Whether outputs are made even if they are up to date.
     """
-    # The process that executes the run: if it is killed, the next build finds out.
     tags = owner_tag(names)
     tags[USER_TAG] = "nanoset build"
-    # A run ends with this process. Without this tag, Dagster's daemon could retry it elsewhere.
     tags[_RETRIES_TAG] = "0"
     if rebuild:
         tags[REBUILD_TAG] = "true"
@@ -499,7 +523,7 @@ def _run_tags(names: Names, *, rebuild: bool) -> dict[str, str]:
 
 
 def _run_config(*, verbose: bool) -> dict[str, Any]:
-    """Return the run config of a build's runs, which sets how much of Dagster's log is printed.
+    """Return the configuration of a build's runs: how much of Dagster's own log is printed.
 
     Args:
         verbose: Whether all of it is printed, or only critical errors.

@@ -44,7 +44,16 @@ class OutputSurvey:
 
 
 def survey_outputs(project: Project, corpora: Sequence[str] = ()) -> OutputSurvey:
-    """Compare outputs with raw text and settings, after deleting files of killed processes.
+    """Find out what a build has to do: compare the outputs that exist with raw text and settings.
+
+    For example, a file was added to the folder of the text collection (corpus) `web`:
+
+        output                          state
+        list of files of `web`          out of date
+        dataset of `web`                out of date, since it is made from the list
+        dataset of `books`              up to date
+
+    This also deletes the temporary files of processes that were killed.
 
     Args:
         project: The project that is built.
@@ -81,11 +90,18 @@ def survey_outputs(project: Project, corpora: Sequence[str] = ()) -> OutputSurve
 def corpora_to_examine(
     project: Project, existing: Iterable[str], requested: Sequence[str]
 ) -> list[str]:
-    """Return the corpora that a build looks at: all of them, or those that the user has named.
+    """Return the corpora (text collections) that a build looks at.
+
+    For example, the raw folder has web, books and code:
+
+        command                                   result
+        nanoset build                             web, books, code
+        nanoset build --corpus web                web
+        nanoset build --corpus wbe                ConfigError: there is no such corpus
 
     Args:
         project: Its settings may name corpora, which must exist.
-        existing: The folders of raw text.
+        existing: The corpora of the raw folder.
         requested: The corpora that `--corpus` names; empty: all.
 
     Raises:
@@ -102,10 +118,12 @@ def corpora_to_examine(
 
 
 def _check_named_corpora(corpora: Iterable[str], existing: Sequence[str]) -> None:
-    """Check that the corpora that `--corpus` names exist.
+    """Check that the corpora (text collections) that `--corpus` names exist.
+
+    If not, the error suggests the name that the user probably meant.
 
     Args:
-        corpora: The names.
+        corpora: The names, such as ["web"].
         existing: The corpora of the raw folder.
 
     Raises:
@@ -133,16 +151,17 @@ class _Inventories:
 
 
 def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
-    """List the files of each corpus, by which a build knows what has changed.
+    """List the files of each corpus (text collection), by which a build sees what has changed.
 
-    A corpus that cannot be read does not stop the others.
+    A corpus that cannot be read, since its folder has no permissions for example, does not stop the
+    others. For `web` and `books`, of which only `web` can be read:
+
+        recipes    {"web": the names, sizes and so on of its files}
+        errors     {the output "list of files of books": PermissionError(…)}
 
     Args:
         project: Its folder of raw text contains the corpora.
         corpora: Names of the corpora.
-
-    Returns:
-        For each corpus a recipe, which changes with any of its files; or the error.
     """
     inventories = _Inventories()
     for corpus in corpora:

@@ -97,12 +97,20 @@ def partition_changes(
 
 
 def _missing_corpora(registered: set[str], text: RawText, before: KnownCorpora) -> set[str]:
-    """Return the partitions whose corpus is missing from the raw folder, and was there before.
+    """Return the partitions whose folder of raw text was there before, and is missing now.
+
+    For example, the raw folder has web, and code, which cannot be read at the moment:
+
+        partition    known before    in the raw folder    missing
+        web          yes             yes                  no
+        code         yes             yes, with a fault    no
+        books        yes             no                   yes
+        theirs       no              no                   no: another project may have added it
 
     Args:
-        registered: The corpora that are partitions.
+        registered: The corpora (text collections) that are partitions.
         text: The corpora of the raw folder.
-        before: The corpora that the last tick knew.
+        before: The corpora that the last call of the sensor knew.
     """
     present = text.corpora.keys() | text.faults.keys()  # those with faults cannot be read now
     known_before = before.seen | before.missing
@@ -170,7 +178,6 @@ class _PartitionSets:
         assets = assets_of_partition_set(self.names, set_name)
         targeted: set[str] = set()
         for corpus in sorted(corpora):
-            # If a partition of a backfill is deleted, Dagster ends the whole backfill as failed.
             if any(self.active_runs.targets(asset, corpus) for asset in assets):
                 targeted.add(corpus)
                 notes.append(
@@ -183,12 +190,14 @@ class _PartitionSets:
 def _change_requests(
     definition: dg.DynamicPartitionsDefinition, *, added: Iterable[str], removed: Iterable[str]
 ) -> list[PartitionsRequest]:
-    """Return the requests that add partitions to a set and delete others from it.
+    """Return the requests to Dagster that add partitions to a set and delete others from it.
+
+    For example, two requests: add ["news"], and delete ["books"].
 
     Args:
-        definition: The set of partitions.
+        definition: The set of partitions, such as that of all text collections.
         added: The partitions to add. Without any, there is no such request.
-        removed: The partitions to delete.
+        removed: The partitions to delete; the same applies.
     """
     requests: list[PartitionsRequest] = []
     new = sorted(added)

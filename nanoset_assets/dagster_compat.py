@@ -87,16 +87,22 @@ _CONDITION_SENSOR_TYPES = ("AUTOMATION", "AUTO_MATERIALIZE")
 def latest_data_versions(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str | None]
 ) -> dict[str | None, str]:
-    """Return the data version of the latest materialisation of an asset's partitions.
+    """Return which version of each partition of an asset was made last, as Dagster's history says.
+
+    For example, the asset `indexed_dataset` has a partition for each text collection. Dagster calls
+    an identifier of a version its data version:
+
+        {"web": "81c2…", "books": "5f0c…", "old": ""}
 
     Args:
         instance: The instance of Dagster, whose history is read.
         asset: Key of the asset.
-        partitions: The partitions to look up; None for an asset without partitions.
+        partitions: The partitions to look up. `{None}` for an asset without partitions; the result
+            is then such as `{None: "81c2…"}`.
 
     Returns:
-        Partition → data version, "" if the materialisation has none. Partitions that were never
-        materialised are missing. There may be partitions that were not requested.
+        Partition → data version, "" if none was recorded. Partitions that were never made are left
+        out. There may be partitions that were not requested.
     """
     versions: dict[str | None, str] = {}
     if None in partitions:
@@ -109,14 +115,14 @@ def latest_data_versions(
 
 
 def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> str | None:
-    """Return the data version of an asset without partitions.
+    """Return which version of an asset without partitions was made last, as Dagster's history says.
 
     Args:
         instance: The instance of Dagster, whose history is read.
-        asset: Key of the asset.
+        asset: Key of the asset, such as `pretrain/handoff`.
 
     Returns:
-        "" if its latest materialisation has none; None if it was never materialised.
+        The data version. "" if none was recorded with it; None if the asset was never made.
     """
     event = instance.get_latest_materialization_event(asset)
     materialization = None if event is None else event.asset_materialization
@@ -129,16 +135,19 @@ def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> st
 def _data_version_by_partition(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, str]:
-    """Return the data versions of all materialised partitions of an asset, in two queries.
+    """Return which version of each partition of an asset was made last, in two queries.
+
+    Dagster stores the version as a tag of the event that says that the partition was made. An event
+    that a user has reported by hand may have none:
+
+        partitions that were made        web, books, old
+        those with a version tag         web: "81c2…", books: "5f0c…"
+        result                           {"web": "81c2…", "books": "5f0c…", "old": ""}
 
     Args:
         instance: The instance of Dagster, whose history is read.
         asset: Key of the asset.
-
-    Returns:
-        Partition → data version, "" if its latest materialisation has none.
     """
-    # A materialisation that was reported by hand may have no version.
     versions: dict[str | None, str] = {}
     for partition in instance.get_materialized_partitions(asset):
         versions[partition] = ""
@@ -163,9 +172,14 @@ class OpenBackfill:
     """
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether the backfill may materialise a partition of an asset.
+        """Return whether the backfill may make a partition of an asset.
 
-        If its assets or partitions are unknown, it is assumed to target all of them.
+        A backfill is a request for many partitions. For one of the asset `indexed_dataset`:
+
+            partitions of the backfill     may make `indexed_dataset [web]`
+            web, books                     yes
+            books                          no
+            unknown                        yes: assume the worst
 
         Args:
             asset: Key of the asset.
@@ -222,16 +236,16 @@ def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
 def latest_materializations(
     instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetKey, int]:
-    """Return the event id of each asset's latest materialisation, of any partition.
+    """Return the id of the event in which each asset was made last, any partition of it.
 
-    Event ids grow with time, so they show which of two materialisations is the later one.
+    Event ids grow with time. If an asset has another id than at the last look, it was made again.
 
     Args:
         instance: The instance of Dagster, whose history is read.
         assets: Keys of the assets.
 
     Returns:
-        Asset → event id. Assets that were never materialised are missing.
+        Asset → event id, such as 1234. Assets that were never made are left out.
     """
     event_id_by_asset: dict[dg.AssetKey, int] = {}
     for record in instance.get_asset_records(assets):
@@ -303,15 +317,15 @@ class PlannedRun:
 def latest_planned(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> PlannedRun:
-    """Return the last run that planned to materialise an asset, or one partition of it.
+    """Return the last run that was to make an asset, or one partition of it.
+
+    When Dagster creates a run, it records what the run plans to make. So this also finds runs that
+    have not started yet, and runs that have failed.
 
     Args:
         instance: The instance of Dagster that has the runs.
-        asset: Key of the asset.
-        partition: The partition; None for an asset without partitions.
-
-    Returns:
-        The run, whether or not it has started or succeeded.
+        asset: Key of the asset, such as `indexed_dataset`.
+        partition: The partition, such as `web`; None for an asset without partitions.
     """
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset, partition)
     if planned is None:
@@ -320,7 +334,9 @@ def latest_planned(
 
 
 def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition | None:
-    """Return the definitions of a run's code location, or None if the run knows only its job.
+    """Return all definitions that Dagster has loaded together with the asset of a run.
+
+    A process of a run may have loaded only the job that it executes. Then the result is None.
 
     Args:
         context: Dagster's context of the run.
@@ -333,16 +349,21 @@ def repository_of(context: dg.AssetExecutionContext) -> dg.RepositoryDefinition 
 def assets_with_failed_check(
     instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
 ) -> set[tuple[dg.AssetKey, str | None]]:
-    """Return the assets, each with a partition, whose latest check found errors or did not end.
+    """Return the assets and partitions whose last check has failed: they must not be used.
 
-    Checks that only found warnings do not count.
+    In Dagster, a check examines an asset after each run of it. The last result of a check may be:
+
+        passed                              not returned
+        failed, with a warning only         not returned
+        failed, with an error               returned
+        planned or started, but not ended   returned: the process may have been killed
 
     Args:
         instance: The instance of Dagster, which records the results of checks.
         checks: The checks to look up.
 
     Returns:
-        (asset, partition) of each; the partition is None for an asset without partitions.
+        Such as {(`indexed_dataset`, "web")}; the partition is None for an asset without partitions.
     """
     storage = instance.event_log_storage
     partitions: set[tuple[dg.AssetKey, str | None]] = set()
@@ -357,7 +378,11 @@ def assets_with_failed_check(
 def _is_warning(
     instance: dg.DagsterInstance, check: dg.AssetCheckKey, partition: str | None
 ) -> bool:
-    """Return whether the latest evaluation of a check that did not succeed is only a warning.
+    """Return whether a check that did not pass has only found a warning.
+
+    Dagster's summary says that a check has failed, but not how seriously. That is in the record of
+    its last execution. If this has not ended, the record has no result: it counts as more than a
+    warning.
 
     Args:
         instance: The instance of Dagster, which records the results of checks.
@@ -369,7 +394,7 @@ def _is_warning(
     )
     record = records.get(check)
     evaluation = None if record is None else record.evaluation
-    # This is another kind of object if the check was planned, but did not end.
+    # The record of a check that has not ended has another kind of object here.
     if not isinstance(evaluation, dg.AssetCheckEvaluation):
         return False
     return evaluation.severity == dg.AssetCheckSeverity.WARN
@@ -377,15 +402,16 @@ def _is_warning(
 
 @contextmanager
 def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Raise KeyboardInterrupt in this block on Ctrl-C or SIGTERM, at any point of a run.
+    """Raise KeyboardInterrupt in this block on Ctrl-C or SIGTERM, at any point of a run of Dagster.
 
-    Otherwise Dagster would handle signals in ways that do not suit a command:
+    Dagster has its own handling of these signals, which does not suit a command in a terminal. What
+    it does, and what happens in this block:
 
-    - It raises its own error in place of KeyboardInterrupt.
-    - It forgets a signal that arrives between the last step and the end of the run.
-    - It starts helper processes that copy the run's output. A Ctrl-C reaches them too, and they end
-      with tracebacks on the terminal.
-    - It handles signals that this process should ignore, as under `nohup`.
+        Dagster by itself                                         in this block
+        raises an error of its own                                KeyboardInterrupt is raised
+        forgets a signal after the last step of a run             KeyboardInterrupt is raised
+        its helper processes get Ctrl-C, and print tracebacks     they ignore Ctrl-C
+        reacts to signals under `nohup`, which should ignore them they are ignored
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.
@@ -447,7 +473,12 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _dagster_sets_no_handlers() -> Iterator[None]:
-    """Keep Dagster from replacing this process's signal handlers."""
+    """Keep Dagster from replacing the signal handlers of this process in the `with` block.
+
+    Under `nohup`, a process should ignore the signal that a closed terminal sends. Dagster would
+    replace this by a handler that ends the run. So the function of Dagster that replaces handlers
+    is itself replaced, by one that does nothing.
+    """
     interrupts: Any = untyped_interrupts
     replace_signal = interrupts._replace_interrupt_signal
     interrupts._replace_interrupt_signal = lambda handler: None
@@ -463,15 +494,17 @@ def is_run_loading() -> bool:
 
 
 def remembered_for_run(key: str) -> str | None:
-    """Return a text that `remember_for_runs` stored when Dagster's server loaded the definitions.
+    """Return a text that Dagster's server has stored for its runs, in a process of such a run.
 
-    Dagster passes such texts on to the processes of the runs, which load the definitions again.
+    The server loads all definitions, and starts a process for each run, which loads them again. If
+    nanoset.yaml was changed in between, both would differ. So the server stores the text of the
+    file with `remember_for_runs`, and the process gets it here.
 
     Args:
         key: The key with which the text was stored.
 
     Returns:
-        The text; None in a process that is not of such a run, or if none was stored.
+        The text; None in any other process, or if no text was stored.
     """
     if not is_run_loading():
         return None
@@ -480,11 +513,13 @@ def remembered_for_run(key: str) -> str | None:
 
 
 def remember_for_runs(key: str, text: str) -> None:
-    """Store a text for `remembered_for_run` in every run that this code server launches.
+    """Store a text that the processes of runs can read, when they load the definitions again.
+
+    Dagster's server calls this while it loads the definitions; see `remembered_for_run`.
 
     Args:
         key: Identifies the text.
-        text: The text. Dagster stores it with each run.
+        text: The text, such as that of nanoset.yaml. Dagster stores it with each run.
     """
     DefinitionsLoadContext.get().add_to_pending_reconstruction_metadata(key, text)
 
@@ -492,44 +527,58 @@ def remember_for_runs(key: str, text: str) -> None:
 def code_location_of(
     instance: dg.DagsterInstance, sensor: str, module: str
 ) -> RemoteRepositoryOrigin:
-    """Return the code location in which Dagster's UI shows the project.
+    """Return to which entry of Dagster's web pages the project belongs, to show its runs there.
 
-    The UI lists each run below a *code location*, a set of definitions that a server has loaded. A
-    run that this process starts by itself belongs to none, and would be missing in some pages.
-    Dagster stores the code location together with every sensor that it has called, so it is looked
-    up there.
+    Dagster's pages list runs below a *code location*: a set of definitions that a server has
+    loaded. A run that a command executes belongs to none by itself, and would be missing in some
+    pages. With each sensor that it has called, Dagster has stored the code location: so look at a
+    sensor of the project.
+
+        the sensor was called                   code location
+        in one                                  that one
+        in several, since it was moved          the one in which it was called last
+        never                                   the one that `dagster dev -m <module>` would create
 
     Args:
         instance: The instance of Dagster.
-        sensor: Name of a sensor of the project. If it was called in several code locations, the
-            latest one counts.
-        module: If the sensor was never called, the code location that `dagster dev -m <module>`
-            would make is returned.
+        sensor: Name of a sensor of the project.
+        module: The module with the definitions of the project.
 
     Returns:
         Dagster's record of the code location.
     """
-    # An *origin* is Dagster's record of where it loads something from.
+    # An *origin* in Dagster is a record of where something is loaded from.
     states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if states:
         latest_state = max(states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
-    # The origin that `dagster dev -m <module>` makes, with the same Python.
+    # Make the same record as `dagster dev -m <module>` would, with this Python.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
     return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)
 
 
 def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
-    """Return the recorded states of sensors; an instance in memory has none."""
+    """Return what Dagster has recorded about each sensor: whether it is on, when it was called, and
+    so on.
+
+    An instance without a database, which only exists in memory, has no such records.
+
+    Args:
+        instance: The instance of Dagster.
+    """
     with suppress(CheckError):
         return instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     return []
 
 
 def _last_tick(state: Any) -> float:
-    """Return when a sensor last ticked, in seconds since 1970; 0 if it never did."""
+    """Return when Dagster has last called a sensor, in seconds since 1970; 0 if it never did.
+
+    Args:
+        state: What Dagster has recorded about the sensor.
+    """
     return getattr(state.instigator_data, "last_tick_timestamp", None) or 0.0
 
 
@@ -537,10 +586,12 @@ def _last_tick(state: Any) -> float:
 def runs_in_code_location(
     instance: dg.DagsterInstance, location: RemoteRepositoryOrigin
 ) -> Iterator[None]:
-    """Assign the runs that are executed in this block to a code location.
+    """Let the runs that are executed in this block appear in Dagster's timeline and job pages.
 
-    Dagster's timeline and its job pages show only runs of a code location, and `execute_in_process`
-    has no argument for it. So this adds it where the instance creates a run.
+    These pages only show runs that belong to a *code location*, a set of definitions that Dagster's
+    server has loaded. Dagster's function that executes a run in this process has no argument for
+    it. So the method that creates runs is replaced during the block, by one that adds the code
+    location.
 
     Args:
         instance: The instance of Dagster that records the runs.
@@ -567,11 +618,15 @@ def runs_in_code_location(
 
 @contextmanager
 def event_log_replaced(instance: dg.DagsterInstance, event_log: EventLogStorage) -> Iterator[None]:
-    """Let an instance use another event log until the block ends.
+    """Let an instance of Dagster use another event log until the block ends.
+
+    The event log is the part of Dagster's history that says what was made when. Dagster opens its
+    file anew for each query; a command with many queries is faster with one that keeps the file
+    open.
 
     Args:
         instance: The instance of Dagster.
-        event_log: The other event log, which stores events in the same place.
+        event_log: The other event log, which uses the same file.
     """
     patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
     original = patched._event_storage
@@ -585,11 +640,13 @@ def event_log_replaced(instance: dg.DagsterInstance, event_log: EventLogStorage)
 
 @contextmanager
 def run_storage_replaced(instance: dg.DagsterInstance, run_storage: RunStorage) -> Iterator[None]:
-    """Let an instance use another list of runs until the block ends.
+    """Let an instance of Dagster use another list of runs until the block ends.
+
+    As with `event_log_replaced`, the purpose is one that keeps its file open for many queries.
 
     Args:
         instance: The instance of Dagster.
-        run_storage: The other list of runs, which stores them in the same place.
+        run_storage: The other list of runs, which uses the same file.
     """
     patched: Any = instance  # `Any`, since a private attribute of the instance is replaced below
     original = patched._run_storage
@@ -604,12 +661,19 @@ def run_storage_replaced(instance: dg.DagsterInstance, run_storage: RunStorage) 
 def condition_sensors(
     instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, asset: dg.AssetKey
 ) -> dict[str, bool]:
-    """Return the sensors that evaluate an asset's automation condition.
+    """Return the sensors that build an asset as soon as its automation condition is met.
+
+    An automation condition says when an asset is to be built, such as "when an input has changed".
+    But Dagster only looks at it if there is a sensor for that, and the user has switched it on. A
+    project warns if there is none:
+
+        {}                                nothing builds the asset
+        {"my_sensor": False}              nothing builds it until somebody switches the sensor on
+        {"my_sensor": True}               fine
 
     Args:
-        instance: The instance of Dagster, which records which sensors the user has switched on or
-            off.
-        repository: All definitions of the code location.
+        instance: The instance of Dagster, which records which sensors are on or off.
+        repository: All definitions that Dagster has loaded together.
         asset: Key of the asset.
 
     Returns:
@@ -634,10 +698,13 @@ def condition_sensors(
 def _is_sensor_on(sensor: dg.SensorDefinition, recorded_status: str | None) -> bool:
     """Return whether a sensor is switched on.
 
+        what Dagster has recorded         result
+        RUNNING or STOPPED                what the user has chosen in Dagster's web page
+        DECLARED_IN_CODE, or nothing      the default status in the definition of the sensor
+
     Args:
-        sensor: The definition of the sensor, with its default status.
-        recorded_status: RUNNING or STOPPED if a user has switched the sensor on or off; otherwise
-            DECLARED_IN_CODE or None, and the default status applies.
+        sensor: The definition of the sensor.
+        recorded_status: What Dagster has recorded, or None.
     """
     if recorded_status in (None, "DECLARED_IN_CODE"):
         return sensor.default_status is dg.DefaultSensorStatus.RUNNING

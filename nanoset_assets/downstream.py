@@ -70,16 +70,17 @@ def load_materialized(
 
 
 def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
-    """Return the current version of a handoff, which must be the one that was materialised.
+    """Return the handoff that is in use now, if it is the version that Dagster has recorded.
 
-    A handoff is the folder of files with which a trainer is started on a nanoset, a data mixture.
+    A handoff is the folder of files with which a trainer is started on a nanoset (a data mixture).
+    If the nanoset was rebuilt since, a training would get other samples than Dagster says it did.
 
     Args:
         outputs: The outputs of the project.
-        handoff: The version that was materialised.
+        handoff: The version that Dagster has recorded.
 
     Raises:
-        StaleError: There is another version, or none.
+        StaleError: Another version is in use, or none.
     """
     live = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
     if live is None or live.digest != handoff.digest:
@@ -95,16 +96,23 @@ def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
 
 
 def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifest) -> None:
-    """Check that a split was not rebuilt since its handoff was made from it.
+    """Check that a split (such as train) is still the one from which its handoff was made.
+
+    The handoff, the files with which a trainer is started, is made after the splits. While a
+    nanoset is rebuilt, there is a moment when a split is new and the handoff old:
+
+        digest of train in the handoff    digest of train now    result
+        5f0c                              5f0c                   fine
+        5f0c                              81c2                   StaleError
 
     Args:
         outputs: The outputs of the project.
-        nanoset: Name of the nanoset.
+        nanoset: Name of the nanoset, which is a data mixture.
         split: train, valid or test.
-        handoff: Manifest of the output with which a trainer is started.
+        handoff: Manifest of the handoff; its recipe lists the digests of what it was made from.
 
     Raises:
-        StaleError: It was rebuilt.
+        StaleError: The split was rebuilt.
     """
     live_digest = live_version(outputs, f"{nanoset}/{split}").digest
     digest_of_handoff = handoff.recipe["parents"][split]
@@ -131,18 +139,21 @@ class _RecordedHandoff:
 
 
 def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) -> _RecordedHandoff:
-    """Return which handoff was made in a materialisation.
+    """Return which version of which handoff Dagster has recorded.
 
-    A handoff is the output of a nanoset with which a trainer is started.
+    A handoff is the folder of files with which a trainer is started on a nanoset (a data mixture).
+    When it was made, its name, place and digest were recorded with it:
+
+        nanoset    pretrain
+        root       /data/out
+        digest     81c2…
 
     Args:
-        event: Dagster's entry for the materialisation, or the materialisation itself.
-
-    Returns:
-        The name of the nanoset, where its outputs are, and the digest of this version.
+        event: Dagster's record that the handoff was made (its materialisation), or the log entry
+            with this record.
 
     Raises:
-        MissingError: There is no event, or it is not the materialisation of a handoff.
+        MissingError: There is no event, or it is about another asset.
     """
     materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
     if materialization is None:
@@ -157,7 +168,10 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
 
 
 def _no_handoff(key: dg.AssetKey | None) -> MissingError:
-    """Return the error for an event that is not the materialisation of a handoff.
+    """Return the error for a user who has passed the event of another asset, or none at all.
+
+    `load_materialized` needs the event in which the handoff of a nanoset was made: the asset whose
+    files start a trainer.
 
     Args:
         key: The asset of the event; None if there is no event.

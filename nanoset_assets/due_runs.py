@@ -62,19 +62,23 @@ def due_runs(
     retries_failed: bool,
     includes_inventories: bool,
 ) -> DueRuns:
-    """Return the runs that have to be made and can start now, and why other outputs have to wait.
+    """Return the runs that should start now, and why other outputs have to wait.
 
-        tokens of web       out of date                                  in a run
-        dataset of web      out of date                                  in the same run, after them
-        tokens of books     out of date, but a run makes them already    waits: "a run is under way"
+    A sensor or schedule calls this at each tick, and requests these runs from Dagster. For example:
+
+        output              state                                       decision
+        tokens of web       out of date                                 in a run
+        dataset of web      out of date                                 in the same run, after them
+        tokens of books     out of date, but a run makes them already   wait: "a run is under way"
+        dataset of code     up to date                                  nothing to do
 
     Args:
         state: Which outputs are missing, out of date or up to date.
         active_runs: The runs that were active before the outputs were read.
         loaded_assets: The assets that Dagster has loaded. It refuses requests for others.
         retries_failed: Whether outputs whose last run failed are requested again.
-        includes_inventories: Whether corpora with changed files are requested, too. Otherwise, the
-            sensor that watches the files does that.
+        includes_inventories: Whether runs are also requested for corpora (text collections) with
+            changed files. Otherwise, the sensor that watches the files does that.
 
     Returns:
         The runs, in the order of the pipeline, and the reasons of the outputs that wait.
@@ -95,9 +99,13 @@ def due_runs(
 
 
 def _lists_changed_files(step: Step) -> bool:
-    """Return whether a step makes the list of files of a corpus because files have changed.
+    """Return whether a step lists the files of a corpus because they have changed.
 
-    If they have not, it has to run because the check of the list did not succeed.
+    The list of files, the inventory, is the first output of a corpus (a text collection). If the
+    files are the same as before, such a step only has to run if the check of the list has failed.
+
+    Args:
+        step: The work of making any output.
     """
     return step.node.stage is INVENTORY and not step.is_up_to_date
 
@@ -105,13 +113,19 @@ def _lists_changed_files(step: Step) -> bool:
 def _reason_to_wait(
     step: Step, active_runs: ActiveRuns, loaded_assets: LoadedAssets, *, retries_failed: bool
 ) -> str | None:
-    """Return why a step cannot be requested now, or None if it can.
+    """Return why a missing or stale output cannot be requested now, or None if it can.
+
+        case                                                   reason
+        it is new in nanoset.yaml: Dagster must load it first  "not loaded yet: …"
+        its last run failed, and nothing has changed since     "its run 1f2e3d4c failed; …"
+        a run makes it at this moment                          "a run is under way"
+        a run makes one of its inputs                          "waits for a run of what it is …"
 
     Args:
-        step: A step that has to run, to make one output.
+        step: The work of making the output.
         active_runs: The runs that were active before the outputs were read.
-        loaded_assets: The assets of the loaded definitions.
-        retries_failed: Whether to request the step even if its last run failed.
+        loaded_assets: The assets that Dagster has loaded.
+        retries_failed: Whether to request the output even if its last run failed.
     """
     if step.node not in loaded_assets:
         return f"not loaded yet: {RELOAD}"
@@ -129,18 +143,22 @@ def _reason_to_wait(
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
     """Return the request with which a sensor or schedule asks Dagster for a run.
 
+    For example, a run that makes the tokens and the dataset of the text collection `web`:
+
+        partition    web
+        assets       tokenized_shards, indexed_dataset
+        tags         who requests the run, and the digests "5f0c… 81c2…" of the two outputs
+
+    A digest is a hash of what an output is made from. Later ticks recognise by them that the run
+    was to make the same outputs.
+
     Args:
         names: The names of the project in Dagster.
         run: The steps of the run, each of which makes one output. All make the same partition, if
             they have partitions.
-        requested_by: Name of the sensor or schedule, for a tag.
+        requested_by: Name of the sensor or schedule.
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
-
-    Returns:
-        The request. Its tags have the digests of the outputs, by which the sensor recognises later
-        that they were requested already.
     """
-    # By these digests, later ticks recognise that the run was to make the same outputs.
     digests = [step.digest for step in run]
     tags = {
         AUTOMATION_TAG: requested_by,

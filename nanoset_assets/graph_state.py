@@ -40,9 +40,17 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Return which outputs of the project are up to date, and which have a failed check.
+    """Return which outputs of the project are up to date, and which have failed their check.
 
-    Dagster shows an output as built if its history, a database, says so. An output that another
+    There are two sources. The files of an output show whether it is up to date; Dagster's history,
+    a database, shows whether its check has passed:
+
+        output             files            check in Dagster    what follows
+        dataset of web     up to date       passed              nothing
+        dataset of books   up to date       found errors        it is made again
+        dataset of code    out of date      passed              it is made again
+
+    Dagster's web pages show an output as built only if the history says so. One that another
     machine has built is missing there, and is added.
 
     Args:
@@ -70,7 +78,13 @@ def record_existing_outputs(
 ) -> None:
     """Let Dagster know of outputs that exist and are up to date, but are missing in its history.
 
-    For example, another machine has built them, or the history was deleted.
+    For example, the folder of outputs is shared by two machines, and each has a history of its own.
+    Each version of an output has a digest, a hash of what it is made from:
+
+        output           digest  in the history  state        what is done
+        dataset of web   81c2    81c2            up to date   nothing
+        dataset of code  3f9a    an older one    up to date   added, unless a run does that
+        dataset of books 77b0    none            out of date  nothing: a build has to make it
 
     Args:
         graph: The outputs of the project.
@@ -110,7 +124,6 @@ def _recorded_digests(
     Returns:
         Output → digest of the version. Outputs that the history lacks are left out.
     """
-    # Look up all partitions of an asset together, which takes few queries.
     nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
     for node in nodes:
         nodes_by_asset[asset_path(node)].append(node)
@@ -131,12 +144,17 @@ def _outputs_with_failed_check(
 ) -> frozenset[Node]:
     """Return the outputs whose last check found errors, or did not end.
 
+    After a run has made an output, Dagster executes its check, which reads the files. If that
+    fails, the output must not be used. A check that was interrupted counts as failed, too.
+
+    Dagster knows an output as (asset, partition), such as (`indexed_dataset`, `web`). All are
+    looked up at once, and the answers are translated back.
+
     Args:
         nodes: The outputs to look up.
         instance: The instance of Dagster, which has the results of checks.
         names: The names of the project in Dagster.
     """
-    # An output is an asset, or a partition of one; Dagster also records checks that way.
     node_by_partition: dict[tuple[dg.AssetKey, str | None], Node] = {}
     check_keys: dict[dg.AssetCheckKey, None] = {}  # without duplicates, in their order
     for node in nodes:
@@ -153,10 +171,12 @@ def _outputs_with_failed_check(
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
     """Return the event that adds an existing output to Dagster's history.
 
-    The output was made on another machine, or by a run that this history does not have.
+    In Dagster, an event of this type (a materialisation) says that an asset was made, and shows
+    some values with it. Usually a run records it. This one is for an output that another machine
+    has made.
 
     Args:
-        graph: The outputs of the project, with their manifests.
+        graph: The outputs of the project, with their manifests (lists of their files).
         step: The step that would make the output, with the digest of its version.
         names: The names of the project in Dagster.
     """
@@ -169,10 +189,18 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
-    """Return what Dagster's UI shows about an output that no run of this history has made.
+    """Return what Dagster's web page shows about an output that no run of this history has made.
+
+    For example, for a dataset:
+
+        summary        made on another machine, or recorded in another history of runs
+        documents      120,000        (and the other counts of this kind of output)
+        size_bytes     180,000,000
+        path           where it is
+        digest         the hash that identifies this version
 
     Args:
-        graph: The outputs of the project, with their manifests.
+        graph: The outputs of the project, with their manifests (lists of their files).
         node: The output.
     """
     project = graph.project
@@ -185,20 +213,21 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # Assets of other teams read the files for the trainer, and find the samples by this metadata.
+    # Assets of other teams that depend on the files for the trainer find the samples by this.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
     return metadata
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return the recipes of the current inventories of corpora.
+    """Return by which files each text collection (corpus) was built last.
 
-    An inventory lists the files of a corpus. Its recipe identifies them.
+    The first output of a corpus is its inventory, a list of its files. The recipe of the inventory
+    has what identifies these files. A sensor compares it with the files that are in the folder now.
 
     Args:
         project: Its outputs are read.
-        corpora: Names of corpora.
+        corpora: Names of corpora, such as {"web", "books"}.
 
     Returns:
         Corpus → recipe. Corpora whose inventory is missing or damaged are left out.
