@@ -71,7 +71,17 @@ def command(
 
 
 def _to_json(statistics: CorpusColumns) -> dict[str, Any]:
-    """Return the statistics of a corpus's columns as plain values."""
+    """Return what `nanoset columns --json` prints: the values that the documents of a corpus have.
+
+    A column is a value of each document, such as its language or a score of its quality.
+
+    Args:
+        statistics: The statistics of all columns of a corpus, which is a collection of texts.
+
+    Returns:
+        Plain values such as {"corpus": "web", "documents": 1000, "tokens": 50000, "columns": […],
+        …}.
+    """
     return {
         "corpus": statistics.corpus,
         "documents": statistics.documents,
@@ -82,16 +92,16 @@ def _to_json(statistics: CorpusColumns) -> dict[str, Any]:
 
 
 def _column_to_json(column: ColumnStatistics) -> dict[str, Any]:
-    """Return the statistics of a column as plain values.
+    """Return the statistics of one column as plain values, for JSON.
 
-    A column of numbers has quantiles and a histogram, and one of texts its most frequent values.
+        texts      the most frequent values: "values": [{"value": "en", "documents": 600, …}, …]
+        numbers    "minimum": 0.1, "maximum": 1.0, "quantiles": {…}, "histogram": […]
+
+    Both have the type of the values, how many documents have none (`nulls`), how many have "not a
+    number" (`nans`), and how many different values there are (`distinct`).
 
     Args:
-        column: Its type, missing values, and the distribution of the others.
-
-    Returns:
-        The fields of the column, and either those of `_numbers_to_json`, or `values` and
-        `uncounted`.
+        column: The statistics.
     """
     record: dict[str, Any] = {
         "name": column.name,
@@ -111,15 +121,13 @@ def _column_to_json(column: ColumnStatistics) -> dict[str, Any]:
 
 
 def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
-    """Return the distribution of a column of numbers as plain values.
+    """Return how the numbers of a column are distributed, as plain values for JSON.
 
-    JSON has no infinite numbers: `finite_or_text` replaces these by texts such as "inf".
+    For example: {"minimum": 0.1, "maximum": "inf", "quantiles": {…}, "histogram": […]}. JSON has no
+    infinite numbers, so these are written as texts.
 
     Args:
         numbers: Minimum, maximum, quantiles, and the bins of a histogram.
-
-    Returns:
-        The keys `minimum`, `maximum`, `quantiles` and `histogram`.
     """
     from nanoset_core.records.text import finite_or_text
 
@@ -133,10 +141,13 @@ def _numbers_to_json(numbers: NumberStatistics) -> dict[str, Any]:
 
 
 def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
-    """Return a bin of a histogram as plain values: its range, and what it contains.
+    """Return one bar of a histogram as plain values, for JSON.
+
+    For example, 400 documents with 20,000 tokens have values from 0.5 to 0.75: {"values": "0.5 to
+    0.75", "start": 0.5, "stop": 0.75, "documents": 400, "tokens": 20000}.
 
     Args:
-        histogram_bin: For example, 400 documents of 20,000 tokens with values from 0.5 to 0.75.
+        histogram_bin: The range of values, and the documents and tokens with these values.
     """
     from nanoset_core.records.text import finite_or_text
 
@@ -151,14 +162,17 @@ def _bin_to_json(histogram_bin: Bin) -> dict[str, Any]:
 
 
 def _print_columns(statistics: CorpusColumns) -> None:
-    """Print a table with a row for each column: its type, missing and distinct values, quantiles.
+    """Print a table with a row for each column: a value that each document has, such as its
+    language.
 
         column   type     nulls   distinct   min   5 %   median   95 %   max
         lang     string       0          5
         score    double      12        981   0.1   0.2      0.5    0.9   1.0
 
+    `nulls` counts documents without a value, and `distinct` the different values.
+
     Args:
-        statistics: The statistics of all columns of a corpus.
+        statistics: The statistics of all columns of a corpus, which is a collection of texts.
     """
     from nanoset_core.project.column_rows import column_rows
 
@@ -181,9 +195,10 @@ def _print_columns(statistics: CorpusColumns) -> None:
 
 
 def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
-    """Print a table of the values of a column, with a bar for each.
+    """Print a table of the values that a column has, with a bar for the number of documents of
+    each.
 
-    For example, of a column of texts:
+    For example, of the languages of documents:
 
         lang
         value             documents   tokens
@@ -192,7 +207,8 @@ def _print_values(statistics: CorpusColumns, column: ColumnStatistics) -> None:
         3 other values           50     2500   █
 
     Args:
-        statistics: The statistics of all columns of a corpus, which has the total of each bar.
+        statistics: The statistics of all columns, with the number of all documents, to which the
+            length of a bar is proportional.
         column: The column whose values are printed.
     """
     from nanoset_core.project.column_rows import uncounted_text, value_rows

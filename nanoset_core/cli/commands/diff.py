@@ -92,11 +92,22 @@ def command(first: str, second: str | None, config: Path, show: int, as_json: bo
 
 
 def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
-    """Print how two versions of a corpus's dataset differ, and what becomes of other outputs.
+    """Print how two versions of a dataset differ, and which outputs have to be rebuilt because of
+    that.
+
+    A dataset is made from a corpus, which is a collection of text files. After some of these files
+    changed, a user wants to know what that means:
+
+        web              documents   tokens   rejected   files     age
+        before: 3f0a…        1,000   50,000          0       4  2 days
+        after: 9c71…         1,200   61,000          0       5   1 min
+        difference            +200  +11,000         +0      +1
+
+    Below this are the settings and files that differ, and the state of each output.
 
     Args:
         diff: The differences of the two versions.
-        show: Largest number of files of raw text to list.
+        show: Largest number of files to list.
     """
     old = _VersionCounts.of_dataset(diff.old)
     new = _VersionCounts.of_dataset(diff.new)
@@ -106,7 +117,7 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
     if diff.files:
         _print_files(diff, show)
 
-    # Shards are parts of a dataset; those of files that did not change were not made again.
+    # A dataset is stored in parts, called shards. Those of files that did not change are reused.
     n_files = f"files that differ: {len(diff.files):,}, the same: {diff.unchanged:,}"
     n_shards = f"shards reused: {diff.shards_kept:,} of {len(diff.new.shards):,}"
     echo(f"{n_files}; {n_shards}")
@@ -116,8 +127,11 @@ def _print_dataset_diff(diff: DatasetDiff, show: int) -> None:
 def _print_view_diff(diff: ViewDiff) -> None:
     """Print how two versions of a view differ, with the first documents that it gained or lost.
 
+    A view is a selection of documents, made by rules such as `quality >= 3`. If the rules or the
+    documents change, the view gets a new version with other documents.
+
     Args:
-        diff: The differences. A view is a selection of documents of a corpus.
+        diff: The differences of the two versions.
     """
     old = _VersionCounts.of_view(diff.old)
     new = _VersionCounts.of_view(diff.new)
@@ -140,13 +154,13 @@ class _VersionCounts:
 
     @staticmethod
     def of_dataset(version: DatasetVersion) -> _VersionCounts:
-        """Return the counts of a version of a corpus's dataset.
+        """Return the counts of a version of a dataset, which is made from files of text.
+
+        For example: {"documents": 1000, "tokens": 50000, "rejected": 3, "files": 4}. Lines that are
+        no valid documents are rejected.
 
         Args:
-            version: Its manifest, and the files of raw text that it was made from.
-
-        Returns:
-            The counts, with those of rejected lines and of files.
+            version: The version, with a record of its counts and the files that it was made from.
         """
         manifest = version.dataset
         facts = manifest.facts
@@ -162,11 +176,10 @@ class _VersionCounts:
     def of_view(manifest: Manifest) -> _VersionCounts:
         """Return the counts of a version of a view, which is a selection of documents.
 
-        Args:
-            manifest: The manifest of the version.
+        For example: {"documents": 400, "tokens": 30000}.
 
-        Returns:
-            The counts of its documents and tokens.
+        Args:
+            manifest: The record of this version, which has its counts.
         """
         facts = manifest.facts
         counts = {"documents": facts["documents"], "tokens": facts["tokens"]}
@@ -174,15 +187,16 @@ class _VersionCounts:
 
 
 def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None:
-    """Print a table of the counts of both versions, and the differences between them.
+    """Print a table of the counts of two versions, and the differences between them.
 
         web              documents   tokens   age
-        before: 3f0a…         1000    50000   2 days
-        after: 9c71…          1200    61000   1 min
+        before: 3f0a…        1,000   50,000   2 days
+        after: 9c71…         1,200   61,000   1 min
         difference            +200  +11,000
 
     Args:
-        name: Name of the corpus or view, which is the heading of the first column.
+        name: What there are two versions of, such as "web". This is the heading of the first
+            column.
         old: The counts of the older version.
         new: The counts of the newer version.
     """
@@ -194,11 +208,13 @@ def _print_versions(name: str, old: _VersionCounts, new: _VersionCounts) -> None
 
 
 def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
-    """Return the row of a version: its digest, its counts, and how old it is.
+    """Return the row of a table for one version: its digest, its counts, and how old it is.
+
+    For example: {"web": "after: 9c71…", "documents": 1200, "tokens": 61000, "age": "1 min"}.
 
     Args:
         name: The heading of the first column.
-        label: Printed before the digest: `before` or `after`.
+        label: Printed before the digest, which names the version: "before" or "after".
         version: The version.
     """
     age = format_age(time.time() - version.made_at)
@@ -206,11 +222,18 @@ def _version_row(name: str, label: str, version: _VersionCounts) -> Row:
 
 
 def _print_files(diff: DatasetDiff, show: int) -> None:
-    """Print a table of the largest files that differ, and the sum over all that differ.
+    """Print a table of the source files that differ between two versions, with a sum over all of
+    them.
+
+        file                change    documents   tokens   documents ±   tokens ±
+        a.jsonl             changed         300   15,000           +10       +500
+        b.jsonl             added           190   10,500          +190    +10,500
+        all that differ                     490   25,500          +200    +11,000
 
     Args:
-        diff: The differences of two versions of a corpus's dataset.
-        show: Largest number of files to list.
+        diff: The differences of two versions of a dataset.
+        show: Largest number of files to list. If there are more, these are the ones with the most
+            tokens.
     """
     # Choose the files with the most tokens in either version, but list them in document order.
     by_size = sorted(diff.files, key=_largest_first)
@@ -227,14 +250,28 @@ def _print_files(diff: DatasetDiff, show: int) -> None:
 
 
 def _changed_file_row(file: FileDiff) -> Row:
-    """Return the row of a source file, with what happened to it in colour."""
+    """Return the row of a table for a source file that differs, with what happened to it in colour.
+
+    For example: {"file": "a.jsonl", "change": "changed" in yellow, "documents": 300, …}.
+
+    Args:
+        file: The file, with its documents and tokens in both versions.
+    """
     change = StyledText(file.change, _CHANGE_STYLES[file.change])
     return _file_row(file.path, change, file.before, file.after)
 
 
 def _largest_first(file: FileDiff) -> tuple[int, str]:
-    """Return a sort key: by tokens in the larger of both versions, descending, then by path."""
-    return -max(file.before.tokens, file.after.tokens), file.path
+    """Return the key by which files are sorted: those with many tokens first, equal ones by their
+    path.
+
+    For example, (-15000, "a.jsonl") comes before (-200, "b.jsonl").
+
+    Args:
+        file: The file. Its tokens are those of the version in which it has more.
+    """
+    most_tokens = max(file.before.tokens, file.after.tokens)
+    return -most_tokens, file.path
 
 
 def _file_row(
@@ -262,13 +299,13 @@ def _file_row(
 
 
 def _outcome_row(outcome: Outcome) -> Row:
-    """Return the row that says what becomes of an output, such as `to be rebuilt`.
+    """Return the row of a table that says what becomes of an output after its input has changed.
+
+    For example: {"output": "nanoset pretrain", "state": "to be rebuilt" in yellow, "why": "…", …}.
 
     Args:
-        outcome: The output, what becomes of it and why.
-
-    Returns:
-        Heading → text.
+        outcome: The output, what becomes of it and why. The files that a trainer finds its samples
+            by are counted separately, since many of them can often be reused.
     """
     reused = ""  # how many of a trainer's index files need not be written again
     if outcome.index_files is not None:
@@ -282,13 +319,16 @@ def _outcome_row(outcome: Outcome) -> Row:
 
 
 def _print_documents(label: str, sign: str, changes: DocumentChanges) -> None:
-    """Print how many documents a view (a selection of documents) gained or lost.
+    """Print how many documents a view (a selection of documents) gained or lost, and the first of
+    them.
 
-    The first of them are listed.
+        gained: 200 documents, 11,000 tokens
+          + a.jsonl:3 x7
+          + a.jsonl:9 x8
 
     Args:
-        label: `gained` or `lost`.
-        sign: Printed before each document: `+` or `-`.
+        label: "gained" or "lost".
+        sign: Printed before each document: "+" or "-".
         changes: The number of documents and tokens, and the first documents.
     """
     echo(f"{label}: {changes.documents:,} documents, {changes.tokens:,} tokens")

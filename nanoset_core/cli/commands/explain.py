@@ -37,15 +37,16 @@ class StepsType(click.ParamType):  # type: ignore[type-arg]
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the steps that a user gave as a range; fail if the text is not one.
+        """Convert the text that a user gave for --step to a range of training steps; click calls
+        this.
+
+            "7"        range(7, 8)
+            "7..9"     range(7, 10): the last step is included
 
         Args:
-            value: Such as "7" or "7..9". Click may also pass a range that was converted before.
+            value: The text. click may also pass a range that was converted before.
             param: The option, for errors.
             ctx: The command, for errors.
-
-        Returns:
-            A range, such as range(7, 10) for "7..9".
 
         Raises:
             BadParameter: The text is neither a number from 1 on nor two of them in order.
@@ -171,22 +172,26 @@ def _explain_run(
     show: int,
     as_json: bool,
 ) -> None:
-    """Print what steps of a training run read, or which steps read a document.
+    """Print what steps of a training run have read, or which steps have read a document.
+
+        --run run.yaml --step 7           which samples and documents step 7 has read
+        --run run.yaml --document x7      in which steps the document with the id x7 was read
 
     Args:
         config: The project's nanoset.yaml.
-        run: The run.yaml that describes the run.
+        run: The file run.yaml, which describes the training run.
         step: Numbers of the steps; None to look for a document.
-        rank: Only this data-parallel rank of the steps; None for all.
-        document: The options that name a document.
+        rank: Only what this process of the trainer (a data-parallel rank) has read; None for all.
+        document: The options that name a document: parameter → value or None.
         show: How many samples to list.
         as_json: Whether to print JSON.
 
     Raises:
         UsageError: Not exactly one of steps and a document is given.
     """
-    has_step = step is not None
-    if has_step == _names_document(document):  # both, or neither
+    has_steps = step is not None
+    has_document = _names_document(document)
+    if has_steps == has_document:  # both are given, or neither
         ways = "--step N, --step A..B, --document ID, --file F --line N, --number N"
         raise click.UsageError(f"with --run give one of: {ways}")
     if step is not None:
@@ -198,10 +203,14 @@ def _explain_run(
 
 
 def _names_document(document: Mapping[str, Any]) -> bool:
-    """Return whether options name a document; --line and --corpus alone name none.
+    """Return whether the user named a document, by its id, file or number.
+
+        --document x7                     yes
+        --file web/a.jsonl --line 3       yes
+        --corpus web                      no: this only limits where to look for a document
 
     Args:
-        document: The values of the options that name a document, by parameter.
+        document: The options about a document: parameter → value or None.
     """
     return any(document[option] is not None for option in ("identity", "file", "number"))
 
@@ -216,14 +225,20 @@ def _explain_dataset(
     show: int,
     as_json: bool,
 ) -> None:
-    """Print the documents of a sample of a nanoset or webdataset, or the samples of a document.
+    """Print the documents of a training sample, or the samples that contain a document.
+
+    Samples are stored in two ways. The user names them accordingly:
+
+        pretrain train 1024             sample 1024 of a nanoset, whose samples index files list
+        shuffled shard-3.tar 17         sample 17 of a tar of a webdataset, which is a set of tars
+        pretrain train --document x7    all samples that contain the document with the id x7
 
     Args:
         config: The project's nanoset.yaml.
-        name: A nanoset (samples in index files) or a webdataset (samples in tars).
+        name: The nanoset or webdataset.
         split: A split of the nanoset; or the tar, key or number of a sample of the webdataset.
         sample: Number in the split or tar.
-        document: The options that name a document.
+        document: The options that name a document: parameter → value or None.
         show: How many samples to list.
         as_json: Whether to print JSON.
 
@@ -236,8 +251,13 @@ def _explain_dataset(
     is_webdataset = _names_webdataset(project, name, split)
     if split is None and not is_webdataset:
         raise click.UsageError("Missing argument 'SPLIT': train, valid or test")
-    # A sample of a webdataset can be given by its key alone, in place of the split.
-    has_sample = (split if is_webdataset else sample) is not None
+
+    # A sample of a nanoset is given by a split and a number. One of a webdataset can be given by
+    # its key alone, which is then the argument `split`.
+    if is_webdataset:
+        has_sample = split is not None
+    else:
+        has_sample = sample is not None
     _check_one_way(document, has_sample=has_sample)
 
     with project.outputs.access.named():
@@ -252,10 +272,11 @@ def _explain_dataset(
 
 
 def _check_one_way(document: Mapping[str, Any], *, has_sample: bool) -> None:
-    """Check that the user gave either a sample or a document.
+    """Check that the user gave either a training sample or a document, so that it is clear what to
+    print.
 
     Args:
-        document: The options that name a document.
+        document: The options about a document: parameter → value or None.
         has_sample: Whether a sample was given.
 
     Raises:
@@ -284,13 +305,13 @@ class _OriginAnswer(NamedTuple):
 def _explain_document(
     project: Project, name: str, split: str | None, document: Mapping[str, Any], show: int
 ) -> _OriginAnswer:
-    """Find the samples that contain a document.
+    """Find the training samples that contain a document.
 
     Args:
         project: The project with its built outputs.
-        name: A nanoset or webdataset.
-        split: A split of the nanoset; None for a webdataset.
-        document: The options that name the document.
+        name: Where to look for samples: in a nanoset (index files) or a webdataset (tars).
+        split: A split of the nanoset, such as "train"; None for a webdataset.
+        document: The options that name the document, such as {"identity": "x7", "file": None, …}.
         show: How many samples to list.
 
     Returns:
@@ -303,7 +324,13 @@ def _explain_document(
 
 
 def _explain_context(project: Project, name: str, place: str, number: int | None) -> _OriginAnswer:
-    """Find the documents of a sample of a webdataset, which stores samples in tars.
+    """Find the documents from which a training sample in a tar was made.
+
+    A webdataset stores samples in tars. There are three ways to name one:
+
+        place "shard-00000003.tar", number 17    by its tar, and its number in the tar
+        place "00000003_00000017"                by its key
+        place "6161"                             by its number over all tars
 
     Args:
         project: The project with its built outputs.
@@ -321,11 +348,12 @@ def _explain_context(project: Project, name: str, place: str, number: int | None
 
 
 def _explain_sample(project: Project, name: str, split: str, sample: int) -> _OriginAnswer:
-    """Find the documents of a sample of a nanoset (a blend of datasets), by its number.
+    """Find the documents from which a training sample was made.
 
     Args:
         project: The project with its built outputs.
-        name: The nanoset.
+        name: The nanoset, a blend of datasets for training. Index files store the order of its
+            samples.
         split: The split: train, valid or test.
         sample: Number of the sample, from 0.
 
@@ -339,17 +367,19 @@ def _explain_sample(project: Project, name: str, split: str, sample: int) -> _Or
 
 
 def _names_webdataset(project: Project, name: str, second_argument: str | None) -> bool:
-    """Return whether a name is that of a webdataset (tars), and not of a nanoset (index files).
+    """Return whether a name is that of a webdataset (samples in tars) and not of a nanoset (index
+    files).
+
+    The file nanoset.yaml says which it is. If the name was removed from it, the outputs may still
+    exist. Then the next argument decides:
+
+        pretrain train 1024        "train" is a split, which only nanosets have
+        shuffled shard-3.tar 17    anything else: a webdataset
 
     Args:
-        project: The project. Its nanoset.yaml may not have the name any more, although the outputs
-            exist.
+        project: The project with its nanoset.yaml.
         name: The name that the user gave.
-        second_argument: The next argument: a split for a nanoset; a tar, key or number for a
-            webdataset.
-
-    Returns:
-        True for a webdataset, False for a nanoset.
+        second_argument: The next argument, or None.
     """
     from nanoset_core.sampling.splits import SPLITS
 
@@ -365,13 +395,13 @@ def _names_webdataset(project: Project, name: str, second_argument: str | None) 
 def _explain_steps(
     config: Path, run: Path, steps: range, rank: int | None, *, show: int, as_json: bool
 ) -> None:
-    """Print what training steps read.
+    """Print what steps of a training run have read: each sample, and the documents in it.
 
     Args:
         config: The project's nanoset.yaml.
-        run: The run.yaml that describes the run.
-        steps: Numbers of the steps.
-        rank: Only the samples of this data-parallel rank.
+        run: The file run.yaml, which describes the training run.
+        steps: Numbers of the steps, such as range(7, 10).
+        rank: Only what this process of the trainer (a data-parallel rank) has read; None for all.
         show: How many samples of each step to list; JSON has all of them.
         as_json: Whether to print JSON.
     """
@@ -393,12 +423,12 @@ def _explain_steps(
 def _find_steps(
     config: Path, run: Path, document: Mapping[str, Any], *, show: int, as_json: bool
 ) -> None:
-    """Print which steps of a run read a document.
+    """Print in which steps of a training run a document was read.
 
     Args:
         config: The project's nanoset.yaml.
-        run: The run.yaml that describes the run.
-        document: The options that name the document.
+        run: The file run.yaml, which describes the training run.
+        document: The options that name the document, such as {"identity": "x7", "file": None, …}.
         show: How many steps to list; JSON has all of them.
         as_json: Whether to print JSON.
     """
@@ -412,11 +442,14 @@ def _find_steps(
 
 
 def _complete_run(run: Path, log: Path) -> None:
-    """Print a run.yaml, completed from a log; warn if the log contradicts it.
+    """Print a run.yaml, the description of a training run, completed from the log of that run.
+
+    The log says, for example, how large the batches were. If run.yaml says something else, there is
+    a warning.
 
     Args:
         run: The run.yaml, which is not changed.
-        log: A log of Megatron-LM.
+        log: A log of Megatron-LM, the trainer.
     """
     from nanoset_core.stages.handoff.train_log import complete_run_yaml
 

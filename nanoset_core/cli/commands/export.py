@@ -91,14 +91,14 @@ def command(
 
 
 def _counts_text(facts: Mapping[str, Any]) -> str:
-    """Return what the files of an export contain, in words, and what they lack.
+    """Say what the files of an export contain, and what is missing from them.
+
+    For example: "1,200 documents, 61,000 tokens, 118 samples; its reader skips the last 584
+    tokens".
 
     Args:
-        facts: Counts that were recorded with the files, by name. Only a format with samples has
-            their number.
-
-    Returns:
-        A text such as "1,200 documents, 61,000 tokens, 118 samples".
+        facts: Counts that were recorded with the files: {"documents": 1200, "tokens": 61000, …}.
+            Only some formats have samples.
     """
     text = f"{facts['documents']:,} documents, {facts['tokens']:,} tokens"
     if facts["left_out"]:
