@@ -270,9 +270,11 @@ def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDAr
 
 
 def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorpora:
-    """Open the current datasets of all corpora, in which copies of documents are searched.
+    """Open the tokenized texts of all corpora, to look for copies of some documents in them.
 
-    A corpus that cannot be read does not end the search, but is reported to the user.
+    A corpus is a collection of texts. All corpora that were ever built are searched, also those
+    that the settings do not name any more. One that cannot be read does not end the search: it is
+    returned with the reason, for the user.
 
     Args:
         project: Its outputs are searched.
@@ -328,7 +330,11 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
 def _copies_in(
     project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
 ) -> list[Copy]:
-    """Return the documents of a corpus that have the same tokens as one that the user has named.
+    """Find the documents of a corpus that are copies of documents which a user has named.
+
+    A copy has the same tokens. To compare the tokens of millions of documents would take long. So
+    first find those that may be copies, by their lengths and by hashes, and then read the tokens of
+    these only.
 
     Args:
         project: Its outputs are searched.
@@ -398,7 +404,10 @@ def _check_comparable(project: Project, n_candidates: int) -> None:
 def _named_ids_of_copies(
     corpus: _Corpus, candidates: NDArray[np.int64], named: _NamedTokens
 ) -> dict[int, str]:
-    """Return which documents have the tokens of a named document.
+    """Find out which documents have exactly the tokens of a document that the user has named.
+
+    For example, {4711: "doc-17"}: document 4711 of the corpus has the tokens of the document that
+    the user named "doc-17".
 
     Args:
         corpus: The corpus that has the documents.

@@ -95,10 +95,14 @@ class InspectionContext:
         return InspectionContext(outputs, config, tokenizer_file, datasets)
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the list of raw files that a dataset was made from, or None if it was deleted.
+        """Return the list of raw files that a corpus was tokenized from; None if it was deleted.
+
+        The list, an inventory, has the size and hash of each file. There may be several versions of
+        it, since files are added. The dataset of the corpus was made from one of these: its record
+        has the digest of this version.
 
         Args:
-            dataset: Manifest of the dataset. It has the digest of the version of the list.
+            dataset: The record (manifest) of the corpus's dataset.
 
         Raises:
             FormatError: The list is damaged.
@@ -453,6 +457,14 @@ class Lineage:
 
         The line may have no document, or, if the dataset repeats documents, several copies of it.
 
+        Large files were cut into pieces, and the stored numbers of lines start again in each piece.
+        For example, if the first piece has 5 lines:
+
+            line of the file        1    2    …    5    6    7
+            line of the piece       1    2    …    5    1    2
+
+        Then a search for line 7 finds both lines numbered 2, of which the wrong one is left out.
+
         Args:
             file: Path of the file, relative to the corpus's folder.
             line: Number of the line or row, from 1.
@@ -478,14 +490,21 @@ class Lineage:
     def _search(
         self, shards: Sequence[int], values: Mapping[str, str | int]
     ) -> Iterator[DocumentOrigin]:
-        """Yield the documents of the dataset that have certain values, such as a certain id.
+        """Find documents by a value such as their id, in the tables of the documents.
 
-        Each shard (a part of the corpus) has a table with the file, line and id of each document.
-        These tables are searched.
+        Each shard (a part of the corpus) has such a table:
+
+            file       line    id
+            a.jsonl    1       doc-16
+            a.jsonl    2       doc-17      found by {"id": "doc-17"}
 
         Args:
             shards: The shards whose tables are searched.
-            values: Column → value, such as `{"id": "a1"}`.
+            values: Column → value.
+
+        Yields:
+            The documents. If the dataset is a selection of the corpus, it may have a document
+            several times, or not at all.
         """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):

@@ -207,16 +207,20 @@ class Excerpts:
     def _cut(
         self, text: str, tokens: NDArray[Any] | None, document_tokens: tuple[int, int]
     ) -> SourceExcerpt:
-        """Return the part of a document's raw text that gives some of its tokens.
+        """Return the part of a document's raw text from which some of its tokens were made.
+
+        The text is tokenized again, which shows at which character each token begins:
+
+            text               the cat sat
+            tokens begin at    0   3   7        the tokens 1 and 2 are " cat sat"
+
+        If the result differs from the stored tokens, the raw file was changed, and no text is
+        returned. If the text cannot be tokenized again, its beginning is returned.
 
         Args:
             text: The whole text of the document, as it is in the raw file now.
             tokens: All tokens of the document, shape (n_tokens,), if they are known.
             document_tokens: The range (start, stop) of them whose text is returned.
-
-        Returns:
-            The part of the text; its beginning, if it cannot be compared with the tokens; no text,
-            if it gives other tokens.
         """
         is_too_long = len(text) > _MAX_TOKENIZED_CHARACTERS
         if self._retokenizer is None or tokens is None or is_too_long:

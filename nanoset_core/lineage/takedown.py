@@ -159,7 +159,13 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 def _split_holdings(
     context: InspectionContext, name: str, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield the splits of a nanoset (train, valid and test) that contain the documents.
+    """Yield the splits of a nanoset that contain documents which must be deleted.
+
+    A nanoset is a mixture of datasets, whose samples are divided into train, valid and test, the
+    splits. The documents have been found in the datasets before. Here the samples with their tokens
+    are looked up:
+
+        nanoset pretrain train       3 documents, in the samples 17 to 30
 
     Args:
         context: The opened outputs, and the settings of the project.
@@ -223,14 +229,23 @@ class _DocumentSearch:
         return self._documents_by_folder.get(dataset.manifest.folder, np.empty(0, np.int64))
 
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the numbers of the documents of a dataset that are taken down.
+        """Return which documents of a dataset must be deleted, by their numbers.
+
+        They were named by ids, which are stored with the corpus, the collection of all texts. Other
+        datasets are made from a corpus, and have numbers of their own:
+
+            corpus          document 40
+            view            documents 3 and 9, if this selection repeats it
+            packs           3 and 9 as well, if they are made from the view: these are sequences
+                            that are filled with documents, whose numbers they keep
+
+        The result is remembered, as the same dataset is needed several times.
 
         Args:
             dataset: The dataset of a corpus; or a view or packs, which are made from one.
 
         Returns:
-            Shape (n_documents,). Packs join several documents to a sequence, and number only their
-            sequences. For them, these are numbers in the dataset that was packed.
+            Shape (n_documents,).
         """
         folder = dataset.manifest.folder
         if folder not in self._documents_by_folder:
@@ -282,14 +297,15 @@ class _DocumentSearch:
 def _sample_holdings(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield how many of the documents a split or a webdataset reads, and in which training samples.
+    """Yield how many documents that must be deleted are in training data, and in which samples.
 
-    Nothing is yielded if no sample has tokens of them.
+    For example, 3 documents in the samples 17 to 30, which are read in the steps 3 and 4 of
+    training. Nothing is yielded if no sample has tokens of them.
 
     Args:
         context: The opened outputs, and the settings of the project.
-        output: Kind and name of the output, such as `nanoset pretrain train`.
-        samples: The opened split or webdataset, which looks up where a document is.
+        output: Kind and name of the training data, such as `nanoset pretrain train`.
+        samples: The training data itself, opened: it looks up where a document is.
         search: What was found in the datasets, all of which must have been searched before.
     """
     documents_by_dataset = [search.found_in(dataset) for dataset in samples.datasets]
@@ -307,12 +323,13 @@ def _sample_holdings(
 def _samples_with(
     samples: Split | Tars, documents_by_dataset: Sequence[NDArray[np.int64]]
 ) -> list[int]:
-    """Return the numbers of the samples that contain tokens of some documents.
+    """Return the numbers of the training samples that contain tokens of some documents.
 
-    To find the samples takes long, so only the first `MAX_PLACED` documents of a dataset are used.
+    To find the samples takes long. So of each dataset only the first `MAX_PLACED` documents are
+    looked up. They show well enough which samples are concerned.
 
     Args:
-        samples: The opened split or webdataset, which looks up where a document is.
+        samples: The training data, opened: it looks up where a document is.
         documents_by_dataset: Numbers of the documents in each of its datasets, shape (n_documents,)
             for each.
 

@@ -253,21 +253,25 @@ class Tars:
         )
 
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
-        """Return the number of a tar, and of a context (a training sequence) within it.
+        """Return which tar a user means, and which training sample (context) in it.
 
-        The context (3, 17) has these names if each tar has 100 contexts:
+        The sample 17 of tar 3 has these names if each tar has 100 samples:
 
             place                     sample
             `shard-00000003.tar`      17         a tar, and a number in it
-            `00000003_00000017.npy`   None       a member of a tar, or its key
+            `00000003_00000017.npy`   None       a file in a tar
+            `00000003_00000017`       None       the same without the ending
             `317`                     None       a number over all tars
 
         Args:
             place: The first part of the name that the user gave.
             sample: The second part, if any.
 
+        Returns:
+            (3, 17)
+
         Raises:
-            ConfigError: This names no context.
+            ConfigError: This names no sample.
         """
         if sample is not None:
             tar_and_number = _parse_tar(place, sample)
@@ -390,34 +394,38 @@ class Tars:
         return f"{unseen(n_unseen, counts.document)}, because {why}"
 
     def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
-        """Return why some tokens of a document are in no tar, or None if all are.
+        """Return why some tokens of a document are in no tar of training samples; None if all are.
 
-        On the way to the tars, tokens may get lost at three steps. The last step that lost some is
-        returned:
+        On the way from the text to the tars, tokens may get lost at three steps:
 
             step                                     what may be lost
             documents are packed into a dataset      what does not fit
             the dataset is cut into samples          the end, which does not fill a sample
             samples are written to tars              some, if all tars must be equal
 
+        If several steps have lost some, the last one is named.
+
         Args:
             source: Number of the document's dataset.
-            counts: How many tokens remain after each step.
+            counts: How many tokens of the document remain after each step.
         """
-        if counts.document == counts.planned == counts.written:
+        is_complete = counts.document == counts.planned == counts.written
+        if is_complete:
             return None
-        if counts.written < counts.planned:
-            return "they are in contexts that are left out so that all tars are equal (even)"
-        if counts.planned == counts.dataset:
-            return "packing left them out"
 
-        # The end of a dataset is shorter than a context, and is left out of the plan.
-        tail = "they lie in a tail that does not fill a context"
-        # Of a source with a frequency below 1, only some contexts are planned. This may be the
-        # cause as well.
-        if self.plan.table.sources[source].frequency < 1:
-            return f"not all contexts of this corpus are taken, or {tail}"
-        return tail
+        # Look at the steps, from the last one to the first one.
+        is_lost_by_writing = counts.written < counts.planned
+        is_lost_by_cutting = counts.planned != counts.dataset
+        if is_lost_by_writing:
+            return "they are in contexts that are left out so that all tars are equal (even)"
+        if is_lost_by_cutting:
+            tail = "they lie in a tail that does not fill a context"
+            # The setting may also be to use only some samples of the dataset, such as half of them:
+            # frequency 0.5. Then this may be the cause as well.
+            if self.plan.table.sources[source].frequency < 1:
+                return f"not all contexts of this corpus are taken, or {tail}"
+            return tail
+        return "packing left them out"
 
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.

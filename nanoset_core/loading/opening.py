@@ -151,7 +151,10 @@ def _no_share_error(
 def _no_blend_error(
     name: str, split: str, manifest: Manifest, blend_per_split: Sequence[Blend | None]
 ) -> MissingError:
-    """Return the error for a split without data of its own, where each split has its own.
+    """Return the error for a split without data, in a nanoset whose splits have data of their own.
+
+    For example, nanoset.yaml names datasets for train and valid, and test is to be read. The error
+    says "blends for train and valid", and how to add test.
 
     Args:
         name: Name of the nanoset.
@@ -175,16 +178,23 @@ def _no_blend_error(
 def _masks_that_are_set(
     outputs: OutputRoot, name: str, masks: Mapping[str, bool | None]
 ) -> tuple[str, ...]:
-    """Return the names of the masks that samples contain.
+    """Return which masks training samples should contain.
 
-    For example, {"eod_mask_loss": True, "reset_position_ids": None} is "eod_mask_loss" and, if the
-    settings had the other one, "reset_position_ids".
+    A mask tells the trainer, for example, not to look from one document into the next one. A caller
+    may request each mask, or leave it to the settings with which the data was last prepared:
+
+        eod_mask_loss          True     yes
+        reset_position_ids     False    no
+        reset_attention_mask   None     if the settings had it
 
     Args:
         outputs: The project's outputs.
         name: The nanoset.
         masks: Name of each mask → whether it is requested, or None for the value that nanoset.yaml
             had when the files that start the trainer, the *handoff*, were last made.
+
+    Returns:
+        The names of the masks.
     """
     # The handoff is read only if it matters.
     masks_of_handoff: Collection[str] = ()

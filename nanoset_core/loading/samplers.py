@@ -274,10 +274,13 @@ class CyclicSampler(_MicroBatchSampler):
             )
 
     def __len__(self) -> int:
-        """Return the number of lists that are still to come in this epoch.
+        """Return how many micro-batches this rank will still get in this epoch.
 
-        With `data_sharding=False`, this may be one more for the first ranks than for the last: of 3
-        micro-batches, the first of two ranks gets 2, and the other one gets 1.
+        A micro-batch is what a rank, one of several processes, trains on at once. For two ranks,
+        and 3 samples in micro-batches of one:
+
+            each rank has samples of its own (data_sharding)    1 each, and the third is left out
+            all ranks share the samples                         2 for rank 0, and 1 for rank 1
         """
         # The samples of an epoch: whole micro-batches of every rank. If all ranks share one order,
         # they also share the micro-batches after that, which do not suffice for all of them.

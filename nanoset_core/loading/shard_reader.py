@@ -280,10 +280,13 @@ def _shards_of_rank(
 
 
 def _with_samples(shards: list[_RankShard], n_samples: int) -> list[_RankShard]:
-    """Return shards that have a number of samples together, repeated if there are too few.
+    """Choose shards (tars) that have a certain number of samples together.
 
-    For example, 12 samples of two shards of 5 samples each are 5, 5, and 2 of the first shard
-    again.
+    If there are too many samples, the last shard is not read to its end. If there are too few, the
+    first shards are read again. For example, with two shards of 5 samples each:
+
+        8 samples     5 of shard 0, 3 of shard 1
+        12 samples    5 of shard 0, 5 of shard 1, 2 of shard 0
 
     Args:
         shards: The shards, which are used in this order; one of them has samples.
@@ -336,12 +339,15 @@ def _uneven_error(
 
 
 def _manifest_digest(rows: list[ManifestRow], uneven: Uneven) -> str:
-    """Return a digest of everything that decides which samples a rank reads.
+    """Return a digest of all that decides which training samples a rank (process) reads.
 
-    Saved states contain it, so the hashed text must not change between versions of this package.
+    The position of a reader can be saved, and restored when training is resumed. With another list
+    of tars, or another setting, the same position would be another sample. So the digest is saved
+    with it, and compared. For this reason the hashed text must not change between versions of this
+    package.
 
     Args:
-        rows: The shards of the manifest.
+        rows: The shards (tars) that the manifest lists.
         uneven: What happens if ranks would have different numbers of samples.
     """
     plain_rows = [tuple(row) for row in rows]

@@ -65,7 +65,13 @@ def member_names(shard: int, start: int, stop: int, member: MemberKind) -> NDArr
 
 
 def npy_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """Return the bytes before the data of a one-dimensional `.npy`, as `numpy.save` writes them.
+    """Return the bytes before the data of a .npy file with a flat array.
+
+    They are the same as those that `numpy.save` writes, and say of which type the entries are, and
+    how many there are. For 2,049 entries of type uint16, there are a few special bytes, and then
+    this text, which is filled up with spaces to 128 bytes:
+
+        {'descr': '<u2', 'fortran_order': False, 'shape': (2049,), }
 
     Args:
         dtype: Type of the data, which is stored little endian.
@@ -164,10 +170,11 @@ def json_gz_records(
 
 @lru_cache(maxsize=1)
 def compressor_identity() -> str:
-    """Return a text that names everything that decides the bytes of `json.gz` members.
+    """Return a text that names all that decides the bytes of compressed files in tars.
 
-    For example: "isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c". If it is equal on two
-    machines, their tars are equal, too.
+    For example: "isal 1.9.1, isa-l 2.32.1, method 2, probe 0f1e2d3c". The same text is compressed
+    to other bytes by another version of the library, or on another family of processors. If this
+    text is equal on two machines, their tars are equal, too.
     """
     import isal
 
@@ -211,14 +218,18 @@ def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.i
 
 
 def _decoded(name: str, body: bytes) -> NDArray[Any]:
-    """Decode the body of a member in the format that the suffix of its name says.
+    """Decode the content of a file with tokens, by the ending of its name.
+
+        0001.npy        an array of numpy
+        0001.json       a list such as [5, 17, 2]; also 0001.txt
+        0001.json.gz    such a list, compressed
 
     Args:
-        name: Name of the member, in lower case.
-        body: Bytes of the member.
+        name: Name of the file, in lower case.
+        body: Its bytes.
 
     Raises:
-        ValueError, zlib.error: The body is not in this format, or the suffix is unknown.
+        ValueError, zlib.error: The content is not in this format, or the ending is unknown.
     """
     if name.endswith(".npy"):
         return npy_array(body).copy()
@@ -233,14 +244,17 @@ def _decoded(name: str, body: bytes) -> NDArray[Any]:
 
 
 def _unzipped(body: bytes) -> bytes:
-    """Unpack a gzip stream of at most `MAX_MEMBER_BYTES`.
+    """Unpack a gzip file in memory, but not more than `MAX_MEMBER_BYTES` (64 MiB).
+
+    A small compressed file may unpack to terabytes, by mistake or on purpose. It is refused as soon
+    as it exceeds the limit.
 
     Args:
-        body: The stream, after which only zeros may follow.
+        body: The file, after which only zeros may follow.
 
     Raises:
         ValueError: It unpacks to more, is cut off, or other bytes follow it.
-        zlib.error: It is no gzip stream, or damaged.
+        zlib.error: It is no gzip file, or damaged.
     """
     decoder = zlib.decompressobj(wbits=31)  # 31 stands for gzip
     text = decoder.decompress(body, MAX_MEMBER_BYTES + 1)
