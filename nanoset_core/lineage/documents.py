@@ -205,14 +205,17 @@ class Lineage:
         return self._folder / self.shards[shard]
 
     def place(self, document: int) -> ShardRow:
-        """Return the shard and the row of its table that describe a document of the corpus.
+        """Return in which shard a document is, and in which row of the shard's table.
+
+        A corpus is tokenized in parts, the shards. Each has a table that says where its documents
+        came from. For example, with shards of 3, 2 and 4 documents:
+
+            document    0  1  2    3  4    5  6  7  8
+            shard       0  0  0    1  1    2  2  2  2
+            row         0  1  2    0  1    0  1  2  3
 
         Args:
             document: Number in the corpus.
-
-        Returns:
-            The shard and the row: with shards of 3, 2 and 4 documents, document 4 is row 1 of
-            shard 1.
 
         Raises:
             SampleIndexError: The corpus has no such document.
@@ -268,9 +271,10 @@ class Lineage:
             yield from zip(group, tables, strict=True)
 
     def first_document(self, shard: int) -> int:
-        """Return the number in the corpus of a shard's first document.
+        """Return the number of a shard's first document in the corpus.
 
-        It is the number of documents in all shards before it, whose manifests may have to be read.
+        With shards (parts of the corpus) of 3, 2 and 4 documents, these are 0, 3 and 5. To know it,
+        the numbers of documents of all earlier shards may have to be read.
 
         Args:
             shard: Number of the shard in `shards`. For the number after the last one, the number of
@@ -387,9 +391,10 @@ class Lineage:
     def _origins_in_shard(
         self, shard: int, row_by_document: Mapping[int, int], reading: Semaphore
     ) -> list[DocumentOrigin]:
-        """Return where documents of one shard came from, by reading rows of the table of the shard.
+        """Return where some documents of a shard came from, by reading rows of the shard's table.
 
-        A shard is a part of a corpus, with a table that has a row for each of its documents.
+        A shard is a part of a corpus. Its table has a row for each of its documents, with the file
+        and line: `a.jsonl`, 5.
 
         Args:
             shard: Number of the shard in `shards`.
@@ -515,10 +520,13 @@ class Lineage:
                 yield from self._copies(corpus_origin)
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
-        """Yield a document of the corpus once for each copy of it in the dataset.
+        """Yield a document once for each copy of it in the dataset that is looked into.
 
-        If the dataset has all documents of the corpus, that is once. If it is a view, a selection,
-        it may have the document not at all, or several times, each with a number of its own.
+        The document was found in the corpus. The dataset may be a view, a selection of the corpus's
+        documents, which has the document not at all, or several times:
+
+            document of the corpus    40
+            documents of the view     3 and 9
 
         Args:
             origin: The document: its number in the corpus, its file and line.
@@ -533,10 +541,14 @@ class Lineage:
     def _origin_of_row(
         self, shard: int, document: int, values: Mapping[str, Any]
     ) -> DocumentOrigin:
-        """Return where a document came from, given its row in the table of its shard.
+        """Return where a document came from, from its row in the table of its shard.
+
+        A large file may have been cut into pieces. Then the table has the number of the line in its
+        piece. Here it is converted to the number in the file: if the first piece has 5 lines, line
+        2 of the second one is line 7 of the file.
 
         Args:
-            shard: Number of the shard in `shards`.
+            shard: Number of the shard, a part of the corpus, in `shards`.
             document: Number in the corpus.
             values: Column → value in its row of the shard's table.
         """

@@ -106,7 +106,9 @@ def retokenizer(
 ) -> Retokenizer | None:
     """Return an object that tokenizes texts in the same way as a dataset was tokenized.
 
-    With it, the text of a document can be compared with its tokens.
+    With it, the raw text of a document can be compared with its tokens. It is not possible if the
+    project has another tokenizer by now. This is noticed by the fingerprint of the tokenizer, which
+    was recorded with the dataset.
 
     Args:
         tokenizer_file: The project's tokenizer, if it is known.
@@ -184,7 +186,11 @@ class Excerpts:
         tokens: NDArray[Any] | None,
         document_tokens: tuple[int, int],
     ) -> SourceExcerpt | None:
-        """Return the text that some tokens of a document came from, read from its raw file now.
+        """Read the text again from which some tokens of a document were made.
+
+        The text is read from the raw file, as it is now. For example, tokens 20 to 30 of the
+        document in line 12 of `a.jsonl` were " and then he". If the file was changed or deleted
+        since, the result says so.
 
         Args:
             origin: The document: its number, file and line.
@@ -241,7 +247,11 @@ class Excerpts:
 
 
 def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:
-    """Return the excerpt of a document whose text cannot be read, with the reason.
+    """Return what is shown in place of a document's text if the text cannot be read.
+
+        the file was deleted                   gone
+        the line has no document any more      changed
+        the line is too long, for example      unknown
 
     Args:
         error: Its class says what has happened to the raw file since it was tokenized.
@@ -256,15 +266,12 @@ def _excerpt_without_text(error: NanosetError, file: Location) -> SourceExcerpt:
 
 
 def shorten(text: str, has_more: bool = False) -> str:
-    """Cut a text to at most MAX_CHARACTERS characters and an ellipsis.
+    """Cut a text to at most MAX_CHARACTERS (160) characters, and mark the cut by "…".
 
     Args:
         text: The text.
         has_more: Whether the text is itself the start of a longer one, so that even a short text
-            ends with an ellipsis.
-
-    Returns:
-        The start of the text, or all of a short one.
+            ends with "…".
     """
     if len(text) <= MAX_CHARACTERS and not has_more:
         return text

@@ -87,9 +87,11 @@ class MemberSample(NamedTuple):
 def explain_sample(
     project_or_root: Project | str | os.PathLike[str], name: str, split: str, k: int
 ) -> SampleOrigin:
-    """Return the documents that the tokens of a sample come from; fast for corpora of any size.
+    """Return the documents that the tokens of a training sample come from.
 
     A sample is the sequence of tokens that training reads at once, with parts of some documents.
+    For example, sample 7 has the tokens 20 to 90 of the document in line 12 of `a.jsonl`, and the
+    start of another document. This is fast for data of any size.
 
     Args:
         project_or_root: A project; or its output root alone, to read no raw text and decode no
@@ -214,15 +216,16 @@ def _pieces_by_sample(
 def _joined_by_sample(
     pieces_by_span: Sequence[tuple[PieceOrigin, ...]], span_counts: Sequence[int]
 ) -> list[tuple[PieceOrigin, ...]]:
-    """Join the pieces of documents in the spans of each sample.
+    """Join the documents in the ranges of tokens (spans) of each training sample.
+
+        documents of each span    A    B, C    D
+        spans of each sample      2            1
+        result                    A, B, C      D
 
     Args:
-        pieces_by_span: The pieces in each span: those of the first sample, of the second, and so
-            on.
+        pieces_by_span: The pieces of documents in each span: the spans of the first sample, of the
+            second, and so on.
         span_counts: How many spans each sample has.
-
-    Returns:
-        The pieces in each sample, in order.
     """
     pieces_by_sample: list[tuple[PieceOrigin, ...]] = []
     start = 0
@@ -369,7 +372,10 @@ class _SequenceSpan(NamedTuple):
     """Position of the first token in the sample."""
 
     def in_sample(self, start: int, stop: int) -> tuple[int, int]:
-        """Return which tokens of the sample are the tokens [start, stop) of the sequence.
+        """Convert positions in a sequence of tokens to positions in a training sample.
+
+        For example, the tokens 20 to 90 of the sequence are the tokens 0 to 70 of the sample. Then
+        the tokens 30 to 40 of the sequence are the tokens 10 to 20 of the sample.
 
         Args:
             start: Position of the first token in the sequence.
@@ -458,10 +464,13 @@ def _piece_origin(
 
 
 def _in_document(piece: DocumentPiece, start: int, stop: int) -> tuple[int, int]:
-    """Return which tokens of its document are the tokens [start, stop) of a piece's sequence.
+    """Convert positions in a sequence of tokens to positions in a document.
+
+    For example, a document was divided, and its tokens from 100 on are in a sequence from token 30
+    on. Then the tokens 40 to 50 of the sequence are the tokens 110 to 120 of the document.
 
     Args:
-        piece: Tokens of the document in a sequence.
+        piece: Which tokens of the sequence are from the document.
         start: Position of the first token in the sequence.
         stop: Position after the last token in the sequence.
 

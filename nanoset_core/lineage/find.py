@@ -169,7 +169,10 @@ def _no_document_error(corpora: Sequence[str], document: DocumentName, remedy: s
 
 
 def _names_of(datasets: Sequence[Dataset]) -> list[str]:
-    """Return the names by which a user may mean datasets: their own, and those of their corpora.
+    """Return all names by which a user may mean one of some datasets.
+
+    A dataset may be a selection of a corpus's documents, such as "clean" of the corpus "web". A
+    user may give both names. For the datasets clean of web, and books: clean, web, books.
 
     Args:
         datasets: The datasets. Those of one corpus share the name of the corpus.
@@ -184,7 +187,9 @@ def _names_of(datasets: Sequence[Dataset]) -> list[str]:
 
 
 def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
-    """Check that a corpus which a user named is among those that are searched.
+    """Check that a corpus, a collection of texts, is among those that are searched.
+
+    A user has named it. If it is not among them, the error suggests the most similar name: "web" for "wbe".
 
     Args:
         corpus: The name that the user gave.
@@ -192,7 +197,7 @@ def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
         searched: Name of the nanoset or webdataset, for the error.
 
     Raises:
-        MissingError: It is not among them. The error suggests the name that is most similar.
+        MissingError: It is not among them.
     """
     if corpus not in corpora:
         raise MissingError(
@@ -325,7 +330,8 @@ def _look_up(
 ) -> Iterator[_FoundDocument]:
     """Yield the documents of some datasets that have the name that a user gave.
 
-    A document that a dataset repeats is yielded once for each copy.
+    For example, the id "doc-17" may belong to one document of web and to another one of books. A
+    document that a dataset repeats is yielded once for each copy.
 
     Args:
         datasets: The datasets to search.
@@ -423,13 +429,15 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
 def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
     """Return whether a piece of a raw file begins before a line of the file, or with it.
 
-    Large files are cut into pieces, which are tokenized independently.
+    Large files are cut into pieces. If the first line of each piece is known, it is compared: a
+    piece that begins with line 101 begins before line 150. For other files, lines have numbers
+    within their piece, and the bytes at which pieces begin are compared.
 
     Args:
         piece: The piece: consecutive lines or rows of the file.
         line: Number of the line or row in the file, from 1.
         line_in_piece: The piece that contains the line, if lines of the file are numbered within
-            pieces. Then the first line of each piece is not known.
+            pieces; otherwise None.
     """
     if line_in_piece is None:
         return piece.first_line <= line
@@ -477,7 +485,10 @@ def _explain_absence(
 def _rejection(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> str | None:
-    """Return why a line was rejected when the text was tokenized, or None if it was not.
+    """Return why a line of raw text did not become a document, or None if it was not rejected.
+
+    For example, "the line was rejected (no_text: …); correct it in web/a.jsonl". The reasons were
+    recorded when the text was tokenized.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -503,14 +514,15 @@ def _left_out_by_view(
 ) -> str | None:
     """Return why a view, which is a selection of a corpus's documents, lacks a document.
 
+    For example, "corpus web has it as document 7, but view clean does not choose it".
+
     Args:
         context: The opened outputs, and the settings of the project if they are known.
         view: The view, or a whole corpus, which leaves out nothing.
         documents: What the name that the user gave may mean.
 
     Returns:
-        The reason, such as `corpus web has it as document 7, but view clean does not choose it`;
-        None if the corpus has none of these documents either.
+        The reason; None if the corpus has none of these documents either.
     """
     if view.is_whole_corpus:
         return None
@@ -529,7 +541,9 @@ def _left_out_by_view(
 def _erasure(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> Erasure | None:
-    """Return the purge that erased one of some documents, or None if none was erased.
+    """Return the purge that deleted one of some documents, or None if none was deleted so.
+
+    A purge deletes documents for good, for example because their author has demanded it.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -571,11 +585,14 @@ def _erasure_of(
 def _rejects(
     context: InspectionContext, lineage: Lineage, document: DocumentName
 ) -> Iterator[Reject]:
-    """Yield why a line of a raw file was rejected, and so did not become a document.
+    """Yield why a line of a raw file was rejected, when the text was tokenized.
+
+    A line is rejected if it has no text, for example. Each shard, a part of the tokenized corpus,
+    has a list of the rejected lines.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        lineage: The documents of the dataset. The rejected lines are listed next to them.
+        lineage: The documents of the dataset.
         document: The line; nothing is yielded if the document is not named by file and line.
     """
     file = document.file

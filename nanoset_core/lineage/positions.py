@@ -426,8 +426,11 @@ def _joined(reasons: Sequence[str | None]) -> str | None:
 def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str | None:
     """Return why some tokens of a document are not even in the dataset; None if all are.
 
+    Packing, which fills sequences of one length with documents, may leave out the end of a
+    document: "packing left out 10 of its 100 tokens".
+
     Args:
-        pieces: Its pieces in the dataset: a packed document may be cut, and lose its end.
+        pieces: The pieces of the document that the dataset has.
         n_tokens: Tokens of the document.
     """
     if not pieces:
@@ -475,7 +478,10 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
 
 
 def _reads_sequence(loaded: Nanoset | BlendedNanoset, prefix: str, sequence: int) -> bool:
-    """Return whether a split reads a sequence of a dataset.
+    """Return whether a split, such as train, reads a sequence of a dataset.
+
+    The sequences of a dataset are divided among the splits: for example, train reads 0 to 979,
+    valid 980 to 989, and test the others.
 
     Args:
         loaded: The samples of the split.

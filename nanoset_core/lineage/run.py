@@ -322,13 +322,20 @@ class Run:
         )
 
     def _handoff_of(self, step: TrainingStep) -> RunHandoff:
-        """Return the handoff (the trainer's files) that the samples of a step were read from.
+        """Return the data that a step of a training run has read: one of the run's handoffs.
+
+        A handoff is a folder of files with which a trainer was started. A run that continued with
+        other data has several:
+
+            handoff    samples of the run
+            0          0 to 4,799
+            1          4,800 on             has the samples of step 601, if a step reads 8
 
         Args:
             step: The step.
 
         Raises:
-            SampleIndexError: No handoff of the run has them.
+            SampleIndexError: No handoff of the run has all samples of the step.
         """
         for handoff in self.handoffs:
             if handoff.has_all_samples_of(step):
@@ -370,6 +377,8 @@ class Run:
         self, step_samples: StepSamples, samples: NDArray[np.int64]
     ) -> Iterator[Reading]:
         """Yield which rank reads each of some samples in one step, and in which micro-batch.
+
+        For example, of the samples 42 and 99, this step reads 42: on rank 1, in micro-batch 0.
 
         Args:
             step_samples: All samples that the step reads.
@@ -531,11 +540,14 @@ def _explain_rows(
 
 
 def _rows_of_rank(step_samples: StepSamples, rank: int | None, where: str) -> NDArray[np.int64]:
-    """Return which of a step's samples a rank reads.
+    """Return which of the samples of a training step a rank reads.
+
+    A rank is a process that trains on a part of the samples. For example, of 8 samples with the
+    ranks 0 0 0 0 1 1 1 1, rank 1 reads those at the positions 4 to 7.
 
     Args:
-        step_samples: The samples of the step.
-        rank: Number of the data-parallel rank; None for all ranks.
+        step_samples: The samples of the step, and their ranks.
+        rank: Number of the rank; None for all ranks.
         where: The step, for errors.
 
     Returns:
@@ -806,19 +818,18 @@ def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int)
 
 
 def _name_and_digest(outputs: OutputRoot, handoff: str) -> tuple[str, str]:
-    """Return the name of a handoff's nanoset, and the digest of the handoff's version.
+    """Find out which nanoset and version the folder of a trainer's files belongs to.
+
+        …/nanosets/pretrain/handoff/91fe…      "pretrain", "91fe…"
+        …/nanosets/pretrain/handoff/current    "pretrain", and the digest of the current version
 
     Args:
-        outputs: The outputs that contain the handoff, the files for a trainer.
-        handoff: Its folder, which ends with the name and the digest, or with the name and
-            `current`.
-
-    Returns:
-        For example ("pretrain", "91fe…").
+        outputs: The outputs that contain the folder.
+        handoff: The folder.
 
     Raises:
-        MissingError: The nanoset has no current handoff.
-        ConfigError: This is not the folder of a handoff.
+        MissingError: The nanoset has no current version of these files.
+        ConfigError: This is another folder.
     """
     folder = HANDOFF_FOLDER.fullmatch(handoff)
     if folder is None:
@@ -876,14 +887,18 @@ def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
 
 
 def _batch_size_problems(spec: RunSpec, batch_size: int) -> list[str]:
-    """Return the settings by which some steps of a run read more or fewer samples than they must.
+    """Return the settings that make steps of a run read more or fewer samples than planned.
+
+    Each must read `batch_size` samples, for example 32. Then these are problems:
+
+        global_batch_size: 64
+        resumes[0].global_batch_size: 64          after the run was resumed for the first time
+        rampup_batch_size: [8, 8, 10000]          smaller at first
+        decrease_batch_size_if_needed: true       may be smaller
 
     Args:
         spec: The settings of the run.
         batch_size: How many samples each step must read.
-
-    Returns:
-        The settings as in run.yaml, such as `global_batch_size: 64`.
     """
     problems: list[str] = []
     # A run without this setting has a schedule of batch sizes instead.

@@ -54,7 +54,13 @@ class Holding:
 
 
 def add_ids(file: Path, ids: Sequence[str], reason: str, day: str) -> list[str]:
-    """Append ids to a list, below a comment that says when and why.
+    """Add ids of documents to a list of documents that must not be used, with the reason.
+
+        # 2026-11-29: demanded by the author
+        doc-17
+        doc-18
+
+    The list is a text file, which views (selections of documents) exclude.
 
     Args:
         file: The list; it is created if it does not exist.
@@ -95,7 +101,12 @@ def _with_lines(text: str, lines: Sequence[str]) -> str:
 
 
 def _check_can_be_listed(file: Path, ids: Sequence[str]) -> None:
-    """Check that each id can be written as one line of a list, which may also have comments.
+    r"""Check that each id can be written as one line of a list, which may also have comments.
+
+        "doc-17"        fine
+        ""              would be an empty line
+        "a\nb"          would be two lines
+        "# doc"         would be a comment
 
     Args:
         file: The list, to which lines are appended.

@@ -61,13 +61,14 @@ def read_texts(
     *,
     most_skipped_bytes: int | None = MOST_SKIPPED_BYTES,
 ) -> Iterator[str | NanosetError]:
-    """Yield the text of each of some documents, read from its raw file, or an error.
+    """Read the text of some documents again, each from the raw file that it came from.
 
-    Request documents in the order of their files and lines: then each file is read once.
+    This shows what a model has read, for example. Request documents in the order of their files and
+    lines: then each file is read once. If a text cannot be read, the error is yielded in its place.
 
     Args:
         folder: The corpus's folder.
-        origins: The documents.
+        origins: The documents: the file and line of each.
         text_key: The field with the text.
         most_skipped_bytes: How many bytes of compressed text, or of a row group, are read to reach
             a document; None for no limit.
@@ -285,13 +286,16 @@ class _LineReader:
         return parse_line(line_pass.line_at(first_byte), self._fields).text
 
     def _pass_to(self, offset: int) -> _LinePass:
-        """Return a pass over a compressed file that can reach a byte, since it only goes forward.
+        """Return a pass over a compressed file that can reach a given byte.
+
+        A compressed file is read from its start, in one direction. If the open pass is before the
+        byte, it goes on. If it is after it already, a new pass begins.
 
         Args:
             offset: Position of the byte in the decompressed file.
 
         Raises:
-            TooFarError: The byte is too far into the file.
+            TooFarError: The byte is too far into the file: reaching it would take too long.
         """
         if self._most_skipped_bytes is not None and offset > self._most_skipped_bytes:
             raise TooFarError(f"{offset:,} bytes into compressed text")
@@ -328,11 +332,17 @@ class _LineReader:
         return _PieceInMemory(self._folder, piece, data)
 
     def _line_within(self, offset: int, window_bytes: int) -> bytes | None:
-        """Return a line and the byte before it, or None if they do not fit into some bytes.
+        """Read a line, and the byte before it, but not more than some number of bytes.
+
+        For example, a line of 5,000 bytes fits into a window of 65,536 bytes, and one of 100,000
+        does not. Then the caller tries again with a larger window.
 
         Args:
             offset: First byte of the line.
             window_bytes: How many bytes to read at most.
+
+        Returns:
+            None if they do not fit.
         """
         # Of a line that is longer than allowed, only so many bytes are needed that this is seen.
         longest_stop = offset + MOST_LINE_BYTES + 2
@@ -376,6 +386,9 @@ class _LinePass:
 
     def line_at(self, offset: int) -> bytes:
         """Read the file up to a line, and return the line.
+
+        The file is read in blocks of lines. For example, blocks end at the bytes 1,000 and 2,050.
+        Then the line at byte 1,200 is in the second block.
 
         Args:
             offset: First byte of the line, which the pass has not passed.

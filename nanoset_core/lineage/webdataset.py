@@ -460,15 +460,17 @@ class Tars:
         return stored
 
     def _sequence_starts(self, source: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens of a dataset are before each of some sequences of it.
+        """Return how many tokens of a dataset are before each of some of its sequences.
+
+        With sequences of 4, 3 and 5 tokens, these are 0, 4 and 7. By these numbers, tokens of a
+        sequence are found among all tokens, from which training samples are cut.
 
         Args:
             source: Index of the dataset in `datasets`.
             sequences: Numbers of the sequences, shape (n,).
 
         Returns:
-            Numbers of tokens, counted in the order in which the tokens were cut into contexts;
-            shape (n,).
+            Shape (n,).
         """
         stream = self.streams[source]
         if stream is None:  # this is the order of the .bin

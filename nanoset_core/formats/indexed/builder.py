@@ -83,7 +83,11 @@ class MMapIndexedDatasetBuilder:
         self._is_finished = False
 
     def add_item(self, tokens: ArrayLike, mode: int = 0) -> None:
-        """Add one sequence to the current document, which `end_document` ends.
+        """Add one sequence of tokens to the current document.
+
+        Megatron-LM's builder has the same method. The document AB CDE is added by
+
+            add_item([A, B]), add_item([C, D, E]), end_document()
 
         Args:
             tokens: Tokens of the sequence, shape (tokens,).
@@ -108,7 +112,10 @@ class MMapIndexedDatasetBuilder:
         lengths: Sequence[int] | None = None,
         modes: Sequence[int] | None = None,
     ) -> None:
-        """Add one document.
+        """Add one document: a sequence of tokens, or several.
+
+        For example, the tokens A B C D E with the lengths 2 and 3 are a document of the sequences
+        AB and CDE. Without lengths, they are a document of one sequence.
 
         Args:
             tokens: Tokens of all its sequences, shape (tokens,).
@@ -216,9 +223,12 @@ class MMapIndexedDatasetBuilder:
     def _check_dtype(self, index: Index, prefix: str | os.PathLike[str]) -> None:
         """Check that another dataset has tokens of the same type as this one.
 
+        Two datasets are merged by copying the bytes of their tokens. If one has tokens of two bytes
+        (uint16) and the other of four (int32), the result would be nonsense.
+
         Args:
             index: Index of the other dataset.
-            prefix: Prefix of the other dataset, for the error.
+            prefix: Path of the other dataset, for the error.
         """
         if index.dtype != self.dtype:
             raise FormatError(
@@ -231,7 +241,11 @@ class MMapIndexedDatasetBuilder:
             )
 
     def finalize(self) -> None:
-        """Put both files in place; nothing can be added afterwards.
+        """Complete the dataset, so that its two files appear; nothing can be added afterwards.
+
+        Until now, the tokens were written to a file with another name. It becomes the .bin, and the
+        index, the .idx, is written from what was noted about sequences and documents. If something
+        fails, neither file appears.
 
         Raises:
             ConfigError: The last document was not ended, or the dataset is already finished.
@@ -298,7 +312,10 @@ class MMapIndexedDatasetBuilder:
             )
 
     def _encode(self, tokens: ArrayLike) -> Tokens:
-        """Return tokens in the dataset's type, shape (tokens,).
+        """Return tokens in the type in which the dataset stores them, shape (tokens,).
+
+        For example, [5, 17, 2] becomes an array of uint16. The token 70,000 does not fit into
+        uint16, and is an error; so is [0.5].
 
         Args:
             tokens: Tokens in any type that can be an array.
@@ -487,11 +504,13 @@ def merge_indexed_datasets(
 def merge_inputs(
     inputs: Sequence[MergeInput], output_prefix: str | os.PathLike[str], on_join: OnJoin
 ) -> None:
-    """Merge datasets as `merge_indexed_datasets` does, and report the progress.
+    """Put several datasets one after another into a new one, and report the progress.
+
+    The first dataset decides which type the tokens have. See `merge_indexed_datasets`.
 
     Args:
         inputs: The datasets, in order.
-        output_prefix: Prefix of the dataset to write.
+        output_prefix: Path of the dataset to write, without .bin and .idx.
         on_join: Called with the bytes of each dataset's tokens once they are copied.
 
     Raises:
@@ -554,6 +573,9 @@ def _copy_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64], builder: MMapIndexedDatasetBuilder
 ) -> None:
     """Copy some documents of a dataset to the end of another one.
+
+    A document consists of sequences, which are stored one after another. For example, document 2
+    has the sequences 5 and 6. So first find the sequences of all documents, and then their tokens.
 
     Args:
         dataset: The dataset.

@@ -123,7 +123,10 @@ def read_pairs(
 
 
 def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
-    """Check that a file begins with the header of an .idx of a known dtype.
+    """Check that a file is the index of a dataset, by its first bytes.
+
+    An .idx begins with "MMIDIDX" and two zeros. Byte 17 says of which type the tokens are: 8 stands
+    for uint16, for example.
 
     Args:
         store: The store that contains the file.
@@ -131,7 +134,7 @@ def _check_is_idx(store: Store, idx_file: Stored, header: bytes) -> None:
         header: Its first bytes.
 
     Raises:
-        FormatError: It does not.
+        FormatError: It is something else.
     """
     is_idx = len(header) == HEADER.size and header.startswith(MAGIC)
     if not is_idx or header[17] not in DTYPE_CODES:  # byte 17 is the dtype code
@@ -309,12 +312,16 @@ def _check_bin_size(store: Store, pair: StoredPair, n_tokens: int, dtype: np.dty
 
 
 def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) -> None:
-    """Check that the header of an .idx has the expected token type and counts.
+    """Check that the header of an index agrees with what is known about its dataset.
+
+    All datasets that are merged must have tokens of the same type. How many sequences and documents
+    the dataset has follows from an earlier look at its header, and from the size of the file. It
+    was replaced in the meantime, or is damaged, if they differ now.
 
     Args:
         store: The store that contains the dataset.
         pair: The dataset.
-        data: Bytes of the .idx that begin with the header.
+        data: Bytes of the index that begin with the header.
         dtype: Type that its tokens must have.
 
     Raises:
@@ -391,13 +398,19 @@ def _check_first_index(store: Store, pair: StoredPair, first_index: int) -> None
 def _check_ascending(
     store: Store, pair: StoredPair, indices: NDArray[np.int64], previous_index: int
 ) -> None:
-    """Raise FormatError if a document begins before the previous one.
+    """Check that documents are in order: each begins at the sequence of the previous one, or later.
+
+    The numbers are read in blocks. For example, a block ends with 12. If the next block is 12, 15,
+    19, all is well. If it is 11, 15, 19, a document begins before the previous one.
 
     Args:
         store: The store that contains the dataset.
         pair: The dataset.
-        indices: Some of its document indices, shape (n_chunk,).
-        previous_index: The entry before these.
+        indices: The first sequence of each document of the block, shape (n_chunk,).
+        previous_index: The last number of the block before.
+
+    Raises:
+        FormatError: They are not in order.
     """
     if indices[0] < previous_index or (np.diff(indices) < 0).any():
         raise _mismatch(

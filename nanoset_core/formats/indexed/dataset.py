@@ -152,18 +152,21 @@ class MMapIndexedDataset:
         return self._tokens
 
     def tokens_for(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Tokens:
-        """Return the array of all tokens, in which some ranges can be read.
+        """Return all tokens of the dataset as one array, of which only some ranges may be used.
 
-        If the .bin is in a bucket, only these ranges are downloaded; all other entries may be
-        wrong.
+        If the file of tokens is in a bucket, only these ranges are downloaded, and the rest of the
+        array may be zeros. So a caller can use positions in the file, and need not care where the
+        file is:
+
+            tokens = dataset.tokens_for(begins, ends)    downloads the bytes 200 to 220, for example
+            tokens[100:110]                              the same range, for tokens of 2 bytes
 
         Args:
             begins: First byte of each range in the .bin, int64, shape (n_ranges,).
             ends: Byte after each range, int64, shape (n_ranges,).
 
         Returns:
-            All tokens in the .bin, shape (token_count,), read-only, indexed by position in the
-            .bin.
+            All tokens in the .bin, shape (token_count,), read-only.
 
         Raises:
             StorageError: A range cannot be downloaded.
@@ -172,10 +175,12 @@ class MMapIndexedDataset:
         return self._tokens
 
     def spans(self, count: int, at_once: int) -> Iterator[slice]:
-        """Divide a list of ranges to be read into steps, so that downloaded tokens fit their space.
+        """Divide a long list of reads into steps, so that downloads do not fill the disk.
 
-        Downloaded tokens may be deleted between two steps. So the caller must not use tokens of
-        earlier steps any more.
+        Tokens that are downloaded from a bucket are kept on disk, in a limited space. Between two
+        steps, they may be deleted. So the caller must not use tokens of earlier steps any more. For
+        example, 250 ranges of tokens in steps of 100 are read as 0 to 100, 100 to 200, and the
+        rest.
 
         Args:
             count: Number of ranges to be read.
@@ -321,14 +326,16 @@ def _locate(prefix: str) -> tuple[str, FileAccess]:
 
 
 def index_here(prefix: str) -> Path:
-    """Return the path of a dataset's .idx on this machine, which may be missing.
+    """Return the path of a dataset's index (.idx) on this machine.
+
+    A dataset may be in a bucket, s3://bucket/prefix. Then its index is copied to this machine. An
+    older copy is replaced if the index in the bucket has changed.
 
     Args:
-        prefix: Local prefix, or s3://bucket/prefix. The copy of the latter is not used any more if
-            the .idx in the bucket has changed.
+        prefix: Path or address of the dataset, without .bin and .idx.
 
     Returns:
-        The path of the file itself, or of its copy, which is downloaded or updated now.
+        The path of the file itself, which may be missing, or of its copy.
 
     Raises:
         ConfigError: The prefix is not a valid address of a bucket.
@@ -355,7 +362,10 @@ def _open_bin(path: Path, access: FileAccess) -> MappedFile:
 
 
 def _check_bin_size(path: Path, size: int, required_bytes: int) -> None:
-    """Check that a .bin contains all sequences of its .idx.
+    """Check that the file of tokens contains all sequences that the index lists.
+
+    If a copy of the file was interrupted, for example, the index says that the last sequence ends
+    at byte 1,000, and the file has 900 bytes.
 
     Args:
         path: Path of the file, for messages.

@@ -65,13 +65,18 @@ def merge_folder(
     overwrite: bool = False,
     progress: Progress = SILENT,
 ) -> Merged:
-    """Merge all .bin/.idx pairs of a folder, sorted by name, except the output of an earlier call.
+    """Merge all datasets of a folder into one, in the order of their names.
 
-    If the output of the same call is complete already, nothing is written.
+    A dataset is a pair of files. For example, tokenized in parts:
+
+        part-0.bin, part-0.idx, part-1.bin, part-1.idx    →    web.bin, web.idx
+
+    If the output exists already, and was made from the same files, nothing is written. An earlier
+    output in the same folder is not merged again.
 
     Args:
         folder: Where the pairs are.
-        output_prefix: Prefix of the output, which may be in the same folder.
+        output_prefix: Path of the output without .bin and .idx, which may be in the same folder.
         overwrite: Replace an output that was made from other datasets, or is of unknown origin.
         progress: Shows how far the work has come.
 
@@ -149,9 +154,9 @@ def _is_root(place: Location) -> bool:
 
 
 def _stems(folder: Location) -> list[str]:
-    """Return the names of a folder's .bin and .idx files without endings, sorted.
+    """Return the names of the datasets in a folder, sorted: web for web.bin and web.idx.
 
-    A name is included even if one of the two files is missing.
+    A name is included even if one of the two files is missing. Hidden files are left out.
     """
     _, names = store_of(folder).level()
     stems = set()
@@ -163,14 +168,17 @@ def _stems(folder: Location) -> list[str]:
 
 
 def _pairs(folder: Location, output_prefix: Location) -> list[Location]:
-    """Return the prefixes of the pairs of .bin and .idx in a folder, sorted by name.
+    """Return the datasets of a folder that are to be merged, sorted by name.
+
+    For part-1.idx, part-0.bin, web.bin, part-1.bin, part-0.idx and web.idx, these are part-0 and
+    part-1, if web is the result of an earlier merge.
 
     Args:
         folder: The folder.
-        output_prefix: Prefix of the output. If an earlier call has written it, it is left out.
+        output_prefix: Path of the output, without .bin and .idx.
 
     Raises:
-        MissingError: There are no pairs, or the .bin or .idx of a pair is missing.
+        MissingError: There are no datasets, or the .bin or .idx of one is missing.
     """
     endings_by_name = _endings_by_name(folder)
 
@@ -219,7 +227,11 @@ def _check_complete(prefix: Location, endings: set[str]) -> None:
 
 
 def _is_merged(prefix: Location) -> bool:
-    """Return whether `merge_folder` wrote a pair, or one of its files before it was killed."""
+    """Return whether a dataset is the result of an earlier merge.
+
+    Each merge leaves a record, a small file next to its output that lists the output's files with
+    their sizes. It also counts if the merge was killed after the first of the two files.
+    """
     record = _record(prefix)
     if record.get("command") != COMMAND:
         return False
@@ -340,7 +352,11 @@ class _FolderMerge:
         )
 
     def deliver(self, delivery: Delivery, *, overwrite: bool) -> dict[str, Any]:
-        """Write the merged .bin and .idx to a draft folder, and move them to their place.
+        """Write the merged dataset to a draft folder, and move its files to their place.
+
+        So nobody sees an incomplete dataset. If an error occurs, the draft is discarded. Otherwise
+        the files are moved, and then a record is written next to them, by which a later call
+        recognises them.
 
         Args:
             delivery: Where the files go, and the record of what they were made from.

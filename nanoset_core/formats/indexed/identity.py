@@ -11,15 +11,16 @@ from nanoset_core.storage.location import Location
 
 
 def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Location] | None:
-    """Return the first two prefixes that lead to the same dataset, or None if all are different.
+    """Find two paths that lead to the same dataset, for example by a link.
 
-    The same .bin is not enough: datasets with other .idx files choose other documents from it.
+    Two datasets may share their file of tokens, the .bin, and choose other documents from it by
+    different indexes. So they are the same only if their indexes are the same, too.
 
     Args:
-        prefixes: Prefixes of the datasets; missing ones count as different.
+        prefixes: Paths of the datasets, without .bin and .idx; missing ones count as different.
 
     Returns:
-        (the earlier prefix, the later prefix), or None.
+        (the earlier path, the later path), or None if all datasets are different.
     """
     prefixes_by_tokens: dict[Hashable, list[Location]] = {}
     for prefix in prefixes:

@@ -19,7 +19,9 @@ _CHUNK_TOKENS = 1 << 19
 
 
 def first_foreign(tokens: NDArray[np.integer], greatest: int) -> int | None:
-    """Return the position of the first id that is negative or above the greatest allowed id.
+    """Find the first token that a tokenizer with ids from 0 to `greatest` cannot have made.
+
+    For example, with a greatest id of 31,999, it is at position 2 in [5, 17, 32000, -1].
 
     Args:
         tokens: Ids, of any shape.

@@ -289,13 +289,15 @@ def write_idx(
 
 
 def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
-    """Open an .idx file as memory-mapped arrays.
+    """Open the index of a dataset, an .idx file, without reading it into memory.
+
+    Its arrays say where each sequence is in the file of tokens, and which sequences each document
+    has. They are views of a memory map, so that only what is used is read from disk.
 
     Args:
         path: Path of the file.
-        validate: Check every length, pointer and document boundary, which reads the whole file.
-            Otherwise only the header, the size of the file and both ends of document_indices are
-            checked.
+        validate: Check every number, which reads the whole file. Otherwise only the header, the
+            size of the file and both ends of document_indices are checked.
 
     Raises:
         MissingError: The file is missing.
@@ -311,7 +313,15 @@ def read_idx(path: str | os.PathLike[str], *, validate: bool = True) -> Index:
 
 
 def _map_index(path: Path, buffer: mmap.mmap | bytes) -> Index:
-    """Return the arrays of an .idx, after checking its header and its size.
+    """Return the arrays of a dataset's index, after checking that it has the right size.
+
+    For n sequences and m - 1 documents, the file consists of
+
+        header                     34 bytes, with n and m
+        lengths of sequences       n numbers of 4 bytes
+        positions of sequences     n numbers of 8 bytes
+        where documents begin      m numbers of 8 bytes
+        modes of sequences         n numbers of 1 byte, only in multimodal datasets
 
     Args:
         path: Path of the file, for messages.
@@ -482,7 +492,10 @@ def _wrong_size(path: Path, what: str, size: int, *, byte: int, n: int, m: int) 
 def is_back_to_back(
     sequence_lengths: NDArray[np.int32], sequence_pointers: NDArray[np.int64], itemsize: int
 ) -> bool:
-    """Return whether sequences are stored in order, without gaps, from the start of the .bin.
+    """Return whether the sequences of a dataset fill its file of tokens in order, without gaps.
+
+    For example, with tokens of 2 bytes, sequences of 3, 2 and 4 tokens have to start at the bytes
+    0, 6 and 10.
 
     Args:
         sequence_lengths: Tokens of each sequence, shape (n,).
@@ -592,10 +605,19 @@ def _check_lengths(path: Path, lengths: NDArray[np.int32], first_sequence: int) 
 
 
 def _check_pointers(path: Path, index: Index, start: int, stop: int) -> None:
-    """Check that the pointers of the sequences [start, stop) are starts of tokens in a .bin.
+    """Check that each sequence of a chunk starts where a token of the file may start.
+
+    For tokens of 2 bytes, that is byte 0, 2, 4 and so on. Whether the file is large enough is
+    checked elsewhere.
+
+    Args:
+        path: Path of the index, for messages.
+        index: The index.
+        start: Number of the first sequence of the chunk.
+        stop: Number after the last one.
 
     Raises:
-        FormatError: A pointer is negative, too large, or not at the start of a token.
+        FormatError: A sequence starts at a negative or impossibly large byte, or within a token.
     """
     # One copy to aligned memory is faster than several passes over unaligned numbers.
     pointers = index.sequence_pointers[start:stop].astype(np.int64)

@@ -32,11 +32,13 @@ Sequences = Index | MMapIndexedDataset
 
 
 def fills_bin(dataset: MMapIndexedDataset) -> bool:
-    """Return whether the sequences of a dataset are back to back and fill its .bin.
+    """Return whether a dataset's file of tokens is just its sequences, one after another.
 
-    If so, the .bin is the concatenation of all sequences, and can be read as it is. A dataset that
-    selects the first documents of another one has sequences back to back, too, but they end before
-    the .bin does.
+    If so, the file can be read from start to end. Otherwise, sequences have to be looked up:
+
+        the dataset of a corpus                   yes, usually
+        a selection of documents of a corpus      no: it shares the corpus's file of tokens
+        the first documents of a corpus           no: they are in order, but the file has more
 
     Args:
         dataset: The dataset. Its tokens are not read.
@@ -49,12 +51,15 @@ def fills_bin(dataset: MMapIndexedDataset) -> bool:
 
 
 def token_starts(dataset: MMapIndexedDataset, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where the first tokens of some sequences are in the .bin.
+    """Return where some sequences start in the file of tokens, counted in tokens.
+
+    The index of the dataset has these positions in bytes: with tokens of 2 bytes, byte 20 is token
+    10.
 
     Args:
         dataset: The dataset.
         sequences: Numbers of the sequences, shape (n_sequences,). The number after the last
-            sequence stands for the end of the .bin.
+            sequence stands for the end of the file.
 
     Returns:
         Positions in tokens, int64, shape (n_sequences,).
@@ -295,7 +300,11 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
 def stream_tokens(
     file: TokenFile, stream: Stream, start: int, stop: int, step: int = CHUNK_TOKENS
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield a range of the tokens of a stream in chunks.
+    """Yield consecutive tokens of a dataset in chunks, so that they need little memory.
+
+    The .bin, the file of tokens, may have the sequences of the dataset in another order. The stream
+    knows where they are. For example, the tokens 100 to 250 in steps of 100 are yielded as 100 to
+    200, and 200 to 250.
 
     Args:
         file: Reads the .bin.
@@ -317,7 +326,15 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def document_spans(dataset: MMapIndexedDataset, stream: Stream | None = None) -> Iterator[Spans]:
-    """Yield the first tokens and the lengths of all documents, some documents at a time.
+    """Yield where documents start, and how many tokens they have, some documents at a time.
+
+    A document consists of sequences, so it starts where its first sequence starts. For example,
+    three sequences start at the tokens 0, 3 and 5, and the last one ends at 9. Document 0 has the
+    first two, and document 1 the third:
+
+        document     starts at    tokens
+        0            0            5
+        1            5            4
 
     Documents without tokens are left out.
 

@@ -361,10 +361,11 @@ def _contradiction_of_layout_d(
 
 
 def scan_index(file: PbinFile) -> IndexFacts:
-    """Check every entry of an index, and return counts instead of the entries.
+    """Check the whole index of a `.pbin`, and return counts only, to save memory.
 
-    This needs memory for a chunk of entries; but some 150 bytes for each entry if another pickler
-    than Python's own wrote the index.
+    A `.pbin` is a file of tokens for the trainer Modalities. Its index says where each document is.
+    Usually, this needs memory for a chunk of the index. But it needs some 150 bytes for each
+    document if another program than Python's own pickle wrote the index.
 
     Args:
         file: The file, whose header was read.
@@ -382,10 +383,12 @@ def scan_index(file: PbinFile) -> IndexFacts:
 
 
 def load_index(file: PbinFile) -> PbinIndex:
-    """Return the whole index of a file: where each document starts, and how long it is.
+    """Return where each document of a `.pbin` starts, and how many tokens it has.
 
-    It takes 16 bytes of memory for each document, and 32 while it is read. Offsets that a wrong
-    merge has made too small are corrected.
+    The file stores both in bytes: with tokens of 2 bytes, (6, 4) is a document of 2 tokens that
+    starts at token 3. It takes 16 bytes of memory for each document, and 32 while it is read. If
+    Modalities, whose format this is, has merged files and written wrong starts, these are
+    corrected.
 
     Args:
         file: The file.

@@ -217,7 +217,11 @@ def _list_end(n_entries: int) -> bytes:
 
 
 def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
-    """Divide opcodes into frames of about 64 KiB, and yield each with its header."""
+    """Divide the bytes of a pickle into frames of about 64 KiB, and yield each with its header.
+
+    Pickle writes a header in front of each frame, with the number of its bytes, so that a reader
+    can load a frame at once.
+    """
     unframed = b""  # opcodes that are in no complete frame yet
     for chunk in chunks:
         int_starts = len(unframed) + chunk.int_starts  # positions in `unframed`
@@ -505,10 +509,13 @@ class _FastDecoder:
         """Whether all entries were decoded; it is set when `entries` is exhausted."""
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the entries up to the first unexpected opcode, in chunks.
+        """Yield the entries of the pickled list, some at a time, as long as they look as expected.
+
+        The pickle is read in chunks of about a MiB. A chunk may end within an entry. Then the rest
+        of the entry is joined with the next chunk.
 
         Raises:
-            FormatError: A frame is empty, or longer than the file.
+            FormatError: A frame, a part of the pickle, is empty, or longer than the file.
         """
         undecoded = np.empty(0, np.uint8)
         for opcodes in self._entry_opcodes():
@@ -527,10 +534,10 @@ class _FastDecoder:
         self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of the pickled list after those that start it, in chunks of about a MiB.
+        """Yield the bytes of the list's entries, in chunks of about a MiB.
 
-        Nothing is yielded if the pickle is not a list of two or more items, or has a protocol that
-        this decoder does not support.
+        In front of them are three opcodes that start a list. If the pickle begins in another way,
+        because it has no list, or was written by another program, nothing is yielded.
         """
         protocol = bytes(self._view[self._begin : self._begin + _PROTOCOL_BYTES])
         if protocol not in _FAST_PROTOCOLS:
@@ -853,11 +860,14 @@ def _in_slices(values: NDArray[np.int64], slices: Sequence[slice]) -> NDArray[np
 
 
 def first_number(view: memoryview, begin: int) -> int | None:
-    """Return the first number in a pickle, or None if its first 64 bytes contain no number.
+    """Return the first number in a pickle without loading it; 12 for the list [(12, 300), …].
 
     Args:
         view: The file.
         begin: First byte of the pickle.
+
+    Returns:
+        None if the first 64 bytes contain no number, or are damaged.
     """
     try:
         for opcode, argument, _ in pickletools.genops(bytes(view[begin : begin + _PREFIX_BYTES])):
@@ -869,9 +879,11 @@ def first_number(view: memoryview, begin: int) -> int | None:
 
 
 def unpickle_index(view: memoryview, begin: int, where: str) -> Entries:
-    """Load a pickled index with Python's unpickler, after all its opcodes were checked.
+    """Load a pickled list of pairs with Python's own unpickler, but only if that is safe.
 
-    The check comes first because a hostile pickle can run any code while it is loaded.
+    A pickle is a small program. One from an attacker may run any code while it is loaded. So all
+    its instructions (opcodes) are looked at first: only those that build lists, tuples and integers
+    are allowed.
 
     Args:
         view: The file that ends with the pickle.

@@ -158,7 +158,10 @@ class _Lines:
     def _count_lines(
         self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]
     ) -> None:
-        """Count the lines of a block, or raise an error if a line is not JSON.
+        """Count some lines of a text, and note the numbers of those that are not JSON.
+
+        For example, if the third line is no JSON, this is an error; or, if the user has said that
+        such lines are to be dropped, 3 is noted for the report.
 
         Args:
             lines: The lines, with their line feeds.
@@ -235,10 +238,13 @@ def _json_test() -> Callable[[bytes], bool]:
 
 
 def _is_json(fast_loads: Callable[[bytes], object], line: bytes) -> bool:
-    """Return whether a line is JSON for Python's json module.
+    """Return whether a line is JSON for Python's json module, which the trainer Modalities uses.
+
+    A faster parser is tried first. It refuses a few things that Python's module accepts, such as
+    NaN, so Python's module has the last word.
 
     Args:
-        fast_loads: A faster parser, `orjson.loads`, which is tried first.
+        fast_loads: The faster parser, `orjson.loads`.
         line: The line, with its line feed.
     """
     try:

@@ -39,14 +39,16 @@ class PbinCounts:
 def write_pbin(
     path: str | os.PathLike[str], documents: Iterable[ArrayLike], *, token_bytes: int
 ) -> PbinCounts:
-    """Write documents as a `.pbin`, without adding tokens; it appears once it is complete.
+    """Write tokenized documents as a `.pbin`, the file with which Modalities trains.
 
-    The bytes are those of Modalities' `TokenizedFileWriter`. It takes 8 bytes of memory for each
+    For example, with 2 bytes for a token, the documents [5, 6, 7] and [8, 9] become a header, 10
+    bytes of tokens, and the index [(0, 6), (6, 4)]. The bytes are those of Modalities'
+    `TokenizedFileWriter`. The file appears once it is complete. It takes 8 bytes of memory for each
     document, and memory for the longest document.
 
     Args:
         path: The file to write.
-        documents: Token ids of each document, integers, shape (n_tokens,).
+        documents: Token ids of each document, integers, shape (n_tokens,). No tokens are added.
         token_bytes: Bytes of a token: 1, 2 or 4; see `token_size_bytes`.
 
     Raises:
@@ -185,11 +187,13 @@ def encode_tokens(
 
 
 def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: int = 0) -> None:
-    """Check that all tokens fit into unsigned integers.
+    """Check that all tokens can be stored with some number of bytes each.
+
+    With 1 byte, tokens from 0 to 255 can be stored, and with 2 bytes, tokens up to 65,535.
 
     Args:
         tokens: Shape (n_tokens,).
-        token_bytes: Bytes of each integer.
+        token_bytes: Bytes of each token.
         where: The document or file that the tokens belong to, for messages.
         first: Number of the first token in it, for messages.
 
@@ -219,15 +223,16 @@ def check_fit(tokens: NDArray[np.integer], token_bytes: int, where: str, first: 
 def read_tokens(
     file: BinaryIO, path: Path, dtype: np.dtype, start: int, stop: int
 ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-    """Yield a range of the tokens of a file in chunks.
+    """Yield a range of the tokens of a file in chunks, so that it needs little memory.
 
-    The file is read, not mapped, since the pages of a memory map count as memory of the process.
+    The file is read, not mapped into memory, since the pages of a map count as memory of the
+    process.
 
     Args:
         file: The file, at the position of the first token.
         path: Path of the file, for messages.
         dtype: Type of its tokens.
-        start: Number of the first token.
+        start: Number of the first token, such as 0.
         stop: Number after the last token.
 
     Yields:

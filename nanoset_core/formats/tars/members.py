@@ -147,11 +147,14 @@ def json_gz_records(
     contexts: NDArray[np.integer[Any]],
     compressor: MemberCompressor,
 ) -> bytes:
-    """Return tar records whose bodies are contexts as gzipped, compact JSON lists.
+    """Return the bytes of several training samples in a tar, each as a compressed JSON list.
+
+    A tar has, for each file, a header of 512 bytes with its name, then its content, here `[5,17,2]`
+    after compression, and zeros up to the next multiple of 512.
 
     Args:
-        names: Names of the members, uint8, shape (n_members, name_bytes).
-        contexts: Their tokens, shape (n_members, length).
+        names: Names of the files, uint8, shape (n_members, name_bytes).
+        contexts: The tokens of each sample, shape (n_members, length).
         compressor: Compresses the lists.
     """
     bodies: list[bytes] = []
@@ -186,11 +189,14 @@ def compressor_identity() -> str:
 
 
 def read_member(archive: Archive, member: TarMember, path: Path) -> NDArray[np.integer[Any]]:
-    """Decode the tokens of a `.npy`, `.json.gz`, `.json` or `.txt` member of an archive.
+    """Read the tokens of one training sample from a tar.
+
+    The ending of its name says how they are stored: `.npy`, or a list such as [5, 17, 2] in
+    `.json`, `.json.gz` or `.txt`.
 
     Args:
         archive: Bytes of the tar.
-        member: The member.
+        member: Where the sample is in it.
         path: Path of the tar, for messages.
 
     Returns:

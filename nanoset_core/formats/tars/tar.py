@@ -94,11 +94,14 @@ class TarMember:
 
 
 def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the 512-byte headers of the members of a tar.
+    """Return the headers of several files in a tar, 512 bytes each.
+
+    A header has fields at fixed places: the name at byte 0, the size as octal digits at byte 124, a
+    checksum at byte 148, and others that are always the same here.
 
     Args:
         names: ASCII, uint8, shape (n_members, at most 100); shorter names are filled with zeros.
-        sizes: Bytes of each body, int64, shape (n_members,).
+        sizes: Bytes of each file, int64, shape (n_members,).
 
     Returns:
         uint8, shape (n_members, 512).
@@ -113,7 +116,10 @@ def headers(names: NDArray[np.uint8], sizes: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def _fill_in_checksums(block: NDArray[np.uint8]) -> None:
-    """Write the checksums into headers that are complete otherwise.
+    """Write the checksums into headers of a tar that are complete otherwise.
+
+    The checksum of a header is the sum of its 512 bytes, where the place of the checksum itself
+    counts as eight spaces. For the sum 5,260, the octal digits 012214 are written there.
 
     Args:
         block: The headers, with eight spaces in place of each checksum; changed in place, shape
@@ -231,7 +237,13 @@ def iterate_members(archive: Archive, where: object) -> Iterator[TarMember]:
 
 
 def iterate_entries(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield every entry of an archive in order, including links and folders.
+    """Yield every entry of a tar in order: files, folders and links.
+
+    A tar is a sequence of headers and contents, each of which starts at a multiple of 512 bytes. It
+    ends with zeros:
+
+        header    content    header    content    …    zeros
+        0         512        1536      2048
 
     Args:
         archive: Bytes of the archive.

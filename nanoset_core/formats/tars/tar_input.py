@@ -104,12 +104,16 @@ def survey_tars(
     dtype: str | None = None,
     sequence_length: int | None = None,
 ) -> TarInput:
-    """Survey tars: read all their headers, and the first context of the first tar.
+    """Find out what some tars of training samples contain, without reading all of their tokens.
+
+    Only the headers of their members are read, and the first sample. They show how many samples
+    there are, how long one is, and in which form: for example 10,000 samples of 2,049 tokens as
+    `.npy` of type uint16.
 
     Args:
         paths: Paths of the tars, in order.
-        data_key: Extension of the members to read, as OpenLM's `--data-key`. None: the extension
-            in which the first sample has its tokens; all other samples must have it, too.
+        data_key: Extension of the members to read, as OpenLM's `--data-key`. None: the extension in
+            which the first sample has its tokens; all other samples must have it, too.
         dtype: Name of the dtype of the tokens. None: the dtype of the first `npy` member, or int32
             for text.
         sequence_length: Length that every context must have. None: the length of the first one.
@@ -200,7 +204,11 @@ class _TarSurvey:
         """Extension → number of members."""
 
     def add(self, sample: TarSample, archive: Archive) -> None:
-        """Count the members of the next sample.
+        """Look at the next sample of a tar, and count it if it has tokens.
+
+        A sample may have several members: its tokens in `0001.npy`, and notes in `0001.info.json`.
+        All samples must have their tokens in members with the same extension. The first sample with
+        tokens shows which it is, unless the user has named it.
 
         Raises:
             FormatError: The sample has its tokens in a member with another extension than others.
@@ -287,7 +295,9 @@ def _no_tokens_error(path: Path, counts: Mapping[str, int], extension: str | Non
 
 
 def _kind_of_tokens(sample: TarSample, archive: Archive, path: Path) -> str | None:
-    """Return the extension of the member in which a sample has its tokens, or None.
+    """Return the extension of the member in which a sample of a tar has its tokens, or None.
+
+    For a sample of `0001.npy` and `0001.info.json`, this is `npy`.
 
     Args:
         sample: A sample of the tar.
@@ -440,10 +450,13 @@ def _flatten_tasks(tar_input: TarInput, folder: Path) -> list[_FlattenTask]:
 
 
 def _flatten(task: _FlattenTask) -> None:
-    """Decode one tar to its place in the file of tokens, unless an earlier call has done so.
+    """Decode the training samples of one tar into the common file, unless this was done before.
+
+    After that, a small file such as `done-3.json` marks tar 3 as done. It says what the tar was
+    like, so that the tar is decoded again if it is replaced by another one.
 
     Args:
-        task: The tar, and its place.
+        task: The tar, and its place in the file.
 
     Raises:
         FormatError: A member does not contain the tokens of a context.
