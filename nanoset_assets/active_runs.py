@@ -42,7 +42,8 @@ class ActiveRuns:
         Args:
             instance: The instance of Dagster that has the runs.
             names: The names of the project in Dagster.
-            upstream: Corpus → the host's assets that write ("land") its raw text; default: none.
+            upstream: Corpus (text collection) → the assets of other teams that write its raw text,
+                such as `{"web": [AssetKey("crawl/pages")]}`; default: none.
         """
         self.instance = instance
         self.names = names
@@ -125,7 +126,12 @@ class ActiveRuns:
         """Return whether an asset is being made at the moment, by a run or by a backfill.
 
         A backfill is a request for many partitions, for which Dagster starts one run after the
-        other. So it may continue although the last run has ended.
+        other. So it may continue although the last run has ended:
+
+            last run of the asset                         result
+            is active                                     yes
+            has ended; its backfill is still open         yes
+            has ended, and belongs to no open backfill    no
 
         Args:
             asset: Key of one of the assets in `upstream`.
@@ -141,11 +147,15 @@ class ActiveRuns:
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
         """Return whether an active run or open backfill will make a partition of an asset.
 
-        A backfill is a request for many partitions. If they are unknown, it counts as one for all.
+        A backfill is a request for many partitions. If it is not known for which, it counts as one
+        for all.
+
+        For example, the folder of the text collection `web` was deleted, so its partition should
+        be, too. But that has to wait while a run makes `indexed_dataset [web]`.
 
         Args:
-            asset: Key of the asset.
-            partition: Name of the partition, such as a corpus.
+            asset: Key of the asset, such as `indexed_dataset`.
+            partition: Name of the partition, such as `web`.
         """
         if any(backfill.targets(asset, partition) for backfill in self.backfills):
             return True

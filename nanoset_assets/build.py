@@ -71,7 +71,12 @@ def build(
     survey: OutputSurvey | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> BuildReport:
-    """Find corpora, register them as partitions, and materialise what is missing or stale.
+    """Make all outputs of a project that are missing or out of date, and return what was done.
+
+    This is the function behind `nanoset build`. For example, after a file was added to the text
+    collection (corpus) `web`, it makes the tokens and the dataset of `web`, and then the data
+    mixtures with `web`. Everything is recorded in Dagster's history, as if Dagster's server had
+    done it.
 
     If the inputs of a selected output are missing or stale, they are made first. An output that was
     made from its current inputs is not made again, whichever machine made it.
@@ -153,9 +158,10 @@ class _Builder:
     def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
         """Make all outputs that are missing or out of date, and return what was done.
 
-        Usually, the outputs are made once. If tokenizing finds out that a fast implementation of
-        the tokenizer gives wrong tokens, whatever it has made before is out of date. Then the build
-        continues with a second round.
+        Usually, there is one round. But text may be tokenized by a fast program (an engine) whose
+        tokens are compared with those of the standard one now and then. If a difference is found in
+        this build, whatever the engine has made in earlier builds is out of date. A second round
+        makes it again.
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -166,7 +172,7 @@ class _Builder:
         """
         plan = self._plan(survey, rebuild=rebuild)
         self._check_disk(plan.nodes)
-        distrusted_before = load_records(self.project.outputs)  # tokenizer engines
+        distrusted_before = load_records(self.project.outputs)  # engines with wrong tokens
         report = self._execute(plan, rebuild=rebuild)
         if not plan.nodes:
             return report
@@ -174,8 +180,7 @@ class _Builder:
         if distrusted_now == distrusted_before:
             return report
 
-        # A tokenizer engine turned out to give wrong tokens, so shards that it made earlier have
-        # become stale: build once more, without it.
+        # An engine turned out to give wrong tokens: build once more, without it.
         second_survey = survey_outputs(self.project, self.corpora)
         second_report = self.build(second_survey, rebuild=False)
         second_report.made = report.made | second_report.made
@@ -340,10 +345,14 @@ def dry_run(
 ) -> DryRun:
     """Return what `build` would do with the same arguments, without writing anything.
 
+    For example: the tokens and the dataset of the text collection `web`, since its files have
+    changed.
+
     Args:
         project: Its outputs, settings and raw text are compared.
-        select: What would be built: selections in Dagster's syntax, or names; empty: everything.
-        corpora: Only these corpora are examined; empty: all.
+        select: What would be built: selections in Dagster's syntax, such as `+pretrain/blend`, or
+            names; empty: everything.
+        corpora: Only these text collections (corpora) are examined; empty: all.
         force: Whether selected outputs that are up to date would be rebuilt, too.
 
     Returns:

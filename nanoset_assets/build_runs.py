@@ -61,7 +61,7 @@ class StepCounter:
             self._progress.step(label_of(node), self._numbers[node], len(self._numbers))
 
     def prefix(self, step: Step) -> str:
-        """Return the number of a step for the start of a line, such as `[3/25] `.
+        """Return the number of a step for the start of a line: `[3/25] ` is the third of 25.
 
         Args:
             step: One of the expected steps.
@@ -285,7 +285,7 @@ class BuildRuns:
         return None
 
     def _report_made(self, nodes: Iterable[Node], seconds_of_step: float) -> None:
-        """Record in the report that outputs were made.
+        """Record in the report that outputs were made, each with the seconds that it took.
 
         Args:
             nodes: The outputs of a run, or those that it made before it failed.

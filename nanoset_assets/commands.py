@@ -327,11 +327,11 @@ def _view_line(name: str, view: PlannedView) -> str:
 def _disk_line(plan: DryRun) -> str:
     """Return how much disk space a build needs, by kind of file, and how much is free.
 
+    For example: "takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB); 80.0 GB are free".
+    The free space of a bucket is not known, so the last part is left out there.
+
     Args:
         plan: What the build would make, and where.
-
-    Returns:
-        Such as "takes about 3.00 MB in out (shards 2.00 MB, datasets 1.00 MB); 80.0 GB are free".
     """
     total = format_bytes(sum(plan.disk_bytes.values()))
     line = f"takes about {total} in {plan.place}"

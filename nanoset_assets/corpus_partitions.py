@@ -57,20 +57,28 @@ def partition_changes(
     text: RawText,
     before: KnownCorpora,
 ) -> PartitionChanges:
-    """Return which corpora are added as partitions, and which partitions are removed.
+    """Return which corpora are added to Dagster as partitions, and which partitions are removed.
 
-    A partition is removed when its corpus has been missing from the raw folder for two ticks in a
-    row, and nothing needs it. Partitions that no tick has seen text of may be another project's.
+    A corpus is a folder of raw text, such as raw/web. Dagster shows it as a partition of each asset
+    that is made from it. A sensor looks at the raw folder again and again, and calls this:
+
+        folder                                     what is done
+        is new                                     its partition is added
+        is missing for the first time              nothing: it may be being replaced
+        is missing for the second time in a row    its partition is removed
+        is missing, but nanoset.yaml names it      nothing
+        was never seen                             nothing: the partition may be another project's
 
     Args:
         config: The current settings of nanoset.yaml, which may need a corpus.
         names: The names of the project in Dagster.
-        active_runs: The runs that were active before the raw folder was read.
+        active_runs: The runs that were active before the raw folder was read. A partition that one
+            of them makes is not removed yet.
         text: The corpora of the raw folder.
-        before: The corpora that the last tick knew.
+        before: The corpora that the last call knew.
 
     Returns:
-        The requests, notes for the log, and what the next tick has to know.
+        The requests, notes for the log, and what the next call has to know.
     """
     registered = set(active_runs.instance.get_dynamic_partitions(names.corpora_name))
     changes = PartitionChanges(registered)

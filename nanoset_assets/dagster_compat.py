@@ -190,7 +190,10 @@ class OpenBackfill:
 
 
 def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
-    """Return all backfills, which are requests for many partitions, that have not ended.
+    """Return all backfills that have not ended. A backfill is a request for many partitions.
+
+    For example, a user asks in Dagster's web page for the datasets of all text collections. Dagster
+    then starts one run after the other, and meanwhile nothing else should make these datasets.
 
     Args:
         instance: The instance of Dagster that has the backfills.
@@ -206,21 +209,22 @@ def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
 def _target_partitions(backfill: PartitionBackfill) -> frozenset[str] | None:
     """Return the partitions that a backfill is going to make.
 
-    A backfill is a request for many partitions, such as all corpora, for which Dagster starts one
-    run after the other.
+    A backfill is a request for many partitions, such as the datasets of web and books. Its record
+    has one of three forms:
+
+        backfill of a job                        names of partitions: web, books
+        backfill of assets                       for each asset a set of partitions: all are joined
+        "all partitions", or an older record     unknown without the definitions of the assets: None
 
     Args:
         backfill: Dagster's record of the backfill.
-
-    Returns:
-        Names of partitions, of any asset; None if the record alone does not show them.
     """
-    # The record of a backfill of a job has the names of the partitions.
+    # A backfill of a job.
     if backfill.partition_names is not None:
         return frozenset(backfill.partition_names)
 
-    # The record of a backfill of assets has a set of partitions for each asset. If an older version
-    # of Dagster wrote it, it can only be read by a process that has loaded all definitions.
+    # A backfill of assets. An older version of Dagster has written another kind of record, which
+    # only a process can read that has loaded all definitions.
     if backfill.asset_backfill_data is None:
         return None
     partitions: set[str] = set()
@@ -268,6 +272,13 @@ class LatestRun:
 
 def latest_runs(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> list[LatestRun]:
     """Return the last run that was started for each asset, with its status.
+
+    For example:
+
+        asset                 run         status
+        indexed_dataset       1f2e3d4c    SUCCESS
+        tokenized_shards      1f2e3d4c    SUCCESS      (the same run made both)
+        pretrain/blend        77aa01bc    ""           (the run was deleted)
 
     Args:
         instance: The instance of Dagster that has the runs.
@@ -560,8 +571,7 @@ def code_location_of(
 
 
 def _sensor_states(instance: dg.DagsterInstance) -> Sequence[Any]:
-    """Return what Dagster has recorded about each sensor: whether it is on, when it was called, and
-    so on.
+    """Return what Dagster has recorded about each sensor, such as whether it is on.
 
     An instance without a database, which only exists in memory, has no such records.
 

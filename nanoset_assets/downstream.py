@@ -38,10 +38,15 @@ def load_materialized(
     storage: StorageSpec | None = None,
     **masks: bool | None,
 ) -> Nanoset | BlendedNanoset:
-    """Open the training samples of a nanoset in the version that Dagster has recorded.
+    """Open the training samples of a nanoset in exactly the version that Dagster has recorded.
 
     This is for assets of other teams, which train on a nanoset (a mixture of data) or examine it.
-    With `load_nanoset` alone, they would get whatever version is in use at that moment.
+    Dagster shows from which version of the nanoset such an asset was made. With `load_nanoset`
+    alone, the asset would get whatever version is in use at that moment:
+
+        recorded by Dagster    in use    result
+        version 5f0c           5f0c      its samples
+        version 5f0c           81c2      StaleError: the nanoset was rebuilt
 
     Args:
         event: Dagster's record of the nanoset's handoff (the files with which a trainer is
