@@ -131,25 +131,31 @@ class FrequentValues:
         self._tokens = self._tokens[remains]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
-        """Store the texts of the most frequent values, and forget those of all others.
+        """Keep the texts of the most frequent values, and forget those of all others.
 
-        All values are counted by their hashes. The texts, such as "en", are needed only for those
-        that are shown to the user in the end, say the 10 most frequent ones.
+        Values are counted by their hashes, since their texts can be long. Only the texts of the
+        most frequent values are needed in the end. For example, if two values are wanted:
+
+            value          counted before    just counted    text
+            "en"           20                3               kept since earlier
+            "fr"           5                                 forgotten: "de" is more frequent now
+            "de"           4                 2               asked for now, by `text_of`
 
         Args:
-            hashes: Hash of each value that was just counted, shape (n_added,).
-            text_of: Returns the text of such a value by its index.
+            hashes: Hash of each value that was just counted, such as of "en" and "de", shape
+                (n_added,).
+            text_of: Returns the text of such a value by its index: "de" for 1.
         """
         text_by_hash: dict[int, str] = {}
-        for index in self._most_counted():  # of the most frequent values
-            value_hash = self._hashes[index]
-            text = self._text_by_hash.get(int(value_hash))
-            if text is None:
-                # The value was not among the most frequent ones until now. So its number has just
-                # grown, and it is one of the values whose texts are available.
+        for index in self._most_counted():
+            value_hash = int(self._hashes[index])
+            if value_hash in self._text_by_hash:
+                text_by_hash[value_hash] = self._text_by_hash[value_hash]
+            else:
+                # This value was not among the most frequent ones before. It has become one of them
+                # since its number has grown, so it was just counted.
                 added_index = int(np.flatnonzero(hashes == value_hash)[0])
-                text = text_of(added_index)
-            text_by_hash[int(value_hash)] = text
+                text_by_hash[value_hash] = text_of(added_index)
         self._text_by_hash = text_by_hash
 
     def _most_counted(self) -> list[int]:
