@@ -189,7 +189,8 @@ def _names_of(datasets: Sequence[Dataset]) -> list[str]:
 def _check_corpus(corpus: str, corpora: Sequence[str], searched: str) -> None:
     """Check that a corpus, a collection of texts, is among those that are searched.
 
-    A user has named it. If it is not among them, the error suggests the most similar name: "web" for "wbe".
+    A user has named it. If it is not among them, the error suggests the most similar name: "web"
+    for "wbe".
 
     Args:
         corpus: The name that the user gave.
