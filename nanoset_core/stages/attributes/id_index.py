@@ -161,9 +161,10 @@ def _sort_parts(
 def _count_parts(
     is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64], part_bits: int
 ) -> NDArray[np.int64]:
-    """Return how many rows with an id each part has.
+    """Return how many rows with an id each part of the index has.
 
-    The first bits of a hash say which part its row belongs to.
+    The first bits of the hash of a row's id are the number of its part. With one bit, the hashes
+    0…, 1… and 1… give [1, 2].
 
     Args:
         is_valid: 1 if the row has an id, shape (n_rows,).

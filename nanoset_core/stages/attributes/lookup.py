@@ -173,7 +173,11 @@ class OpenLookup:
         ]
 
     def find(self, ids: Any) -> MatchingRows:
-        """Return the row of each id, and mark these ids as matched in a file of the index.
+        """Return the row of each id, and mark these ids in a file of the index.
+
+            id of the document      doc-17    doc-18    doc-19
+            its row                     -1         5         7      (-1: there is none)
+            is repeated                 no        no       yes      other rows have this id, too
 
         The marks show later which ids of the tables belong to no document.
 
@@ -267,13 +271,20 @@ class OpenLookup:
     ) -> NDArray[np.bool_]:
         """Return whether each of some entries of the index exists, and has a certain hash.
 
+        For an index with the hashes 3, 3 and 9:
+
+            entry       0     2     3
+            hash        3     5     12
+            result      yes   no    no      there is no entry 3
+
         Args:
             entries: Numbers of entries, shape (n,); perhaps the number after the last one.
             hashes: The hash for each entry, shape (n,).
         """
         exists = entries < len(self._index.hashes)
+        hashes_of_entries = self._index.hashes[entries[exists]]
         have_hashes = np.zeros(len(entries), np.bool_)
-        have_hashes[exists] = self._index.hashes[entries[exists]] == hashes[exists]
+        have_hashes[exists] = hashes_of_entries == hashes[exists]
         return have_hashes
 
     def _have_ids(self, entries: NDArray[np.int64], ids: Any) -> NDArray[np.bool_]:

@@ -258,7 +258,8 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
 def _concatenate_arrays(arrays: Sequence[Any]) -> Any:
     """Concatenate Arrow arrays of one type, some of which may have the null type instead.
 
-    An array has the null type if the file that it was read from has no value in the column.
+    An array has the null type if the file that it was read from has no value in the column. [null,
+    null] of this type and the texts ["a"] become the texts [null, null, "a"].
 
     Args:
         arrays: The arrays, at least one.

@@ -359,6 +359,12 @@ class Dataset(ABC):
     def _tokens_of_documents(self, places: _PlacesInCorpus, rows: slice) -> DocumentTokens:
         """Return how many tokens of certain documents are in consecutive rows, which are sequences.
 
+            first byte of the row in the corpus's .bin    100    0    200
+            its document, if it is one of these             1    none   1
+            its tokens                                     50    30    40
+
+        Then document 1 has 50 and 40 tokens in these rows.
+
         Args:
             places: Where the documents are in the .bin of the corpus.
             rows: Numbers of the rows in this dataset.
@@ -441,9 +447,10 @@ class Dataset(ABC):
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
         """Return which documents the tokens in some spans of sequences belong to.
 
-        A span is a part of a sequence, such as its tokens 10 to 20. In this kind of dataset, a
-        sequence has tokens of only one document. So whatever the span is, the answer is the whole
-        sequence.
+        A span is a part of a sequence, such as the tokens 10 to 20 of sequence 7: [7, 10, 20]. In
+        most datasets, a sequence has tokens of only one document. So the answer is all of the
+        sequence, whatever part of it the span is. (Packed datasets, whose sequences have several
+        documents, override this method.)
 
         Args:
             spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
@@ -453,10 +460,8 @@ class Dataset(ABC):
             For each span, the pieces of documents in it, in order. A piece is returned in full,
             even if the span contains only a part of it.
         """
-        # This method is for datasets in which a sequence has tokens of one document only. So the
-        # piece of each span is its whole sequence, whatever the positions are. Packed datasets have
-        # a method of their own.
-        return [[piece] for piece in self._whole_sequences(spans[:, 0])]
+        sequences = spans[:, 0]  # (n_spans,)
+        return [[piece] for piece in self._whole_sequences(sequences)]
 
     def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
         """Yield, for each of some sequences, which part of which document it contains.

@@ -260,9 +260,12 @@ def _merge_indexes(task: MergeTask, pairs: Sequence[StoredPair], folder: Path) -
 
 
 def _join_bins(task: MergeTask, pairs: Sequence[StoredPair]) -> str | None:
-    """Let a bucket join the .bin of a dataset from the tokens of its shards.
+    """Let a bucket join the .bin of a dataset from the tokens of its shards, the parts of a corpus.
 
-    A bucket can copy ranges of objects into a new object, so that nothing is downloaded.
+        shards/web/3f9c…/tokens.bin
+        shards/web/a07e…/tokens.bin    →    datasets/web/77cd…/web_text_document.bin
+
+    The bucket copies ranges of objects into a new object, so that nothing is downloaded.
 
     Args:
         task: The shards and the dataset.
@@ -414,7 +417,10 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
 def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
     """Look up the objects of a corpus's shards in a bucket, with few requests.
 
-    The size and version of each object are needed to join them.
+    One request lists the folders of all shards. Only for objects in other folders, which are few, a
+    request each is sent. The size and version of each object are needed to join them:
+
+        {"shards/web/3f9c…/tokens.bin": Stored(size=4096, …), …}
 
     Args:
         task: The shards.

@@ -155,13 +155,16 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
 
 
 def _merge(project: Project, tokenized: Manifest, recipe: Recipe, folder: Path) -> Written:
-    """Merge the shards of a corpus into a pair in a folder, and return the facts for its manifest.
+    """Merge the tokens of a corpus into one pair of files, and return the facts for its manifest.
+
+        web_text_document.bin, web_text_document.idx
+        {"prefix": "web_text_document", "documents": 1000, "tokens": 250000, "dtype": "uint16", …}
 
     Args:
         project: Its nanoset.yaml says how the files are named.
-        tokenized: Manifest of the tokenized corpus.
+        tokenized: Manifest of the tokenized corpus, which lists its shards.
         recipe: Recipe of the dataset.
-        folder: The folder.
+        folder: The folder of the files.
     """
     # Imported here: every command imports this module, but few of them merge shards.
     from nanoset_core.stages.dataset.make import MergeTask, merge_on_disk, merge_within_bucket

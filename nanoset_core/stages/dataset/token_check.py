@@ -832,20 +832,21 @@ class _FramingCheck:
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Compare a chunk of tokens with the special tokens that sequences must have in it.
 
-        If a sequence must end with the token 0 at position 99, and the chunk has the positions 64
-        to 128, then its token 35 must be 0.
+        For example, each of the sequences 0, 1 and 2 must end with the token 0, at the positions 9,
+        99 and 200. The chunk has the positions 64 to 128, so only sequence 1 ends in it: the 35th
+        token after the first one of the chunk must be 0.
 
         Args:
             chunk: Tokens of the block, shape (n_tokens,).
             chunk_start: Position of the first of them in the block.
         """
-        chunk_stop = chunk_start + len(chunk)
+        chunk_stop = chunk_start + len(chunk)  # 128
         for expected in self._expected_tokens:
-            # Each long sequence must have the token at one position, and positions are ascending.
-            # Find those in the chunk, and their sequences.
-            first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])
-            positions_in_chunk = expected.positions[first:stop] - chunk_start
-            sequences = self._long_sequences[first:stop]
+            # Each long sequence must have this token at one position: [9, 99, 200]. Find the
+            # positions in the chunk, and their sequences.
+            first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])  # 1, 2
+            positions_in_chunk = expected.positions[first:stop] - chunk_start  # [35]
+            sequences = self._long_sequences[first:stop]  # [1]
             is_wrong = chunk[positions_in_chunk] != expected.token
             self._wrong_sequences.append(sequences[is_wrong])
 

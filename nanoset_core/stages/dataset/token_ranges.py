@@ -247,4 +247,7 @@ def spread_rows(n_rows: int, max_rows: int) -> NDArray[np.int64]:
     """
     if n_rows <= max_rows:
         return np.arange(n_rows, dtype=np.int64)
-    return np.arange(max_rows, dtype=np.int64) * (n_rows - 1) // max(max_rows - 1, 1)
+    numbers = np.arange(max_rows, dtype=np.int64)  # [0, 1, 2]
+    last_row = n_rows - 1  # 10
+    last_number = max(max_rows - 1, 1)  # 2
+    return numbers * last_row // last_number  # [0, 5, 10]

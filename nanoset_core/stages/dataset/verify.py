@@ -411,7 +411,8 @@ def _compare_text(
 ) -> _TextDifference | None:
     """Tokenize the text of a document again, and compare the tokens.
 
-    If the file or the tokenizer has not changed, they are equal.
+    If the file or the tokenizer has not changed, they are equal. If they differ, the first tokens
+    of both are returned, such as "5, 9, 7 …: 250 tokens" and "5, 8, 7 …: 251 tokens".
 
     Args:
         tokenizer: The tokenizer that made the tokens.
@@ -551,7 +552,7 @@ def _report_mismatches(
 def _tokens_of_documents(
     dataset: MMapIndexedDataset, documents: NDArray[np.int64]
 ) -> Iterator[Tokens]:
-    """Yield the tokens of each document.
+    """Yield the tokens of each document, such as 5 9 7 for the first one, and then 8 2.
 
     They are valid until those of the next document are requested: then their memory may be freed.
 
@@ -559,9 +560,12 @@ def _tokens_of_documents(
         dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents, shape (n_documents,).
     """
-    # The range of each document in the .bin, in tokens: (n_documents,) each.
-    starts = token_starts(dataset, dataset.document_indices[documents])
-    stops = token_starts(dataset, dataset.document_indices[documents + 1])
+    # The range of each document in the .bin, in tokens: (n_documents,) each. A document is one or
+    # more sequences, and ends where the first sequence of the next document starts.
+    first_sequences = dataset.document_indices[documents]
+    stop_sequences = dataset.document_indices[documents + 1]
+    starts = token_starts(dataset, first_sequences)
+    stops = token_starts(dataset, stop_sequences)
 
     # From a bucket, tokens are downloaded. If the room for downloads is limited, `spans` yields a
     # slice of one document at a time; otherwise one of all documents, which takes few requests.

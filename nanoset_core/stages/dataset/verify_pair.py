@@ -242,9 +242,10 @@ def _check_is_integer(report: Report, dataset: MMapIndexedDataset) -> bool:
 def _check_counts(
     report: Report, dataset: MMapIndexedDataset, n_tokens: int, expected: Expected
 ) -> None:
-    """Check that a pair has as many documents, sequences and tokens as its manifest says.
+    """Check that a dataset has as many documents, sequences and tokens as were recorded.
 
-    The .idx of the pair has the length of each sequence, and the first sequence of each document.
+    The .idx has the length of each sequence, and the first sequence of each document: [5, 3, 4] and
+    [0, 1, 3] are 2 documents, 3 sequences and 12 tokens.
 
     Args:
         report: Report on the pair; the counts are added to its figures.
@@ -356,7 +357,10 @@ def _expected_of_record(record: Mapping[str, Any]) -> Expected:
 
 
 def _with_tokenizer(expected: Expected, tokenizer: TokenizerPath, eod: str | None) -> Expected:
-    """Return what is expected of a pair if a tokenizer has made it.
+    """Return what is expected of tokens if a tokenizer has made them.
+
+    For GPT-2's tokenizer, ids are at most 50,256, and with `--eod <|endoftext|>`, each sequence
+    ends with the id 50,256.
 
     Args:
         expected: What is expected without it.

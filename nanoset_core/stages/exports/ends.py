@@ -177,12 +177,13 @@ def _common_token_error(
 def _tokens_at(
     dataset: MMapIndexedDataset, stream: Stream | None, positions: NDArray[np.int64]
 ) -> NDArray[np.integer]:
-    """Return single tokens of a dataset.
+    """Return single tokens of a dataset, such as the last ones of documents.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
         stream: Order of its tokens, if they are not in order in the .bin.
-        positions: Numbers of the tokens in the order of the dataset, shape (n_positions,).
+        positions: Numbers of the tokens in the order of the dataset, shape (n_positions,): for the
+            tokens 5 9 0 7 0 and the positions [2, 4], the result is [0, 0].
 
     Returns:
         Shape (n_positions,).

@@ -161,7 +161,9 @@ class SampledFormat(ExportFormat):
     def size(self, cut: Cut, number: int) -> int:
         """Return the size of a file of samples in bytes.
 
-        It is known before the file is written, so that a complete file can be recognised.
+        It is known before the file is written, so that a complete file can be recognised:
+
+            header of the file     header of a sample, tokens     header of a sample, tokens     …
 
         Args:
             cut: Which tokens are in which file.
@@ -180,9 +182,11 @@ class SampledFormat(ExportFormat):
     def blocks(
         self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]
     ) -> Iterator[bytes]:
-        """Yield the bytes of a file of samples.
+        """Yield the bytes of a file of samples: a header, and then samples, which may have headers,
+        too.
 
-        A file consists of a header and of samples, each of which may have a header, too.
+        For samples of 2 tokens, and the tokens 5 9 2 7 1 of a last file: the header of the file,
+        then H 5 9 H 2 7, and H 1, where H is the header of a sample.
 
         Args:
             cut: Which tokens are in which file.
@@ -300,6 +304,11 @@ class Mds(SampledFormat):
         """Decide which tokens are written to which file, as MDSWriter does.
 
         MDSWriter adds samples to a file until the next one would make it larger than FILE_BYTES.
+        With room for 3 samples of 2 tokens in each file, 13 tokens are divided like this:
+
+            file 0    0 1, 2 3, 4 5
+            file 1    6 7, 8 9, 10 11
+            file 2    12                  unless this short sample still fits into file 1
 
         Args:
             dataset: The dataset to export.
@@ -491,10 +500,14 @@ class LitData(SampledFormat):
         return f"chunk-0-{number}.bin"
 
     def cut(self, dataset: DatasetTraits) -> Cut:
-        """Decide which tokens are written to which file.
+        """Decide which tokens are written to which file, which litdata calls chunks.
 
-        All chunks except the last one have complete samples only, since the reader skips the tokens
-        after the last complete sample of a chunk. The last chunk also gets the rest of the tokens.
+        The reader skips the tokens after the last complete sample of a chunk. So only the last
+        chunk has such tokens. With room for 3 samples of 2 tokens in each chunk, 13 tokens are
+        divided like this:
+
+            chunk 0    0 1, 2 3, 4 5
+            chunk 1    6 7, 8 9, 10 11, 12      the reader skips token 12
 
         Args:
             dataset: The dataset to export.

@@ -87,7 +87,8 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:
     """Add the corpora that nanoset.yaml declares to those that are whole folders.
 
-    A declared corpus has only some files of a folder, or the files of a folder of another name.
+    A declared corpus has only some files of a folder, or the files of a folder of another name. For
+    example, `corpora: {news: {folder: web, files: ["news*.jsonl"]}}`.
 
     Args:
         config: The settings of nanoset.yaml.
@@ -114,7 +115,8 @@ def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_onl
 def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[str, NanosetError]:
     """Return an error for each corpus whose name stands for two folders.
 
-    Its settings name one folder, but another folder has the name of the corpus.
+    With `corpora: {web: {folder: crawl}}`, the corpus web reads the folder `crawl`. If there is
+    also a folder `web`, its corpus would have the same name.
 
     Args:
         config: The settings of nanoset.yaml.

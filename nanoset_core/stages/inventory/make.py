@@ -209,7 +209,10 @@ def with_object_marks(
     """Record in ranges of raw text which versions of Parquet and Arrow files were hashed.
 
     Readers notice a changed file of lines by its hash, but read only parts of tables. So for a
-    table in a bucket, they compare a value that changes with each version of the object, its mark.
+    table in a bucket, they compare a value that changes with each version of the object, its mark:
+
+        pieces of the range     a.jsonl, b.parquet
+        marks                   {"b.parquet": 1718021234}
 
     Args:
         project: The project.

@@ -94,7 +94,8 @@ def check_webdataset_files(project: Project, name: str) -> None:
 def check_no_shared_files(project: Project, names: Iterable[str], where: str) -> None:
     """Check that no two corpora read the same text of the same file, which would be read twice.
 
-    Two corpora may read one folder, or a link of one may lead to a file of the other.
+    Two corpora may read one folder, or a link of one may lead to a file of the other: crawl/a.jsonl
+    may be a link to web/a.jsonl.
 
     Args:
         project: The project. Its folders of raw text are listed.

@@ -57,7 +57,8 @@ def continue_run(
 def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, str]) -> None:
     """Check that a run would continue with the versions of datasets that it has read so far.
 
-    Another version of a dataset would have another order of samples.
+    Another version of a dataset would have another order of samples. If the run has read the
+    version 3f9c… of web, and new text was added since, the current version is a07e…: an error.
 
     Args:
         orders: Prefix of a dataset, a path without .bin and .idx → the order in which the run reads
@@ -109,6 +110,9 @@ def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -
 
 def check_remaining_samples(config: NanosetConfig) -> None:
     """Check that a run that continues has samples of train left.
+
+    The number of samples is that of the whole run. If it is 8,000, and the run has consumed 8,000
+    before, none is left. Perhaps the user has written the samples of the second part only.
 
     Args:
         config: The settings: the samples of the whole run, and how many the run has consumed.

@@ -170,8 +170,10 @@ def cache_files(manifest: Manifest) -> FileNotes:
 def files_in_use(manifest: Manifest) -> set[str]:
     """Return the names of the files in the trainer's cache that an output of a split needs.
 
-    These are its index files, and the notes next to them on what they were made from. `nanoset gc`
-    must not delete them.
+    `nanoset gc` deletes what nothing needs, and so must keep these:
+
+        5ce5…-GPTDataset-train-shuffle_index.npy, …    the order in which the trainer reads samples
+        5ce5…-GPTDataset-train-nanoset.json            a note on what these files were made from
 
     Args:
         manifest: Manifest of the output, which records its files, and has a plan next to it.
@@ -208,7 +210,7 @@ def _planned_names(content: bytes) -> set[str]:
         content: The file of the plan, JSON.
 
     Returns:
-        Names below the trainer's cache, such as "3f9c-shuffle_index.npy".
+        Names below the trainer's cache, such as "5ce5…-shuffle_index.npy".
     """
     # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
     # is a note next to the files that says what they were made from.

@@ -97,7 +97,7 @@ class NanosetLookup:
         return self._datasets[corpus]
 
     def digests(self, corpora: Iterable[str]) -> dict[str, str]:
-        """Return the digest of the current version of each of some datasets.
+        """Return the digest of the current version of each of some datasets: `{"web": "3f9c…"}`.
 
         Args:
             corpora: Names of corpora, views or packed datasets.
@@ -111,7 +111,8 @@ class NanosetLookup:
         return {corpus: self.dataset(corpus).digest for corpus in corpora}
 
     def prefix(self, corpus: str) -> str:
-        """Return the path of a dataset, without .bin and .idx.
+        """Return the path of a dataset: /data/datasets/web/3f9c…/web_text_document, without .bin
+        and .idx.
 
         Args:
             corpus: Name of a corpus or view, or of a packed dataset.
@@ -261,6 +262,8 @@ class NanosetLookup:
 
     def _later_settings(self) -> dict[str, Any]:
         """Return settings that are part of a recipe only if a nanoset uses them.
+
+            {"after": {"phases": "77cd…"}, "sums": "compensated"}
 
         A recipe is everything that decides the bytes of an output, and its digest names the
         version. These settings were added to this program later. If they were part of every recipe,

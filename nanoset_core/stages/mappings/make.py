@@ -60,8 +60,8 @@ class IndexFileWriter:
             config: The settings of its nanoset, which decide the order of samples.
 
         Returns:
-            Size and sha256 of each file: `{"3f9c-shuffle_index.npy": {"bytes": 800, "sha256":
-            "77cd…"}}`
+            Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
+            "sha256": "77cd…"}}`.
 
         Raises:
             StorageError: The files, together with the dataset's .idx, exceed the disk space for
@@ -196,13 +196,16 @@ class IndexFileWriter:
 def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:
     """Count how many samples the built blend of a split takes of each dataset.
 
+    A blend says for each sample which dataset it is from. If it has the numbers 0 1 0 0 1 0, it
+    takes 4 samples of dataset 0, and 2 of dataset 1.
+
     Args:
         plan: Plan of the split (train, valid or test), which reads several datasets.
         folder: Cache folder with the index files of the blend.
         access: How they are read.
 
     Returns:
-        A count for each dataset, in the order of the plan: `[700, 300]` for weights of 0.7 and 0.3.
+        A count for each dataset, in the order of the plan: [4, 2].
     """
     dataset_index = open_blend(plan, folder, access).dataset_index  # (n_samples,) number of dataset
     counts = np.zeros(len(plan.members), np.int64)  # (n_datasets,)

@@ -460,8 +460,10 @@ class NanosetContext(NanosetLookup):
 
         A run can continue in two ways:
 
-        - It was started with another nanoset, from whose data it now switches to this one.
-        - This nanoset is one of several phases, which follow one another in the same settings.
+        - It was started with another nanoset, from whose data it now switches to this one. For
+          example, it has read 2,000 samples of `pretrain`.
+        - This nanoset is one of several phases, which follow one another in the same settings. For
+          example, it is `pretrain-phase-2`, and so the run has read all of `pretrain-phase-1`.
 
         Raises:
             ConfigError: The previous phase has no sample, or the other nanoset has no train split.
@@ -577,7 +579,8 @@ def _orders_of_earlier_phases(
 def _read_by_phase(phase: NanosetContext) -> Read:
     """Return what a training run has read when a phase of it has ended.
 
-    The phase ends after the samples of its iterations, or earlier if its data ends.
+    A phase of 600 iterations with 8 samples each reads 4,800 samples, or fewer if its data ends
+    before.
 
     Args:
         phase: The phase, with the phases before it.
@@ -627,7 +630,7 @@ def _has_share(config: NanosetConfig, split: SplitName) -> bool:
 def _with_index_folder(plan: SplitPlan, folder: str) -> SplitPlan:
     """Return a plan whose index files are in a folder below the trainer's cache.
 
-    With the folder "0a1b2c/", `3f9c-shuffle_index.npy` becomes `0a1b2c/3f9c-shuffle_index.npy`.
+    With the folder "0a1b2c/", `5ce5…-shuffle_index.npy` becomes `0a1b2c/5ce5…-shuffle_index.npy`.
 
     Args:
         plan: Which samples a split has, and the names of the files that say so.

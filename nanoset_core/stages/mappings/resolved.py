@@ -89,7 +89,11 @@ def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[st
     """Return the nanosets that a project makes, with all settings that stages need.
 
     A nanoset is the data of a training run. If the run has phases with different data, its nanoset
-    in nanoset.yaml becomes one for each phase.
+    in nanoset.yaml becomes one for each phase:
+
+        nanoset.yaml                     result
+        tune                             tune
+        pretrain, with two phases        pretrain-phase-1, pretrain-phase-2
 
     Args:
         nanosets: Name → settings as they are written in nanoset.yaml.

@@ -271,17 +271,25 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _phases_fill_run(nanoset: NanosetSpec, iterations: int) -> bool:
     """Return whether the phases of a run follow one another up to its end, and none is empty.
 
-    In a run of 1,000 iterations, phases until 600 and until 1,000 do.
+    Each phase has the iteration at which it ends. In a run of 1,000 iterations:
+
+        600, 1000     yes
+        600, None     yes: None means the end of the run, for the last phase only
+        None, 1000    no: where does the first phase end?
+        600, 900      no: the last 100 iterations have no data
+        600, 600      no: the second phase is empty
 
     Args:
         nanoset: The settings of the nanoset, as nanoset.yaml has them.
         iterations: Number of iterations of the run.
     """
     ends = [phase.until for phase in nanoset.phases]
-    if None in ends[:-1] or ends[-1] not in (None, iterations):
+    *earlier_ends, last_end = ends
+    if None in earlier_ends:
         return False
-    # The bounds of the phases are 0, the iterations at which one phase ends and the next one
-    # begins, and the end of the run.
+    if last_end is not None and last_end != iterations:
+        return False
+    # The bounds of phases are [0, 600, 1000], and those of an empty phase are equal.
     return all(start < stop for start, stop in pairwise(nanoset.phase_bounds))
 
 

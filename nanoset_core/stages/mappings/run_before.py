@@ -243,6 +243,10 @@ def continued_project(
 def _continue_lines(name: str, handoff_version: str, consumed_samples: int) -> str:
     """Return the lines of nanoset.yaml by which a nanoset continues a run.
 
+        nanosets:
+          pretrain:
+            continue_from: {handoff: nanosets/pretrain/handoff/0a1b…, consumed_samples: 2000}
+
     Args:
         name: Name of the nanoset.
         handoff_version: Folder of the handoff that the run was started with.

@@ -342,8 +342,10 @@ def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
 def _scaled_phase(phase: PhaseSpec, scale: float) -> PhaseSpec:
     """Return a phase of a smaller run, which ends earlier and reads views.
 
+    At a scale of 0.01, `{blend: web, until: 1000}` becomes `{blend: web-scale-0_01, until: 10}`.
+
     Args:
-        phase: The phase of the full run. `until: 1000` becomes `until: 10` at a scale of 0.01.
+        phase: The phase of the full run.
         scale: Size of the smaller run, as a share of the full one.
     """
     until = phase.until  # the iteration at which it ends; None for the last phase

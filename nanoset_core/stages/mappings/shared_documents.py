@@ -216,13 +216,14 @@ def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, 
 def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tuple[int, ...]]:
     """Return how many tokens of a corpus have which numbers of copies in the datasets.
 
+        {(1, 2): 100, (1, 0): 50}
+
+    These are 100 tokens that the first dataset contains once, and the second one twice; and 50
+    tokens that only the first one contains.
+
     Args:
         corpus: Dataset of the corpus.
         members: The datasets that contain documents of the corpus.
-
-    Returns:
-        `{(1, 2): 100}` if there are 100 tokens that the first dataset contains once, and the second
-        one twice.
     """
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
     # Some documents at a time, to bound memory.
@@ -389,18 +390,21 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
 def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Iterator[CopyCount]:
     """Add up the tokens of equal rows: each possible row gets a number, which is its code.
 
-    If the first column is 0 to 2, and the second 0 or 1, then the row (2, 1) has the code 2 * 2 + 1
-    = 5.
+    For example, the first column has values from 0 to 2, and the second one 0 or 1 (sizes 3, 2):
+
+        row       2, 1    0, 1    2, 1
+        code         5       1       5      2 * first column + second column
+        tokens     100      50      20      so code 5 has 120 tokens, and code 1 has 50
 
     Args:
         copies: The rows, shape (n_rows, n_datasets).
         tokens: Tokens of each row, shape (n_rows,).
         sizes: How many values each column may have, from 0 on.
     """
-    codes = np.ravel_multi_index(tuple(copies.T), sizes)  # (n_rows,)
-    token_sums = np.bincount(codes, tokens.astype(np.float64))  # the sum of each code
+    codes = np.ravel_multi_index(tuple(copies.T), sizes)  # (n_rows,) [5, 1, 5]
+    token_sums = np.bincount(codes, tokens.astype(np.float64))  # of each code: 0 50 0 0 0 120
     for code in np.flatnonzero(token_sums).tolist():
-        row = tuple(int(count) for count in np.unravel_index(code, sizes))
+        row = tuple(int(count) for count in np.unravel_index(code, sizes))  # 5 → (2, 1)
         yield CopyCount(row, int(token_sums[code]))
 
 

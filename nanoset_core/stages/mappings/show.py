@@ -43,6 +43,8 @@ def mappings_summary(manifest: Manifest) -> Summary:
 def reason_without_samples(manifest: Manifest) -> str | None:
     """Return why a split has no sample although it has a share of the data; otherwise None.
 
+    For example, valid gets 1 % of the documents, and these have fewer tokens than one sample needs.
+
     Args:
         manifest: Manifest of the split's index mappings, which records the reason.
     """
@@ -55,7 +57,10 @@ def reason_without_samples(manifest: Manifest) -> str | None:
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
-    """Return the counts that `nanoset status` shows of a split: bytes, samples, tokens and others.
+    """Return the counts that `nanoset status` shows of a split (train, valid or test).
+
+        {"bytes": 80000, "samples": 1000, "unused_samples": 0, "tokens": 2048000, "unique_tokens":
+        …}
 
     Args:
         manifest: Manifest of the index mappings or the blend.
@@ -74,6 +79,8 @@ def _figures(manifest: Manifest) -> dict[str, int]:
 
 def _sample_figures(manifest: Manifest) -> dict[str, int]:
     """Return how many samples a split has, and how many tokens these are.
+
+        {"samples": 1000, "unused_samples": 0, "tokens": 2048000}
 
     Args:
         manifest: Manifest of the index mappings or the blend.

@@ -51,6 +51,9 @@ def settings_as_written(
     nanoset.yaml names corpora. The settings name datasets instead, by their prefixes: paths without
     .bin and .idx.
 
+        nanoset.yaml     blend: {web: 0.7, code: 0.3}
+        settings         data_path: {"/data/…/web_text_document": 0.7, "/data/…/code_…": 0.3}
+
     Args:
         nanoset: The nanoset.
         splits: The splits. The settings request no samples of other splits.

@@ -103,7 +103,8 @@ def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
     """Check that the settings name a folder for index files if a dataset is in a bucket.
 
-    Without such a folder, trainers look for index files next to the dataset, which must be local.
+    Without such a folder, trainers look for index files next to the dataset. For /data/web.bin,
+    that is /data; next to s3://bucket/web.bin, they could not look.
 
     Args:
         config: The settings.
@@ -128,6 +129,12 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 
 def _check_replaceable(placed: PlacedSet) -> None:
     """Check that writing the index files of a dataset replaces no files of another origin.
+
+        files of these names           result
+        none                           fine
+        made from the same dataset     fine: they are written again
+        made from another dataset      an error
+        of unknown origin              an error
 
     Args:
         placed: The index files of a dataset or a blend, and where they will be written.

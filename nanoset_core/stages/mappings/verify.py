@@ -287,9 +287,11 @@ def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
 
 
 def _check_dataset(report: Report, project: Project, name: str, member: MemberPlan) -> None:
-    """Check that the .idx of a dataset is the one that the index files were made from.
+    """Check that a dataset is still the one that the index files were made from.
 
-    If the dataset was built again, the order in the index files is no longer right.
+    An index file refers to documents by their numbers. If the dataset was built again with more
+    text, the numbers are those of other documents. That shows in its .idx, whose sha256 has
+    changed.
 
     Args:
         report: Report on the index mappings, to which errors are added.
@@ -462,7 +464,7 @@ def _check_samples(report: Report, project: Project, nanoset: Nanoset) -> None:
     """Check that the tokens of evenly spread samples of a dataset are in the vocabulary.
 
     A dataset is read through its index files, as a trainer would. A wrong index file usually leads
-    to tokens that are no tokens, or beyond the end of the .bin.
+    to tokens that are no tokens, such as the id 70,000 in a vocabulary of 50,257.
 
     Args:
         report: Gets an error for the first wrong token.

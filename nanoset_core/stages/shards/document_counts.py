@@ -28,7 +28,14 @@ class DocumentCounts:
 
 
 def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
-    """Return the documents and tokens of each file that a shard has documents of.
+    """Return the documents and tokens of each file of text, by the table of a shard's documents.
+
+        row of the table      file       tokens
+        0                     a.jsonl    50
+        1                     a.jsonl    30
+        2                     b.jsonl    20
+
+    Here, a.jsonl has 2 documents with 80 tokens, and b.jsonl has 1 with 20.
 
     Args:
         path: Path of the shard's table of documents, a Parquet file with a row for each document.

@@ -70,6 +70,9 @@ class DocumentRows:
     def read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         """Return some rows of the table, each as a mapping from columns to values.
 
+        The table is stored in row groups, each of which is read at once. For row groups of 100
+        rows, the rows 105 and 7 are in group 1, at position 5, and in group 0, at position 7.
+
         Args:
             rows: Numbers of the rows, in any order; a row may be named several times.
 
@@ -80,7 +83,8 @@ class DocumentRows:
         for group, rows_of_group in self._rows_by_group(rows).items():
             first_row, _ = self.groups[group]
             positions = [row - first_row for row in rows_of_group]  # in the row group
-            values = self.columns(group, list(COLUMNS)).take(positions).to_pylist()
+            row_group = self.columns(group, list(COLUMNS))
+            values = row_group.take(positions).to_pylist()
             values_by_row.update(zip(rows_of_group, values, strict=True))
 
         # In the order in which they were requested.
@@ -139,6 +143,8 @@ class DocumentRows:
     def lengths(self) -> Iterator[tuple[int, NDArray[np.integer]]]:
         """Yield the number of tokens of each document, one row group of the table at a time.
 
+        For row groups of 3 rows: (0, [50, 30, 20]), then (3, [40]).
+
         Yields:
             (row of the first document of the row group; the tokens of each of its documents,
             integers, shape (n_documents,)).
@@ -189,15 +195,18 @@ class DocumentRows:
 def _values_of_rows(scanned: Iterable[ScannedRows]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (row, column → value) of each document that a scan returned.
 
-        (7, {"file": "a.jsonl", "line": 8, …})
+        a part of the scan     rows [3, 7], columns {"file": ["a.jsonl", "b.jsonl"], "line": [4, 1]}
+        yielded                3, {"file": "a.jsonl", "line": 4}
+                               7, {"file": "b.jsonl", "line": 1}
 
     Args:
-        scanned: Parts of the result: numbers of rows, and an array for each column.
+        scanned: Parts of the result: numbers of rows, and an Arrow array for each column.
     """
     for part in scanned:
-        names = list(part.columns)
-        rows_of_values = zip(*[column.to_pylist() for column in part.columns.values()], strict=True)
-        for row, values in zip(part.rows.tolist(), rows_of_values, strict=True):
+        names = list(part.columns)  # "file", "line"
+        values_by_column = [column.to_pylist() for column in part.columns.values()]
+        values_by_row = zip(*values_by_column, strict=True)  # ("a.jsonl", 4), ("b.jsonl", 1)
+        for row, values in zip(part.rows.tolist(), values_by_row, strict=True):
             yield row, dict(zip(names, values, strict=True))
 
 

@@ -70,6 +70,9 @@ def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
 def _rows_of_batch(batch: DocumentBatch, lengths: NDArray[np.int32], file_names: Any) -> Any:
     """Return an Arrow table with a row for each document of a batch.
 
+        file       line    byte_offset    id        tokens
+        a.jsonl    7       4096           doc-17    250
+
     Args:
         batch: The documents.
         lengths: Tokens of each document, shape (n_documents,).

@@ -133,16 +133,20 @@ _COUNTS_BY_FILE = ("zeroed", "padding", "unkept_ids", "escaped_ids")
 
 
 def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Count documents by the number of binary digits of their length.
+    """Count documents by their length, in classes that double in size.
+
+        class                0    1    2         3         4
+        tokens               0    1    2 or 3    4 to 7    8 to 15, and so on
+        lengths 0, 1, 5, 6   1    1    0         2         0
 
     Args:
         lengths: Tokens of each document, shape (n_documents,).
 
     Returns:
-        int64, shape (LENGTH_BINS,): entry 0 counts the empty documents, entry 3 those of 4 to 7
-        tokens. The lengths 0 1 5 6 give 1 1 0 2 0 ….
+        int64, shape (LENGTH_BINS,).
     """
-    # frexp gives the number of binary digits: 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3…
+    # The class is the number of binary digits, which frexp returns as the exponent: 5 is 101, and
+    # so in class 3.
     _, digits = np.frexp(lengths.astype(np.float64))
     histogram: NDArray[np.int64] = np.bincount(digits, minlength=LENGTH_BINS)[:LENGTH_BINS]
     return histogram

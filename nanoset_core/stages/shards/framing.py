@@ -288,10 +288,11 @@ def _insert_at_edges(ids: Ids, edges: Ints, framing: Framing) -> Ids:
         edges: Where documents start and stop in `ids`, shape (n_sequences, 2).
         framing: The special tokens.
     """
-    # (2 * n_sequences,) how many tokens are inserted at each edge: 2 1 2 1.
-    n_inserted = np.tile([len(framing.before), len(framing.after)], len(edges))
-    positions = np.repeat(edges.ravel(), n_inserted)
+    n_documents = len(edges)
+    # (2 * n_documents,) how many tokens are inserted at each edge: 2 1 2 1.
+    n_inserted = np.tile([len(framing.before), len(framing.after)], n_documents)
+    positions = np.repeat(edges.ravel(), n_inserted)  # 0 0 2 2 2 3
 
-    special_ids = np.array([*framing.before, *framing.after], ids.dtype)  # of one document
-    all_special_ids = np.tile(special_ids, len(edges))
-    return np.insert(ids, positions, all_special_ids)
+    ids_of_a_document = np.array([*framing.before, *framing.after], ids.dtype)  # B C E
+    special_ids = np.tile(ids_of_a_document, n_documents)  # B C E B C E
+    return np.insert(ids, positions, special_ids)

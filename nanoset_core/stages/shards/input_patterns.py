@@ -168,6 +168,9 @@ def _matches_below(
 def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
     """Return the files in a bucket that a pattern matches, in natural order.
 
+    For s3://bucket/raw/web/*.jsonl, all files below raw/web are listed, and compared with
+    `*.jsonl`.
+
     Args:
         pattern: The bucket, and a path in it with wildcards.
     """

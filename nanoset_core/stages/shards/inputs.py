@@ -118,6 +118,8 @@ def files_of(paths: Iterable[Location]) -> InputFiles:
 def check_different(paths: Sequence[Location]) -> None:
     """Check that no two paths lead to the same file, whose documents would be read twice.
 
+    web/a.jsonl and latest/a.jsonl are the same file if `latest` is a link to `web`.
+
     Args:
         paths: Paths of files, some of which may be links.
 
@@ -304,6 +306,9 @@ def _below_one_folder(listed: Sequence[ListedFile]) -> InputFiles:
 
 def _json_lines_among(folder: RawFolder, files: Sequence[FileStat]) -> frozenset[str]:
     """Return the files that contain JSON lines although their names end with .txt or .csv.
+
+    A file web.txt whose first line is `{"text": "the cat"}` does. It would be wrong to take each
+    line as a text.
 
     Args:
         folder: The folder of all files.

@@ -319,13 +319,15 @@ class _ShardInProgress:
         return bool(self.erased_places)
 
     def encode(self, batch: DocumentBatch) -> Encoded:
-        """Tokenize the documents of a batch.
+        """Tokenize the documents of a batch, such as "the cat" and "hello", as the ids 5 9 and 7.
 
         Args:
             batch: The documents.
 
         Returns:
-            Their token ids, in the integer type of the shard's .bin file.
+            The ids of all documents, concatenated, and the length of each document: [5, 9, 7] and
+                [2, 1].
+            Ids have the integer type of the .bin file to which they are written.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.

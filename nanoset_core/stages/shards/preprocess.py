@@ -289,6 +289,9 @@ def _check_apart_from_inputs(
 ) -> None:
     """Check that no file that will be written is an input or the tokenizer.
 
+    With the prefix `data/web`, the output data/web_rejects.jsonl would replace an input of that
+    name.
+
     Args:
         inputs: The files that are tokenized.
         output_prefix: The start of the names of all outputs.
@@ -441,7 +444,11 @@ class _Call:
         return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)
 
     def _recorded_settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the outputs, as records contain them."""
+        """Return the settings that decide the bytes of the outputs, as the record next to them has
+        them.
+
+            {"tokenizer": "9a3f…", "dtype": "uint16", "preset": "megatron", "partitions": 1, …}
+        """
         # `partitions` has no effect if the order of the input is kept. Then record 1, so that a
         # later call with another value finds these files.
         options = self.options
@@ -518,6 +525,13 @@ class _Call:
 
 def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
     """Find the .bin and .idx that an earlier call made from the same lines and settings.
+
+    They are used again only if nothing has changed:
+
+        the same input and settings                         they are used again
+        another input, or other settings                    None, or an error
+        tokens are to be counted by file, and were not      None
+        the earlier call lost more text than is allowed     None
 
     Args:
         call: The present call.

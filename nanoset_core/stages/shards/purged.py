@@ -161,6 +161,9 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
 def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
     """Return the piece of a file that contains a position.
 
+    If a file is cut into the bytes 0 to 1,000 and 1,000 to 1,500, byte 1,200 is in the second
+    piece.
+
     Args:
         pieces_of_file: The pieces of the file, in order.
         position: Byte of the decompressed file, or row of a table.
@@ -288,9 +291,10 @@ def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
 def find_erased(
     erased: ErasedDocuments, source: SourceRange, batch: DocumentBatch
 ) -> list[ErasedPlace]:
-    """Return where a batch of text contains erased documents, which are recognised by their ids.
+    """Return where a batch of text contains documents that a user has erased.
 
-    Readers skip these documents where they were erased, but another file may contain them, too.
+    Where they were erased, readers skip them. But another file may contain them, too, for example a
+    newer export. They are recognised by their ids.
 
     Args:
         erased: The erased documents of the corpus.

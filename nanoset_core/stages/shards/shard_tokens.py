@@ -38,7 +38,10 @@ def point_into(shard: Manifest, fact: FileFact) -> None:
 def copy_tokens_back(shard: Manifest) -> None:
     """Give a shard its own file of tokens back, by copying them from a dataset.
 
-    To save space, the file of a shard may be deleted while a dataset contains the same tokens.
+    To save space, the file of a shard may be deleted while a dataset contains the same tokens:
+
+        before    datasets/web/77cd…/web.bin, bytes 4096 to 6000
+        after     shards/web/3f9c…/tokens.bin
 
     Args:
         shard: Such a shard, on this machine.
