@@ -139,8 +139,12 @@ class Delivery:
     def stored_receipt(self) -> StoredReceipt | None:
         """Return the receipt in the folder, which says what made the output, or None without one.
 
-        A call writes an opening receipt before it replaces the files, and the final receipt after
-        it. If both exist, the call was killed in between, so the opening one is returned.
+        Each call of a command leaves a receipt, a JSON file, next to its output. It writes an
+        opening receipt before it replaces the files, and the final one after that:
+
+            only a final receipt     the call has ended: return this one
+            an opening receipt       the call was killed: return this one, even if there is also the
+                                     final receipt of an earlier call
         """
         names = [self.receipt.name]
         if self.receipt.opening_name is not None:  # some outputs use one file for both
@@ -179,8 +183,16 @@ class Delivery:
     def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
         """Return the receipt if the same call has made this output before, or None if not.
 
-        The receipt is a file next to the output that says what made it. This is `find` without its
-        check of the inputs, which is slow if there are many.
+        The receipt is a file next to the output that says what made it. The cases are:
+
+            no files                                          None: make the output
+            files, and a receipt of the same call             the receipt: nothing is to be done
+            the same, but the call was killed, or files       None: make the output again
+              are missing
+            files of another call, or without a receipt,      an error; None with `overwrite`
+              or files that were changed since
+
+        This is `find` without its check of the inputs, which is slow if there are many.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -221,10 +233,13 @@ class Delivery:
     ) -> bool:
         """Return whether all files of the output exist, and those in its receipt are unchanged.
 
+        A receipt is a JSON file that lists the files of an output. Those of older versions do not
+        list all files, so a file that is not listed may be as it is.
+
         Args:
             existing: Names of the files of the output that exist.
-            listed: Names of the files in the receipt. Receipts of older versions do not list all.
-            changed: Names of the existing files that differ from the receipt.
+            listed: Names of the files in the receipt.
+            changed: Names of the existing files that differ from the receipt, or are not listed.
         """
         has_all_files = set(self.files).issubset(existing)
         has_changed_listed_file = any(name in listed for name in changed)
@@ -247,6 +262,10 @@ class Delivery:
     def _check_no_folders(self) -> None:
         """Check that no folder has the path of a file of the output, or of its receipt.
 
+        A file cannot replace a folder. In a bucket, the folder `web.bin` would consist of objects
+        such as `web.bin/a`, and could exist next to the object `web.bin`, which confuses most
+        programs.
+
         Raises:
             ConfigError: A folder is in the way.
         """
@@ -263,9 +282,13 @@ class Delivery:
     ) -> dict[str, str]:
         """Return the existing files that differ from the receipt, each with what has changed.
 
+        The receipt is a JSON file next to the output. It lists the size of each file, and a
+        checksum or a time of change.
+
         Args:
             existing: Names of the files of this output that exist.
-            entries: Name of each file in the receipt → its size, checksum and so on.
+            entries: Name of each file in the receipt → its size and so on, such as
+                {"web.bin": {"bytes": 80, "mtime_ns": 17673...}}.
 
         Returns:
             Name → change, such as `{"web.bin": "web.bin has 90 bytes, and had 80"}`.
@@ -281,6 +304,9 @@ class Delivery:
 
     def _occupied(self, name: str, stored: StoredReceipt | None) -> ConfigError:
         """Return the error for a file that this call did not make, and must not replace.
+
+        For example: "an output of other input or settings exists already", with what differs:
+        "--seed: 7 → 8". The user then names another file, or adds `--overwrite`.
 
         Args:
             name: Name of the file.
@@ -302,9 +328,15 @@ class Delivery:
 
     @contextmanager
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
-        """Yield a draft to write the files into, and deliver them if the block succeeds.
+        """Yield a temporary folder to write the files of an output into, and deliver them at the
+        end.
 
-        A draft is a temporary folder. If its process is killed, a later call removes it.
+            with delivery.drafting() as draft:
+                (draft.folder / "web.pbin").write_bytes(...)
+            # web.pbin was moved, or uploaded, to its place, with a receipt next to it
+
+        If the block fails, nothing is delivered. If the process is killed, a later call removes the
+        temporary folder.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -338,6 +370,13 @@ class Delivery:
 def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> None:
     """Put finished files in their places, and write their receipt, which says what made them.
 
+    Other processes may do the same at this moment. So the folder is locked, and looked at once
+    more:
+
+        the same output is there by now    replace it, or keep it if the delivery says so
+        another output is there by now     an error, unless `overwrite` is set
+        neither                            put the files in place
+
     Args:
         draft: The finished files, in a temporary folder.
         delivery: Where they go, and what they were made from.
@@ -361,7 +400,14 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
 
 
 def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
-    """Deliver the files of a draft without checking which files they replace.
+    """Deliver the files of a draft, a temporary folder, without checking which files they replace.
+
+    For example, the index `web.idx` and the tokens `web.bin` replace those of an earlier call:
+
+        1. write the opening receipt    if this process is killed, a repeated call continues
+        2. delete the old web.idx       readers look for it first, so they now find no output
+        3. put web.bin, then web.idx    now readers find the new output
+        4. write the final receipt      it lists the files, and says what made them
 
     Args:
         draft: The finished files, in a temporary folder.
@@ -377,19 +423,18 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
         names_that_stay = _remove_files_of_other_calls(delivery)
         missing_names = frozenset(delivery.names) - names_that_stay
 
-    # If this process is killed from here on, the opening receipt makes a repeated call complete the
-    # output.
     _put_opening_receipt(delivery)
-    # Without its .idx, for example, no reader takes a mixture of old and new files for complete.
     _hide_earlier_output(delivery)
     entries = _Placement(draft, delivery, missing_names).put_files()  # file → size and so on
     _put_final_receipt(draft, delivery, entries)
 
 
 def _hide_earlier_output(delivery: Delivery) -> None:
-    """Remove the files by which readers recognise a complete output.
+    """Remove the files by which readers recognise a complete output, before any other is replaced.
 
-    They are its final receipt and its completing files, such as the .idx of a .bin/.idx pair.
+    Readers of `web.bin` and `web.idx` look for `web.idx` first. Without it, nobody reads a mixture
+    of an old and a new file. Some readers look for the final receipt, a JSON file that lists the
+    files.
 
     Args:
         delivery: The delivery that is about to replace the output.
@@ -420,10 +465,11 @@ def _put_final_receipt(
 
 
 def _put_opening_receipt(delivery: Delivery) -> None:
-    """Write the opening receipt, which says that a call has begun to put its files in place.
+    """Write a small file that says that a call has begun to put its files in place.
 
-    If the call is killed before it writes the final receipt, a repeated call finds the opening one,
-    and completes the output.
+    It is called the opening receipt, and says what the output is made from. If the call is killed
+    before it writes the final receipt, a repeated call finds the opening one, and completes the
+    output.
 
     Args:
         delivery: The delivery that begins.
@@ -438,11 +484,14 @@ def _put_opening_receipt(delivery: Delivery) -> None:
 def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
     """Remove the files of an earlier output, unless an interrupted run of this call made them.
 
+    Suppose that this call was run before, and was killed when 60 of 100 files were in place. Then
+    it continues with these 60 files. The files of any other call are removed.
+
     Args:
         delivery: The output that replaces the earlier one.
 
     Returns:
-        Names of all files in the folder if none was removed; otherwise an empty set.
+        Names of the files in the folder if they stay; an empty set if they were removed.
     """
     store = delivery.store
     _, file_names = store.level()  # folders and files
@@ -460,9 +509,10 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
 
 
 def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
-    """Return whether a receipt is of a call that was interrupted while it made the same output.
+    """Return whether a receipt is of a call that was killed while it made the same output.
 
-    Such a receipt does not say yet which files are in place.
+    A receipt says what an output was made from, and, once all files are in place, lists these
+    files. If the list is missing, the call did not come to its end.
 
     Args:
         stored: The receipt that was read from the folder of the output.
@@ -505,10 +555,14 @@ class _Placement:
     """Names of files that are known not to be in that place."""
 
     def put_files(self) -> dict[str, Mapping[str, Any]]:
-        """Put all files in place, the completing ones last.
+        """Put all files in place, those by which readers recognise a complete output last.
+
+        For example, `web.bin` and a list of rejected lines come first, at the same time, and
+        `web.idx` follows.
 
         Returns:
-            Name of each file that was made → its entry of the receipt.
+            Name of each file that was made → what the receipt, the list of the output's files, says
+            about it, such as {"web.bin": {"bytes": 80}}.
         """
         completing_files = self.delivery.completing_files
         other_files = [name for name in self.delivery.files if name not in completing_files]
@@ -569,13 +623,14 @@ class _Placement:
         return self._put_finished_file(name)
 
     def _put_finished_file(self, name: str) -> Mapping[str, Any]:
-        """Move or upload a file from the folder of the draft to its place.
+        """Move or upload a file from the temporary folder of the draft to its place.
 
         Args:
             name: Name of the file, in both folders.
 
         Returns:
-            Its entry of the receipt, such as `{"bytes": 80, "sha256": …}`.
+            What the receipt, the list of the output's files, says about the file, such as
+            `{"bytes": 80, "sha256": "9f86..."}`.
         """
         path = self.draft.folder / name
         size = path.stat().st_size
@@ -610,7 +665,9 @@ class _Placement:
 def replaced_file(target: Location) -> Iterator[Path]:
     """Yield a path to write a new version of a file to, and replace the file if the block succeeds.
 
-    Readers find either the old file or the complete new one.
+        with replaced_file(Path("data/web.pbin")) as path:   # a path in a temporary folder
+            path.write_bytes(...)                            # readers still find the old file
+        # data/web.pbin is the new file
 
     Args:
         target: The file that is replaced, on this machine or in a bucket.
@@ -649,8 +706,13 @@ def make_once(
 ) -> MadeFile:
     """Make a file, unless the same call has made it already.
 
+    A user runs `nanoset pbin merge a.pbin b.pbin` a second time. If neither the inputs nor the
+    settings have changed, nothing is to be done: a record next to the output, a hidden JSON file,
+    says what made it. The record also has the facts about the output, such as counts, which the
+    command prints.
+
     Args:
-        command: The call's name, such as `pack merge`.
+        command: The call's name, such as `pbin merge`.
         target: The file.
         sources: The files that it is made from, in order.
         options: The settings that decide its bytes.

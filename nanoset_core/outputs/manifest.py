@@ -41,8 +41,11 @@ _DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_HEX_DIGITS}}}")
 def digest_of(value: object) -> str:
     """Return a short content digest of any JSON value.
 
+    Two values have the same digest only if they are equal. The order of keys makes no difference:
+    {"seed": 7, "name": "web"} and {"name": "web", "seed": 7} have the same one.
+
     Args:
-        value: A value that JSON can represent. The order of keys makes no difference.
+        value: A value that JSON can represent.
 
     Returns:
         20 hexadecimal digits, such as `91fe02…`.
@@ -212,17 +215,20 @@ class Manifest:
             name: Name of the file, which is not part of another output's file.
         """
         fact = self.files[name]
-        # The download is compared with a checksum. A file whose pieces were uploaded by themselves,
-        # and joined by the bucket, has none. Another file lists those of its pieces.
         list_of_pieces: Path | None = None
         if fact.pieces is not None:
-            list_of_pieces = self.path(fact.pieces)  # downloads that file
+            # Download the file with the checksums of the pieces first.
+            list_of_pieces = self.path(fact.pieces)
         self.access.fetch(
             self.folder / name, size=fact.size, sha256=fact.sha256, pieces=list_of_pieces
         )
 
     def place(self, name: str) -> FilePlace:
         """Return where the bytes of a file are: in itself, or in a file of another output.
+
+        To save room, an output that only joins others need not store their bytes again. Its
+        manifest then says, for example, that the file `web.bin` is the bytes from 4,000 on of
+        `datasets/all/77ab/all.bin`.
 
         Args:
             name: One of `files`.
@@ -278,6 +284,9 @@ class Manifest:
 
     def _not_as_written(self, path: Path, found: str, expected: str | None = None) -> FormatError:
         """Return the error for a file whose content is not what nanoset wrote.
+
+        Somebody has changed it, or the disk has damaged it. The user is told to delete the output,
+        which the next build makes again.
 
         Args:
             path: Local path of the file.
@@ -348,6 +357,9 @@ class Manifest:
     def _has_bytes_in_other_output(self, name: str) -> bool:
         """Return whether another output's file is long enough to contain the bytes of a file.
 
+        For example, a file of 80 bytes is stored as the bytes 4,000 to 4,079 of
+        `datasets/all/77ab/all.bin`. So that file must have at least 4,080 bytes.
+
         Args:
             name: A file that is a range of that other file, and not stored a second time.
         """
@@ -360,12 +372,13 @@ class Manifest:
 def first_fault(sizes: Mapping[str, int], expected: Mapping[str, int]) -> FileFault | None:
     """Return the first file that is missing or has the wrong size, or None.
 
+        sizes       {"a.bin": 80, "b.bin": 40}
+        expected    {"a.bin": 80, "b.bin": 70, "c.bin": 10}
+        result      b.bin, which has 40 bytes (c.bin is missing, but comes later)
+
     Args:
         sizes: Name → bytes of the files that exist.
         expected: Name → bytes that the files should have.
-
-    Returns:
-        The first of the expected files that is not as expected. Further files do not matter.
     """
     for name, expected_size in expected.items():
         size = sizes.get(name)
@@ -401,7 +414,15 @@ class StoredManifest(Record):
     def of(
         cls, recipe: Recipe, facts: Mapping[str, Any], files: Mapping[str, FileFact]
     ) -> StoredManifest:
-        """Return the manifest of an output, with its digest and checksum.
+        """Return the content of the manifest of an output, with its digest and checksum.
+
+        A manifest is the JSON file that describes a finished output. It says, for example:
+
+            recipe    {"name": "web", "options": {"seed": 7}, ...}      what it was made from
+            digest    "91fe02..."                                        of the recipe
+            facts     {"documents": 3}                                   counts
+            files     {"web.bin": {"bytes": 80, "sha256": "9f86..."}}
+            sha256    "4c2e..."                                          of facts and files
 
         Args:
             recipe: What the output was made from.
@@ -469,7 +490,8 @@ class StoredManifest(Record):
     def _is_list_of_pieces(self, name: str) -> bool:
         """Return whether a file can list the pieces that another file was joined from.
 
-        Such a list is stored by itself, and has a checksum.
+        A list that is itself joined from pieces, or stored in a file of another output, would lead
+        from file to file. So a list must be a plain file with a checksum.
 
         Args:
             name: Path below the output's folder.
@@ -481,10 +503,13 @@ class StoredManifest(Record):
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
-    """Read the manifest of an output as it is stored now.
+    """Read the manifest of an output, the JSON file that describes it, as it is stored now.
+
+    An output without a manifest is incomplete: its manifest is written last.
 
     Args:
-        folder: Folder of the output.
+        folder: Folder of the output, which is named by its digest, such as
+            `datasets/web/91fe02...`.
         access: How its files are read. By default the folder is a local one.
 
     Returns:
@@ -565,9 +590,12 @@ def pack(manifest: Manifest) -> bytes:
 def unpack(packed: bytes, access: FileAccess) -> Manifest:
     """Return the manifest that `pack` has compressed.
 
+    A manifest describes a finished output. A program that works with hundreds of thousands of
+    outputs holds their manifests compressed, and unpacks one when it needs it.
+
     Args:
         packed: Result of `pack`.
-        access: How the files below the root of the output are read.
+        access: How the files below the folder or bucket of all outputs are read.
     """
     import orjson
 

@@ -158,7 +158,12 @@ class AzureStore(ObjectStore):
         return self._ask(name, send_and_wait, may_be_missing=may_be_missing)
 
     def now(self) -> int:
-        """Return the time of the server's clock, in nanoseconds since 1970."""
+        """Return the time of the server's clock, in nanoseconds since 1970.
+
+        Each answer of a server has the time in its header "Date". Azure's client does not return
+        headers, but calls a function with the whole answer. So a request for something small is
+        sent, and this function takes the time.
+        """
         dates: list[str] = []
 
         def note_date(answer: Any) -> None:
@@ -230,7 +235,7 @@ class AzureStore(ObjectStore):
             listing.turn_page(len(entries), next_token=token, first_entry=repr(entries[:1]))
 
     def _request_page(self, folder: str, token: str | None, *, one_level: bool) -> _Page:
-        """Request one page of a listing.
+        """Request one page of a listing. A page has up to 5,000 blobs, Azure's name for objects.
 
         Args:
             folder: The folder that is listed.
@@ -266,7 +271,11 @@ class AzureStore(ObjectStore):
         return self.request(name, send, may_be_missing=True)
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """Return the bytes and the description of a small blob, or None if it does not exist."""
+        """Return the bytes and the description of a small blob, or None if it does not exist.
+
+        The description (size, version, time) comes with the bytes, so that one request is enough. A
+        folder, which some accounts store like a blob, counts as missing.
+        """
 
         async def send(client: Any) -> tuple[bytes, Stored] | None:
             """Request both at once."""
@@ -282,7 +291,10 @@ class AzureStore(ObjectStore):
         return self.request(name, send, may_be_missing=True)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Return a range of a blob together with its description.
+        """Return a range of a blob, Azure's name for an object, together with its description.
+
+        One request returns both. The answer says in a header which bytes of how many it contains:
+        "Content-Range: bytes 0-99/1234".
 
         Args:
             name: Name of the blob.
@@ -326,16 +338,21 @@ class AzureStore(ObjectStore):
         return data_and_stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of a blob.
+        """Return the bytes from `begin` to `end`, exclusive, of one version of a blob.
+
+        A large blob is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
+        So the request says that the blob must still have the ETag, which identifies its version. If
+        it has another one, the server refuses the request with status 412.
 
         Args:
             name: Name of the blob.
             begin: Position of the first byte.
             end: Position after the last byte.
-            mark: The version that is expected, as `Stored.mark`; None for any version.
+            mark: The version that is expected: its ETag and size, such as '"0x8DC"-1234'. None for
+                the present one.
 
         Raises:
-            SourceChangedError: The blob has another mark, or fewer bytes.
+            SourceChangedError: The blob has another version, or fewer bytes.
             MissingError: The blob does not exist.
         """
         from azure.core import MatchConditions
@@ -442,11 +459,14 @@ def _is_folder(properties: Any) -> bool:
 
 
 def _stored(name: str, properties: Any) -> Stored:
-    """Return the description of a blob.
+    """Return the description of a blob: its size, version, time and checksums.
+
+    The version is named by a mark, such as '"0x8DC"-1234': its ETag, which Azure changes with each
+    write, and its size.
 
     Args:
         name: Name of the blob in the store.
-        properties: How Azure describes it.
+        properties: How Azure's client describes it.
     """
     # Listings have the ETag without its quotes.
     etag = properties.etag.strip('"')
@@ -484,10 +504,14 @@ class _AzureUpload(PartsUpload):
         self._block_names: list[str] = []
 
     def send(self, part: bytes) -> None:
-        """Send the next part of a blob, except the last part.
+        """Send the next part of a blob. Azure keeps it as a *block* until the upload is completed.
 
-        Azure keeps parts as *blocks*, which have names. `complete` lists these names to make the
-        blob.
+        Each block has a name, such as "7f3a9c0011223344-00002" in base64: a random mark of this
+        upload, and the number of the block. `complete` finally lists the names, and Azure makes the
+        blob from the blocks.
+
+        Args:
+            part: Bytes of the part.
         """
         # Azure requires names in base64, and all of the same length.
         number = len(self._block_names)
@@ -503,10 +527,17 @@ class _AzureUpload(PartsUpload):
         self._block_names.append(block_name)
 
     def complete(self, last_part: bytes) -> None:
-        """Send the last part, and let the blob appear.
+        """Send the last part, and let the blob appear, by listing the names of all blocks that were
+        sent.
+
+        If another process has written the same blob meanwhile, Azure has deleted the blocks of this
+        upload.
+
+        Args:
+            last_part: Bytes of the last part.
 
         Raises:
-            LostUploadError: Another process has written the blob, which deletes all other blocks.
+            LostUploadError: Another process has written the blob.
         """
         from azure.storage.blob import BlobBlock
 

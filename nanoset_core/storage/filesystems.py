@@ -264,7 +264,8 @@ class FilesystemStore(Store):
         """Return the description of a file: its size, the time of its last change, and a version.
 
         The version shows whether the file is replaced while it is read. It is the file's ETag or
-        generation if the server reports one, otherwise its time of change.
+        generation if the server reports one, otherwise its time of change. Together with the size
+        it is the file's mark, such as "d41d8-80".
 
         Args:
             name: Name of the file.
@@ -306,7 +307,12 @@ class FilesystemStore(Store):
         return self.read_range(name, 0, stored.size, stored.mark), stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of a file.
+        """Return the bytes from `begin` to `end`, exclusive, of a file, if it has the expected
+        version.
+
+        A large file is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
+        These file systems cannot be asked for a certain version. So the version is looked up after
+        each range was read: if it is still the expected one, it was so while the bytes were read.
 
         Args:
             name: Name of the file.
@@ -341,11 +347,12 @@ class FilesystemStore(Store):
         return data
 
     def _check_version(self, name: str, mark: str | None, min_size: int) -> None:
-        """Check that a file exists in the expected version.
+        """Check that a file exists in the expected version, and has not become shorter.
 
         Args:
             name: Name of the file.
-            mark: The version that is expected; None for any version.
+            mark: The version that is expected, such as "d41d8-80": ETag and size. None for any
+                version.
             min_size: How many bytes the file must have at least.
 
         Raises:
@@ -469,7 +476,12 @@ class FilesystemStore(Store):
             ) from error
 
     def _ask(self, name: str, request: Callable[[], T], *, may_be_missing: bool = True) -> T | None:
-        """Send a request until it succeeds, at most 10 times.
+        """Send a request until it succeeds, at most 10 times. What follows an error depends on its
+        meaning.
+
+            the file does not exist                 None
+            overloaded server, broken connection    wait a moment, and send the request again
+            missing permissions and so on           a StorageError at once
 
         Args:
             name: Name of the file or folder that it is about.
@@ -534,7 +546,11 @@ class FilesystemStore(Store):
         )
 
     def _failure(self, error: BaseException, name: str, attempts: int) -> NanosetError:
-        """Return the error for a request that failed for good.
+        """Return the error for a request that failed for good. Its message says what to do.
+
+            the server sends whole files only    "copy the files to a local folder or a bucket"
+            the server refuses (status 403)      "give this process credentials that may read"
+            anything else, such as no answer     "see whether the name is right and the server up"
 
         Args:
             error: Why the last attempt failed.
@@ -584,7 +600,10 @@ def is_known(scheme: str) -> bool:
 
 @functools.cache
 def _file_system(process: int, url: str) -> Any:
-    """Return fsspec's file system for a host or bucket; the threads of a process share it.
+    """Return fsspec's client for a host or bucket; the threads of a process share it.
+
+    fsspec is a library for many kinds of storage. To connect takes long, so it is done once, and
+    the cache returns the client for later calls.
 
     Args:
         process: Id of the process, so that the result is cached for each process: a forked one must
@@ -619,13 +638,16 @@ def _file_system(process: int, url: str) -> Any:
 def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_file: bool) -> bytes:
     """Return the bytes of a file from one position to another, read with one request.
 
+    A server that does not know such requests would send the whole file, which may have many
+    gigabytes. Web servers may do that, buckets do not. So files of web servers are read in another
+    way, which fails as soon as such an answer begins.
+
     Args:
         system: fsspec's file system, such as that of a bucket or a web server.
         path: Path of the file in it.
         begin: Position of the first byte.
         end: Position after the last byte.
-        may_send_whole_file: Whether the server may answer with the whole file instead, as some web
-            servers do. Then such an answer is an error, so that it is not downloaded.
+        may_send_whole_file: Whether the server may answer with the whole file.
 
     Returns:
         The bytes. They are fewer than requested if the file ends before `end`: bytes 0 to 100 of a
@@ -669,7 +691,11 @@ def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
 
 
 def _is_folder(info: Mapping[str, Any]) -> bool:
-    """Return whether fsspec describes a folder, and not a file."""
+    """Return whether fsspec describes a folder, and not a file.
+
+    A web server has no folders. But if `http://host/web` is one on its disk, it redirects the
+    request to `http://host/web/`, so that the final URL ends with a slash.
+    """
     # A web server redirects the address of a folder to the same address with a slash at its end.
     final_url = str(info.get("url", ""))
     return info["type"] == "directory" or final_url.endswith("/")

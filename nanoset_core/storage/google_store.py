@@ -139,19 +139,26 @@ class GoogleStore(ObjectStore):
         data: bytes | None = None,
         **parameters: Any,
     ) -> T | None:
-        """Send a request to the JSON API, with retries.
+        """Send a request to Google's web interface (its JSON API), with retries, and return what it
+        answers.
+
+        For example, this asks for the size and time of an object:
+
+            GET https://storage.googleapis.com/storage/v1/b/bucket/o/web%2Fa.bin
+                ?fields=name,size,updated
 
         Args:
             name: Name of the object that it is about, for messages.
             method: Method of HTTP, such as GET.
-            path: Path relative to the URL of the JSON API, or a whole URL.
+            path: Path relative to the URL of the JSON API, such as `b/bucket/o/web%2Fa.bin`, or a
+                whole URL.
             read_answer: Called with the answer. It may raise DamagedTransferError for a faulty one;
                 then the request is sent again.
             may_be_missing: Whether the object may be missing. Otherwise it is an error about the
                 bucket if the server finds nothing.
             headers: Headers of the request.
             data: The bytes that are sent.
-            parameters: Parameters of the URL; those that are None are left out.
+            parameters: Parameters of the URL, such as `fields`; those that are None are left out.
 
         Returns:
             What `read_answer` returns, or None if the object does not exist.
@@ -211,8 +218,9 @@ class GoogleStore(ObjectStore):
         """Call a function that sends requests until it succeeds, at most 10 times.
 
         Args:
-            name: Name of the object that it is about.
-            attempt: The function.
+            name: Name of the object that it is about, for messages.
+            attempt: The function. It is called again after errors that may pass, such as a broken
+                connection.
 
         Returns:
             What the function returns, or None if what it asks for does not exist.
@@ -326,7 +334,11 @@ class GoogleStore(ObjectStore):
         return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
-        """Return a range of an object together with its description.
+        """Return a range of an object together with its description, if possible by one request.
+
+        The answer says in a header which bytes of how many it contains: "Content-Range: bytes
+        0-99/1234". If this header is missing or is not as expected, the base class asks by two
+        requests.
 
         Args:
             name: Name of the object.
@@ -364,16 +376,21 @@ class GoogleStore(ObjectStore):
         return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of an object.
+        """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
+
+        A large object is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
+        So Google's number of the version, its *generation*, is part of the request, and no other
+        version can answer.
 
         Args:
             name: Name of the object.
             begin: Position of the first byte.
             end: Position after the last byte.
-            mark: The version that is expected, as `Stored.mark`; None for any version.
+            mark: The version that is expected, such as "1700000000000000-1234": its generation and
+                size. None for the present one.
 
         Raises:
-            SourceChangedError: The object has another mark, or fewer bytes.
+            SourceChangedError: The object has another version, or fewer bytes.
             MissingError: The object does not exist.
         """
         path = self.object_path(name)
@@ -424,7 +441,16 @@ class GoogleStore(ObjectStore):
         self.request(name, "DELETE", self.object_path(name), _ignore, may_be_missing=True)
 
     def write_whole(self, name: str, data: bytes, sha256: str) -> None:
-        """Write an object by one request; the server refuses bytes that were damaged on the way."""
+        """Write an object by one request; the server refuses bytes that were damaged on the way.
+
+        The body of the request has two parts, separated by a random line:
+
+            --7f3a...
+            {"name": "web/a.bin", "md5Hash": "...", "metadata": {...}}    the description
+            --7f3a...
+            (the bytes of the object)
+            --7f3a...--
+        """
         md5 = hashlib.md5(data, usedforsecurity=False).digest()
         description = {
             "name": self.key(checked_name(name)),
@@ -465,6 +491,10 @@ class GoogleStore(ObjectStore):
         joined: OnJoin = no_progress,
     ) -> str | None:
         """Write an object that is the concatenation of others.
+
+            many bytes         the server joins the objects, so that their bytes are not sent to us
+            few bytes          they are read and written, which takes fewer requests
+            ranges of objects  the same, since the server can only join whole objects
 
         The arguments are described in `Store.compose`.
 
@@ -528,7 +558,11 @@ class GoogleStore(ObjectStore):
                 in_parallel(self.delete, groups)
 
     def _check_sources(self, sources: Sequence[Stored]) -> None:
-        """Check that objects exist in the versions that were listed.
+        """Check that objects still exist in the versions that were listed, before they are joined.
+
+        Args:
+            sources: The objects, each with the mark of its version, such as
+                "1700000000000000-1234".
 
         Raises:
             SourceChangedError: A source has another mark.
@@ -543,6 +577,9 @@ class GoogleStore(ObjectStore):
 
     def _join(self, name: str, sources: Sequence[Stored]) -> Stored:
         """Let the server join up to 32 whole objects, and return the description of the result.
+
+        The request names the version of each object, so that the server refuses to join others. The
+        size of the result has to be the sum of their sizes.
 
         Args:
             name: Name of the new object.
@@ -606,11 +643,15 @@ class Version(NamedTuple):
 
 
 def _stored(name: str, item: Mapping[str, Any]) -> Stored:
-    """Return the description of an object.
+    """Return the description of an object: its size, version, time and checksums.
+
+    The version is named by a mark, such as "1700000000000000-1234": Google's number of the version
+    (generation) and the size.
 
     Args:
         name: Name of the object in the store.
-        item: How the JSON API describes it.
+        item: How Google's JSON API describes it, such as {"size": "1234", "generation":
+            "1700000000000000", "updated": "2026-03-01T12:03:04Z", "md5Hash": ...}.
     """
     size = int(item["size"])
     metadata = item.get("metadata", {})
@@ -631,6 +672,11 @@ def _stored(name: str, item: Mapping[str, Any]) -> Stored:
 
 def _stored_in_headers(name: str, size: int, headers: Mapping[str, str]) -> Stored:
     """Return the description of an object whose bytes were requested.
+
+    The answer with the bytes describes the object, too, in headers such as:
+
+        X-Goog-Generation: 1700000000000000                 Google's number of the version
+        Last-Modified: Sun, 01 Mar 2026 12:03:04 GMT
 
     Args:
         name: Name of the object in the store.
@@ -747,6 +793,11 @@ class _GoogleUpload(PartsUpload):
     def complete(self, last_part: bytes) -> None:
         """Send the last part, and let the object appear.
 
+        The server's answer describes the new object, so that its size and MD5 can be compared with
+        the bytes that were sent. If this answer is lost, the request is repeated, and some servers
+        then reply that they do not know the upload. The object shows by the random mark that this
+        upload has completed it.
+
         Raises:
             LostUploadError: The server does not know the upload any more.
             StorageError: The object has other bytes than were sent.
@@ -790,7 +841,14 @@ class _GoogleUpload(PartsUpload):
             )
 
     def _send(self, part: bytes, total: str) -> Answer | None:
-        """Send the next part, with retries, until the server has all of it.
+        """Send the next part of an object, with retries, until the server has all of it.
+
+        If the connection breaks, some bytes of the part may have arrived. So the server is asked
+        what it has before the rest is sent again:
+
+            attempt 1    send the bytes [16, 24)          the connection breaks
+            attempt 2    ask: the server has 20 bytes
+                         send the bytes [20, 24)          the server has them all
 
         Args:
             part: The part.
@@ -805,32 +863,57 @@ class _GoogleUpload(PartsUpload):
         """
         self._md5.update(part)
         begin = self._position  # of the part in the object
-        end = begin + len(part)
-        is_repeated = False
+        is_first_attempt = True
 
         def attempt() -> Answer:
-            """Send the bytes of the part that the server does not have yet."""
-            nonlocal is_repeated
-            if is_repeated:
-                # The last attempt failed, but some bytes may have arrived: ask which.
-                answer = self._post(b"", total)
-                if answer.status != _INCOMPLETE:
-                    return answer  # all bytes had arrived, and the object is complete
-                self._position = _received_bytes(answer, known_bytes=begin)
-            is_repeated = True
+            """Send the part, or what is missing of it if an earlier attempt has failed."""
+            nonlocal is_first_attempt
+            if is_first_attempt:
+                is_first_attempt = False
+                return self._send_rest(part, begin, total)
 
-            missing_bytes = part[self._position - begin :]
-            answer = self._post(missing_bytes, total)
+            # The last attempt failed, but some bytes may have arrived. Ask which, by a request
+            # without bytes, and send the others.
+            answer = self._post(b"", total)
             if answer.status != _INCOMPLETE:
-                return answer
+                return answer  # all bytes had arrived, and the object is complete
             self._position = _received_bytes(answer, known_bytes=begin)
-            is_last_part = total != "*"
-            if is_last_part or self._position < end:
-                # The server should have more. This error leads to another attempt.
-                raise DamagedTransferError(f"{self._position:,} bytes instead of {end:,}")
-            return answer
+            return self._send_rest(part, begin, total)
 
         return self._store.retried(self._name, attempt)
+
+    def _send_rest(self, part: bytes, begin: int, total: str) -> Answer:
+        """Send those bytes of a part that the server does not have yet, by one request.
+
+        For example, a part has the 8 bytes [16, 24) of an object, so `begin` is 16. The server has
+        the first 20 bytes of the object (`self._position`). So the last 4 bytes of the part are
+        sent.
+
+        Args:
+            part: All bytes of the part.
+            begin: Position of the part in the object.
+            total: Bytes of the object if this is the last part, else "*".
+
+        Returns:
+            The answer: status 308 if the server waits for the next part, 200 if the object is
+            complete.
+
+        Raises:
+            DamagedTransferError: The server has not received all of the bytes. Then another attempt
+                has to follow.
+        """
+        missing_bytes = part[self._position - begin :]
+        answer = self._post(missing_bytes, total)
+        if answer.status != _INCOMPLETE:
+            return answer
+
+        # The server waits for more bytes. That is right if it has this part, and others follow.
+        self._position = _received_bytes(answer, known_bytes=begin)
+        end = begin + len(part)
+        is_last_part = total != "*"
+        if is_last_part or self._position < end:
+            raise DamagedTransferError(f"{self._position:,} bytes instead of {end:,}")
+        return answer
 
     def _post(self, data: bytes, total: str) -> Answer:
         """Send the next bytes of an object that is uploaded in parts.

@@ -131,6 +131,9 @@ class ObjectFile(io.RawIOBase):
     def readinto(self, target: bytearray | memoryview) -> int:  # type: ignore[override]
         """Read the bytes at the position into a buffer, and move behind them.
 
+        For example, the position is 150, and the bytes [100, 200) of the object are in memory. A
+        buffer of 80 bytes gets the 50 bytes [150, 200), and the next call continues at 200.
+
         Args:
             target: The buffer. It is filled up to the end of the range that is in memory, or that
                 is requested now, so a call may return less than the whole buffer.
@@ -167,8 +170,6 @@ class ObjectFile(io.RawIOBase):
             _sequential    the range that reading in order has reached; the next are requested ahead
             _elsewhere     the last range that was read at another place
         """
-        # Two ranges are in memory: the one that reading in order has reached, and the last one that
-        # was read at another place.
         for in_memory in (self._sequential, self._elsewhere):
             if in_memory.contains(self._position):
                 return in_memory
@@ -191,7 +192,12 @@ class ObjectFile(io.RawIOBase):
         ahead.
 
         Requests to a bucket take long. While the reader works on one range, the next ones are
-        already on their way; `_pending` has these requests, in order.
+        already on their way (in `_pending`). For example, with ranges of 100 bytes, of which two
+        are requested ahead:
+
+            position    returned      requested already
+            0           [0, 100)      [100, 200), [200, 300)
+            100         [100, 200)    [200, 300), [300, 400)
 
         Args:
             is_requested: Whether the position is where the last such range has ended, so that the
@@ -211,7 +217,11 @@ class ObjectFile(io.RawIOBase):
         return _Range(self._position, oldest_request.result())
 
     def _read_elsewhere(self) -> _Range:
-        """Return the range at a position that is out of order."""
+        """Read a range at a position that is out of order, such as the index of an archive.
+
+        If the bytes from 500 on are in memory, and the position is 420, it is enough to read [420,
+        500).
+        """
         # If a short gap separates it from the range in memory, end where that range begins.
         gap_bytes = self._sequential.begin - self._position
         size = FIRST_BYTES
@@ -220,7 +230,10 @@ class ObjectFile(io.RawIOBase):
         return _Range(self._position, self._read(self._position, size))
 
     def _run_ahead(self, n_requests: int) -> None:
-        """Start requests for the next ranges in order until a number of them is pending."""
+        """Start requests for the next ranges of the object until a number of them is pending.
+
+        The reader has not asked for these bytes yet, but will probably do so soon.
+        """
         while len(self._pending) < n_requests and self._requested_end < self._end:
             size = min(MOST_BYTES, self._end - self._requested_end)
             self._pending.append(self._threads.submit(self._read, self._requested_end, size))
@@ -233,14 +246,17 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
-    """Open an object for reading.
+    """Open an object of a bucket for reading, as a file that downloads only what is read of it.
+
+        with an end       the object will be read in order up to there: request the first bytes at
+                          once, together with the object's description, and further bytes ahead
+        without an end    the order is not known: only request the description
 
     Args:
         store: The store of the object.
         name: Name of the object.
         begin: Position at which reading in order will begin.
-        end: Position up to which the object will be read in order. Its bytes are then requested
-            before the reader needs them. None: the order is not known.
+        end: Position up to which the object will be read in order, or None.
 
     Raises:
         FileNotFoundError: The object does not exist.

@@ -162,7 +162,11 @@ class S3Store(Store):
         read_seconds: int | None = None,
         **arguments: Any,
     ) -> T:
-        """Send a request about an object or the bucket, with retries as in `with_retries`.
+        """Send a request about an object or the bucket, with retries, and return what it answers.
+
+        For example, this returns the size of an object:
+
+            store.ask("head_object", "web/a.bin", lambda answer: answer["ContentLength"])
 
         Args:
             operation: boto3's name of the request, such as `get_object`.
@@ -282,7 +286,10 @@ class S3Store(Store):
         )
 
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
-        """Return the bytes and the description of a small object, or None if it does not exist."""
+        """Return the bytes and the description of a small object, or None if it does not exist.
+
+        The description (size, version, time) comes with the bytes, so that one request is enough.
+        """
 
         def read_answer(answer: Any) -> tuple[bytes, Stored]:
             """Read the bytes, and compare their size and, if it is known, their sha256."""
@@ -298,16 +305,20 @@ class S3Store(Store):
         return unless_missing(lambda: self.ask("get_object", name, read_answer))
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of an object.
+        """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
+
+        A large object is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
+        So the request has a condition, "if the ETag is still this one", and the bucket refuses it
+        otherwise.
 
         Args:
             name: Name of the object.
             begin: Position of the first byte.
             end: Position after the last byte.
-            mark: The version that is expected, as `Stored.mark`; None for any version.
+            mark: The version that is expected, by its ETag; None for any version.
 
         Raises:
-            SourceChangedError: The object has another mark, or fewer bytes.
+            SourceChangedError: The object has another ETag, or fewer bytes.
             MissingError: The object does not exist.
         """
         if begin >= end:
@@ -326,7 +337,10 @@ class S3Store(Store):
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """Return a range of an object together with the object's description.
 
-        It takes one request, or two if the object ends before the range.
+        For an object of 80 bytes:
+
+            bytes [0, 100)      the 80 bytes; one request returns them and the description
+            bytes [100, 200)    no bytes: the bucket answers 416, and another request is needed
 
         Args:
             name: Name of the object.
@@ -425,6 +439,9 @@ class S3Store(Store):
         self, name: str, path: Path, *, sha256: str | None = None, is_new: bool = False
     ) -> None:
         """Write an object from a local file, unless it is large and has the same bytes already.
+
+        The sha256 of a file is stored with the object. So a build that was interrupted, and is run
+        again, recognises what it has sent before, and need not send many GB a second time.
 
         Args:
             name: Name of the object.
@@ -540,6 +557,9 @@ class S3Store(Store):
     def abort_uploads(self, is_abandoned: Callable[[str], bool]) -> Sequence[str]:
         """Abort uploads in parts that will never be completed, since the bucket keeps their parts.
 
+        If a process is killed while it sends the parts of a large object, nobody sees the parts,
+        but the owner of the bucket pays for them.
+
         Args:
             is_abandoned: Returns, for the name of an object, whether its upload is abandoned.
 
@@ -592,7 +612,9 @@ def _complete_page(page: Any) -> Any:
 
 
 def _stored(name: str, answer: Any) -> Stored:
-    """Return the description of an object.
+    """Return the description of an object: its size, version, time and what is known of its bytes.
+
+    For example, from the answer {"ContentLength": 80, "ETag": '"d41d..."', "Metadata": {...}, ...}.
 
     Args:
         name: Name of the object.
@@ -624,10 +646,13 @@ def _written_ns(answer: Any) -> int:
 
 @contextlib.contextmanager
 def _content_of(body: Callable[[], Any] | None) -> Iterator[dict[str, Body]]:
-    """Yield the argument of boto3's operation with the bytes that a request sends, if it does.
+    """Yield the argument `Body` of boto3's operation, if the request sends bytes.
 
     Args:
         body: Opens the bytes; None for a request that sends none.
+
+    Yields:
+        {"Body": the bytes}, or {} for a request that sends none.
     """
     if body is None:
         yield {}
@@ -645,7 +670,8 @@ def _has_bytes(stored: Stored, data: bytes) -> bool:
 
 
 def _entries_of(page: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of a page of a listing, of all kinds."""
+    """Return the entries of a page of a listing, whichever they are: objects, folders or uploads.
+    """
     entries: list[Any] = []
     for key in _ENTRY_KEYS:
         entries += page.get(key, ())
@@ -655,8 +681,8 @@ def _entries_of(page: Mapping[str, Any]) -> list[Any]:
 def _bytes_of_object(answer: Mapping[str, Any]) -> int:
     """Return the size of the whole object, from an answer with a range of it.
 
-    The header of a range is such as "bytes 0-99/1234", with the size at its end. A server that does
-    not know ranges sends the whole object, and its length.
+        ContentRange "bytes 0-99/1234"              1234: the range has 100 of 1,234 bytes
+        no ContentRange, and ContentLength 1234     1234: the server has sent the whole object
     """
     size_text = str(answer.get("ContentRange", answer["ContentLength"]))
     return int(size_text.rpartition("/")[2])
@@ -697,7 +723,12 @@ class Upload:
         """
 
     def send(self, number: int, part: Part) -> None:
-        """Send a part.
+        """Send a part of an object, and note what the request that joins the parts has to say about
+        it.
+
+        That request lists each part with its number, sha256 and ETag, by which the bucket finds it:
+
+            {"PartNumber": 3, "ChecksumSHA256": "n4bQ...", "ETag": '"d41d..."'}
 
         Args:
             number: Number of the part, from 0.
@@ -769,6 +800,10 @@ class Upload:
     def complete(self) -> None:
         """Let the bucket join the parts to the object, in the order of their numbers.
 
+        If the answer is lost, the request is sent again. Then the bucket says that there is no such
+        upload, since the first request has completed it. In this case, the object has the random
+        mark that this upload was begun with, and all is well.
+
         Raises:
             StorageError: Another process aborted the upload.
         """
@@ -787,9 +822,7 @@ class Upload:
                 MultipartUpload={"Parts": parts},
             )
         except UploadAbortedError:
-            # The bucket does not know the upload. Perhaps this request was sent twice, since the
-            # first answer was lost: the first one has completed the upload, which ends it. Then the
-            # object has the random mark that this upload began with.
+            # The bucket does not know the upload. Was it completed by an earlier attempt?
             stored = self._store.stat(self._name)
             is_complete = stored is not None and stored.upload == self._mark
             if not is_complete:
