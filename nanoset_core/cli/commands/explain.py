@@ -134,8 +134,9 @@ def command(
     To show which samples contain a document, give NAME, and SPLIT if it is a nanoset. Name the
     document by --document, --file or --number.
 
-    To show what a training step read, give --run and --step instead of NAME. To show which steps
-    read a document, give --run and the document.
+    To show what a step of a training run read, describe the run in a file `run.yaml`, and pass
+    `--run run.yaml --step 12345` instead of NAME. To show which steps read a document, pass --run
+    and the document.
     """
     document = {
         "identity": identity,

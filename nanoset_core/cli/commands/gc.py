@@ -50,7 +50,7 @@ _MAX_SHOWN = 50
 def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any) -> None:
     """List old versions of outputs that nothing needs any more; with --yes, remove them.
 
-    The command keeps the current version of every output, and the older versions from which it was
+    `nanoset gc` keeps the current version of every output, and the older versions from which it was
     made or whose files it uses. It also keeps what a running build uses, and all files that nanoset
     did not write. If you need a removed version again, you can rebuild it.
     """

@@ -50,7 +50,7 @@ def command(
 
     Without --yes, the command changes nothing, and lists what it would erase.
 
-    With --yes, it removes the documents from shards, datasets and tables. It deletes all versions
+    With --yes, `nanoset purge` removes the documents from shards, datasets and tables. It deletes all versions
     of other outputs that were made from the documents, such as training sets, and rebuilds those
     that nanoset.yaml requests. No text is tokenized again.
 

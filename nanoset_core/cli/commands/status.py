@@ -70,8 +70,9 @@ Seconds = Mapping[tuple[str, str, str | None], float]
 def command(config: Path, only_warnings: bool, as_json: bool) -> None:
     """Show which outputs are up to date, stale (and why), missing or failing.
 
-    The command compares the size and time of each file with those of the last build. It reads no
-    large file, and builds nothing. The exit code is 0 if everything is up to date, and 1 otherwise.
+    `nanoset status` compares the size and time of each file with those of the last build. It reads
+    no large file, and builds nothing. The exit code is 0 if everything is up to date, and 1
+    otherwise.
 
     A warning is printed in full until you have seen it in a terminal, or by --warnings. After that,
     it is only counted.

@@ -52,9 +52,9 @@ def command(
 ) -> None:
     """Leave the documents with these IDS out of views.
 
-    The command adds the ids to a file that your views name in their key `exclude`. It shows which
-    outputs contain the documents now, and rebuilds these outputs. The tokens of the documents stay
-    in the corpus, but training no longer reads them.
+    `nanoset takedown` adds the ids to a file that your views name in their key `exclude`. It shows
+    which outputs contain the documents now, and rebuilds these outputs. The tokens of the documents
+    stay in the corpus, but training no longer reads them.
     """
     from nanoset_core.lineage.takedown import add_ids
     from nanoset_core.project.project import Project
