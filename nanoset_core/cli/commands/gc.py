@@ -74,7 +74,12 @@ def command(config: Path, yes: bool, copies: bool, as_json: bool, **policy: Any)
 
 
 def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
-    """List, or remove, the copies that this machine keeps of a bucket's outputs.
+    """List, or remove, the copies that this machine keeps of files in a bucket.
+
+    If the outputs of a project are in a bucket, the files that were read are kept on the local
+    disk, to be faster the next time. They can be removed at any time:
+
+        removed: 12 copies of files in the bucket, 3.4 GB
 
     Args:
         project: The project, whose outputs are in a bucket.
@@ -96,8 +101,13 @@ def _clear_copies(project: Project, *, is_removal: bool, as_json: bool) -> None:
 def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
     """Print how much was removed; or how much would be removed, and how to remove it.
 
+        removed: 14 versions and files, 1.2 GB
+
+        to be removed: 14 versions and files, 1.2 GB
+        nothing was removed yet: add --yes to remove it
+
     Args:
-        text: The total, as a clause.
+        text: The total, such as "14 versions and files, 1.2 GB".
         is_removed: Whether it was removed.
         is_empty: Whether there is nothing to remove.
     """
@@ -110,19 +120,36 @@ def _print_total(text: str, *, is_removed: bool, is_empty: bool) -> None:
 
 
 def _to_json(collection: GarbageCollection) -> dict[str, Any]:
-    """Return what a collection removes, and what it leaves alone and why, as plain values."""
+    """Return what `nanoset gc --json` prints: old versions that are removed, and others that are
+    kept.
+
+        {"bytes": 1200000, "garbage": [{"path": "…", "output": "corpora/web", …}, …],
+         "left_alone": [{"path": "…", "why": "a running build works on it"}, …], "unfinished": []}
+
+    Args:
+        collection: What nothing needs any more, and what is kept although nothing is known to need
+            it.
+    """
+    left_alone: list[dict[str, str]] = []
+    for entry in collection.left_alone:
+        left_alone.append({"path": str(entry.path), "why": entry.why})
     return {
         "bytes": collection.size,
         "garbage": [_garbage_to_json(item) for item in collection.garbage],
-        "left_alone": [
-            {"path": str(entry.path), "why": entry.why} for entry in collection.left_alone
-        ],
+        "left_alone": left_alone,
         "unfinished": [str(path) for path in collection.unfinished],
     }
 
 
 def _garbage_to_json(item: Garbage) -> dict[str, Any]:
-    """Return a version or file that is removed as plain values."""
+    """Return an old version of an output, or a file, as plain values for JSON.
+
+    For example: {"path": "/data/corpora/web/3f0a", "output": "corpora/web", "kind": "version",
+    "bytes": 1200000}.
+
+    Args:
+        item: The version or file, which nothing needs any more.
+    """
     return {
         "path": str(item.path),
         "output": item.output,
@@ -132,7 +159,13 @@ def _garbage_to_json(item: Garbage) -> dict[str, Any]:
 
 
 def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> None:
-    """Print what is removed, what is kept and why, and the total.
+    """Print which old versions of outputs are removed, what is kept and why, and the total.
+
+        output        versions   files     size
+        corpora/web          2       0   1.2 GB
+
+        kept: /data/corpora/code/9c71: a running build works on it
+        to be removed: 2 versions and files, 1.2 GB
 
     Args:
         collection: The versions and files to remove, and those that are kept.
@@ -153,14 +186,14 @@ def _print_collection(collection: GarbageCollection, *, is_removed: bool) -> Non
 
 
 def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
-    """Return the number of unfinished outputs, and their size as long as they exist.
+    """Say how many outputs an interrupted build has begun, and how large they are.
+
+    For example: "2 unfinished outputs (1.2 GB), of processes that have ended". If they were
+    removed, nobody can measure them any more: "2 unfinished outputs".
 
     Args:
-        unfinished: The folders of outputs that an interrupted build began.
+        unfinished: The folders of these outputs.
         is_removed: Whether they were removed.
-
-    Returns:
-        A text such as "2 unfinished outputs (1.2 GB), of processes that have ended".
     """
     count = format_count(len(unfinished), "unfinished output")
     if is_removed:
@@ -170,20 +203,31 @@ def _unfinished_total(unfinished: Sequence[Path], *, is_removed: bool) -> str:
 
 
 def _size_of_folders(folders: Sequence[Path]) -> int:
-    """Return the size of all folders together, in bytes; other processes may delete some."""
+    """Return the size of all folders together, in bytes.
+
+    A folder that does not exist any more counts as empty, since another process may have deleted
+    it.
+    """
     from nanoset_core.project.gc import folder_size
 
     return sum(folder_size(folder) for folder in folders if folder.exists())
 
 
 def _print_outputs(collection: GarbageCollection) -> None:
-    """Print a table of the outputs, those with the most bytes to remove first.
+    """Print a table of the outputs of which something is removed, the largest amount first.
+
+        output        versions   files     size
+        corpora/web          2       0   1.2 GB
+        nanosets/a           1       3    40 MB
+        … and 7 smaller outputs (--json lists all)
 
     Args:
-        collection: What is removed: versions of outputs, and single files.
+        collection: What is removed: old versions of outputs, and single files.
     """
     items_by_output = collection.by_output()
     outputs = sorted(items_by_output, key=lambda name: _size(items_by_output[name]), reverse=True)
+
+    # Only the first 50 outputs are listed.
     print_rows([_output_row(output, items_by_output[output]) for output in outputs[:_MAX_SHOWN]])
     n_unlisted = len(outputs) - _MAX_SHOWN
     if n_unlisted > 0:
@@ -191,14 +235,13 @@ def _print_outputs(collection: GarbageCollection) -> None:
 
 
 def _output_row(output: str, items: Sequence[Garbage]) -> Row:
-    """Return the row of an output: how many versions and files of it are removed, and their size.
+    """Return the row of a table for an output: how many versions and files of it are removed.
+
+    For example: {"output": "corpora/web", "versions": 2, "files": 0, "size": "1.2 GB"}.
 
     Args:
         output: Name of the output.
-        items: What is removed of it.
-
-    Returns:
-        Heading → number or text.
+        items: What is removed of it: old versions, and single files.
     """
     n_versions = sum(item.kind in ("version", "unfinished") for item in items)
     return {

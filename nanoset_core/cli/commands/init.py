@@ -65,10 +65,14 @@ def command(folder: Path, text_key: str | None, tokenizer: Path | None, schema: 
 
 
 def _print_text(start: Start) -> None:
-    """Print the corpora that were found, and the text that is not read.
+    """Print which collections of texts (corpora) were found, and which files are not read.
+
+        found web: 4 files, 1.2 GB
+        notice: web: …
+        not read: notes.docx, readme.pdf: no text that nanoset reads
 
     Args:
-        start: What `nanoset init` wrote, and the text that it was written for.
+        start: The new settings file, and the text that it was written for.
     """
     from nanoset_core.text.notices import abbreviated
 
@@ -85,13 +89,18 @@ def _print_text(start: Start) -> None:
 
 
 def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
-    """Print which text is not read, since it is next to the raw folder, and how to have it read.
+    """Print which files of text are not read since they are in the wrong folder, and where to move
+    them.
 
-    Users often put their text there first.
+    Text has to be in the folder `raw`, in a subfolder for each corpus (a collection of texts).
+    Users often put it next to `raw` at first:
+
+        web.jsonl          not read
+        raw/web/a.jsonl    read
 
     Args:
-        raw: The raw folder, which contains a folder for each corpus.
-        names: The files of text.
+        raw: The folder `raw`.
+        names: The files next to it, such as ["web.jsonl"].
     """
     from nanoset_core.text.notices import abbreviated
 
@@ -104,9 +113,12 @@ def _print_text_beside(raw: Path, names: Sequence[str]) -> None:
 
 
 def _names_by_reason(reason_by_name: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return each reason → the names that have it, in order.
+    """Group files that are not read by the reason, so that each reason is printed once.
 
-    {"a": "is empty", "b": "is empty"} becomes {"is empty": ["a", "b"]}.
+    For example, {"a": "is empty", "b": "is empty"} becomes {"is empty": ["a", "b"]}.
+
+    Args:
+        reason_by_name: Name of a file → why it is not read.
     """
     names_by_reason: dict[str, list[str]] = {}
     for name, reason in reason_by_name.items():
@@ -115,7 +127,13 @@ def _names_by_reason(reason_by_name: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _configuration_error(config: Path) -> NanosetError | None:
-    """Return what a user has to correct in a new nanoset.yaml, such as a missing tokenizer."""
+    """Return what the user has to correct in a new settings file before a build, or None.
+
+    Usually it is the tokenizer, if the command did not find one. The error is that of a build.
+
+    Args:
+        config: The settings file, nanoset.yaml.
+    """
     from nanoset_core.project.project import Project
     from nanoset_core.stages.shards.options import check_tokenizer
 
@@ -127,11 +145,14 @@ def _configuration_error(config: Path) -> NanosetError | None:
 
 
 def _print_result(start: Start, error: NanosetError | None) -> None:
-    """Print what was chosen and written, and how to build the project.
+    """Print which settings were chosen and written, and what the user has to do next.
+
+        chose text_key: body
+        wrote nanoset.yaml: read it, name your tokenizer, then run `nanoset build`
 
     Args:
-        start: The new nanoset.yaml, and the choices in it.
-        error: What the user has to correct before the build, or None.
+        start: The new settings file, nanoset.yaml, and the choices in it.
+        error: What the user has to correct before a build, or None.
     """
     if not start.made:
         echo(
@@ -152,14 +173,15 @@ def _print_result(start: Start, error: NanosetError | None) -> None:
 
 
 def _next_tasks(start: Start, error: NanosetError | None) -> list[str]:
-    """Return what the user has to do next, such as ["read it", "then run `nanoset build`"].
+    """Return what the user has to do after the settings file was written.
+
+        usually                   ["read it", "then run `nanoset build`"]
+        no tokenizer was found    ["read it", "name your tokenizer", "then run `nanoset build`"]
+        no text was found         ["put a folder for each corpus there", …]
 
     Args:
-        start: The new nanoset.yaml.
-        error: What the user has to correct first, or None.
-
-    Returns:
-        Clauses in order; the last one names the command that builds the project.
+        start: The new settings file. "There" is the folder for text, which the caller names.
+        error: What the user has to correct before a build, or None.
     """
     has_text = bool(start.text.corpora)
     tasks = ["read it"]
@@ -178,13 +200,13 @@ def _is_about_tokenizer(error: NanosetError) -> bool:
 
 
 def build_command(config: Path) -> str:
-    """Return the command that builds a project, run in the user's current folder.
+    """Return the command with which the user can build a project from the current folder.
+
+        nanoset build                    the project is in the current folder
+        nanoset build -c projects/web    it is in another folder
 
     Args:
-        config: The project's nanoset.yaml.
-
-    Returns:
-        `nanoset build`, with the folder of the project if that is not the current one.
+        config: The project's settings file, nanoset.yaml.
     """
     folder = config.parent
     # With NANOSET_CONFIG, the command without a folder would build another project.
@@ -198,11 +220,14 @@ def build_command(config: Path) -> str:
 
 
 def _ask(question: str, answers: Sequence[str]) -> str | None:
-    """Ask the user a question, and return the answer; None if there is no terminal.
+    """Ask the user a question, and return the answer.
 
     Args:
         question: The question, without the list of answers.
         answers: The possible answers. The first one is the default.
+
+    Returns:
+        The answer; None if nobody can answer, since the command does not run in a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None

@@ -55,15 +55,17 @@ def command(prefix: Location, tokenizer: TokenizerPath | None, sequences: int) -
 def describe_dataset(
     prefix: Location, tokenizer_file: TokenizerPath | None = None, sequences: int = 3
 ) -> Iterator[str]:
-    """Yield lines that describe an indexed dataset: its counts, and its first sequences.
+    """Describe a tokenized dataset in lines: its counts, and its first sequences.
+
+        web: 1,200 documents, 1,200 sequences, uint16
+        61,000 tokens; a sequence has 3 to 2,048 tokens, median 40
+        [0] 64 tokens: 'Once upon a time' …
 
     Args:
-        prefix: Path of the .bin and .idx without the ending.
-        tokenizer_file: The tokenizer that decodes the tokens; without it, their ids are shown.
+        prefix: Path of the dataset's two files, .bin and .idx, without the ending.
+        tokenizer_file: The tokenizer with which the dataset was made. Without it, the numbers (ids)
+            of the tokens are shown instead of text.
         sequences: How many sequences to show.
-
-    Yields:
-        Lines such as "web: 1,200 documents, 1,200 sequences, uint16" and "[0] 64 tokens: '…'".
 
     Raises:
         MissingError: A file is missing.
@@ -86,7 +88,15 @@ def describe_dataset(
 
 
 def _count_lines(prefix: Location, dataset: MMapIndexedDataset) -> Iterator[str]:
-    """Yield lines with the number of documents, sequences and tokens of a dataset."""
+    """Say in lines how many documents, sequences and tokens a dataset has.
+
+        web: 1,200 documents, 1,200 sequences, uint16
+        61,000 tokens; a sequence has 3 to 2,048 tokens, median 40
+
+    Args:
+        prefix: Path of the dataset's two files, .bin and .idx, without the ending.
+        dataset: The opened dataset. A document may have several sequences, such as its sentences.
+    """
     import numpy as np
 
     lengths = dataset.sequence_lengths  # (n_sequences,) tokens of each
@@ -98,26 +108,38 @@ def _count_lines(prefix: Location, dataset: MMapIndexedDataset) -> Iterator[str]
 
 
 def _sequence_line(dataset: MMapIndexedDataset, index: int, decoder: _Decoder | None) -> str:
-    """Return the length of a sequence, and its first tokens: as text, or as ids without a decoder.
+    """Show the length of a sequence and its first tokens in a line.
+
+        [0] 64 tokens: 'Once upon a time' …       with a tokenizer
+        [0] 64 tokens: 9038 2501 263 931 …        without one: the ids of the tokens
 
     Args:
-        dataset: The opened .bin/.idx pair.
+        dataset: The opened dataset.
         index: Number of the sequence, from 0.
-        decoder: Decodes the tokens, if their tokenizer is known.
-
-    Returns:
-        A line such as "[0] 64 tokens: 'Once upon a time' …".
+        decoder: Converts the ids to text; None if the tokenizer is not known.
     """
     length = int(dataset.sequence_lengths[index])
-    ids = dataset.get(index, 0, min(SHOWN_TOKENS, length)).tolist()
-    shown = " ".join(map(str, ids)) if decoder is None else decoder.decode(ids)
+    n_shown = min(SHOWN_TOKENS, length)
+    ids = dataset.get(index, 0, n_shown).tolist()
+    if decoder is None:
+        shown = " ".join(str(token_id) for token_id in ids)
+    else:
+        shown = decoder.decode(ids)
     if length > SHOWN_TOKENS:
         shown += " …"
     return f"[{index}] {length:,} tokens: {shown}"
 
 
 def _has_default_special_tokens(file: TokenizerPath) -> bool:
-    """Return whether the number of a tokenizer's special tokens is a default, stated nowhere."""
+    """Return whether it is only assumed how many special tokens a tokenizer has.
+
+    In a file of Megatron-LM's tiktoken format, ordinary tokens get their ids after those of the
+    special tokens. If their number is not given, 1,000 is assumed. If that is wrong, all text is
+    wrong, so the user should know.
+
+    Args:
+        file: The tokenizer's file, perhaps with settings such as this number.
+    """
     from nanoset_core.tokenizers.files import define
 
     definition = define(file)
@@ -136,13 +158,10 @@ class _Decoder:
 
     @staticmethod
     def load(file: TokenizerPath) -> _Decoder:
-        """Load a tokenizer, which can take seconds.
+        """Load a tokenizer, to convert the ids of tokens to text. This can take seconds.
 
         Args:
             file: The tokenizer's file, perhaps with further settings.
-
-        Returns:
-            A decoder for its tokens.
 
         Raises:
             FormatError: The file is not a tokenizer.
@@ -153,13 +172,16 @@ class _Decoder:
         return _Decoder(file, load_tokenizer(file), tokenizer_facts(file).max_id)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of tokens as it is shown: quoted, escaped, and only its first characters.
+        """Convert the ids of tokens to text as it is shown: quoted, and only its first 160
+        characters.
+
+            [9038, 2501, 263]    'Once upon a'
+            [9038, 70000]        9038 70000 (token 1, 70000, is not in the vocabulary, 0 to 31999)
+
+        The second case shows that the dataset was made with another tokenizer.
 
         Args:
             ids: Ids of the tokens.
-
-        Returns:
-            The text. If a token is not in the vocabulary, the ids, with the one that is wrong.
         """
         import numpy as np
 

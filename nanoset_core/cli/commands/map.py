@@ -193,15 +193,21 @@ def command(
 def _continued_run(
     handoff: str | None, consumed_samples: int | None, nanosets: tuple[str, ...]
 ) -> RunPosition | None:
-    """Return the run that continues with a nanoset, or None if no option names one.
+    """Return the training run that continues with other data, as two options of the user describe
+    it.
+
+    For example, `nanoset map second --continue-from first --consumed-samples 8000`: a run was
+    started on the blend of datasets "first". After 8,000 samples, it shall continue with the blend
+    "second".
 
     Args:
-        handoff: The value of --continue-from.
+        handoff: The value of --continue-from: the files that the run was started with, or their
+            name.
         consumed_samples: The value of --consumed-samples.
-        nanosets: The nanosets that the command names.
+        nanosets: The blends (nanosets) that the user named.
 
     Returns:
-        The handoff of the run, and how many samples it has consumed.
+        The run; None if neither option was given.
 
     Raises:
         UsageError: One of the two options is missing, or there is not exactly one nanoset.
@@ -217,12 +223,14 @@ def _continued_run(
 
 
 def _check_none_is_given(options: dict[str, Any]) -> None:
-    """Check that the user gave none of the options that describe a nanoset without a project.
+    """Check that the user gave no option that would have no effect, such as --seed.
 
-    In a project, nanoset.yaml describes the nanosets, so these options would have no effect.
+    The command works in two ways. With `--data-path`, options describe the data, the samples and
+    the trainer. Without it, the project's file nanoset.yaml describes all that, and such an option
+    would be ignored. The user would not notice it.
 
     Args:
-        options: Parameter of the command → value, for all these options.
+        options: Parameter of the command → value, for all these options. Most are defaults.
 
     Raises:
         ConfigError: Such an option was given.

@@ -83,11 +83,11 @@ def command(
 
 
 def _print_plan(project: Project, plan: PurgePlan) -> None:
-    """Print what a purge would erase: documents, versions of outputs, and their number and size.
+    """Print what `nanoset purge` would erase: documents, and the outputs that contain their text.
 
     Args:
-        project: The project, whose raw text contains the documents.
-        plan: What the purge would erase.
+        project: The project, which knows where its raw text is.
+        plan: The documents, and the versions of outputs that were made from them.
     """
     _print_documents(project, plan)
     _print_versions(plan)
@@ -96,11 +96,13 @@ def _print_plan(project: Project, plan: PurgePlan) -> None:
 
 
 def _print_erased(project: Project, ids: Sequence[str]) -> None:
-    """Print which of some ids an earlier purge erased, so that no output has them any more.
+    """Print which documents an earlier purge has erased, so that no output contains them any more.
+
+    Otherwise a user who repeats a purge would only read that no such document exists.
 
     Args:
         project: The project, which records what was erased.
-        ids: Ids of documents.
+        ids: Ids of documents, such as ["x7"].
     """
     from nanoset_core.outputs.erasures import erasure_of_id
     from nanoset_core.stages.shards.purged import id_digest
@@ -115,8 +117,12 @@ def _print_erased(project: Project, ids: Sequence[str]) -> None:
 def _print_documents(project: Project, plan: PurgePlan) -> None:
     """Print a table of the documents that would be erased, with their lines in the raw text.
 
+        document   raw text                   tokens
+        x7         /data/raw/web/a.jsonl:3        64
+        … and 12 more documents
+
     Args:
-        project: The project, whose raw text contains the documents.
+        project: The project, which knows where its raw text is.
         plan: What the purge would erase.
     """
     rows = list(islice(_document_rows(project, plan), _MAX_SHOWN))
@@ -127,7 +133,15 @@ def _print_documents(project: Project, plan: PurgePlan) -> None:
 
 
 def _document_rows(project: Project, plan: PurgePlan) -> Iterator[Row]:
-    """Yield the row of each document that would be erased from the current version of a corpus."""
+    """Yield a row of a table for each document that would be erased.
+
+    For example: {"document": "x7", "raw text": "/data/raw/web/a.jsonl:3", "tokens": "64"}.
+
+    Args:
+        project: The project, which knows the folder of each corpus (a collection of texts).
+        plan: What the purge would erase. Here only the current version of each corpus is of
+            interest.
+    """
     for corpus, documents in plan.current.items():
         folder = project.config.corpus_folder(corpus)
         for document in documents:
@@ -139,7 +153,15 @@ def _document_rows(project: Project, plan: PurgePlan) -> Iterator[Row]:
 
 
 def _print_versions(plan: PurgePlan) -> None:
-    """Print a table of the versions of outputs that would be erased, with their size."""
+    """Print a table of the versions of outputs that would be erased, since they contain the
+    documents.
+
+        version                  size
+        datasets/web/3f0a…     1.2 GB
+
+    Args:
+        plan: What the purge would erase.
+    """
     rows: list[Row] = []
     for version in plan.versions[:_MAX_SHOWN]:
         rows.append({"version": version.path, "size": format_bytes(version.size)})
@@ -147,8 +169,16 @@ def _print_versions(plan: PurgePlan) -> None:
 
 
 def _print_unknown_ids(plan: PurgePlan) -> None:
-    """Print how many of the ids match no document, with the first of them as an example."""
-    known_ids: set[str | None] = set()
+    """Print how many of the ids that the user gave belong to no document, with the first as an
+    example.
+
+    For example: "no output holds a document with 2 of these ids, such as 'x9'". The user may have
+    mistyped them.
+
+    Args:
+        plan: What the purge would erase, with all ids of the user.
+    """
+    known_ids: set[str | None] = set()  # a document need not have an id
     for documents in plan.documents.values():
         known_ids.update(document.id for document in documents)
     unknown_ids = [identity for identity in plan.ids if identity not in known_ids]
@@ -158,7 +188,13 @@ def _print_unknown_ids(plan: PurgePlan) -> None:
 
 
 def _print_totals(plan: PurgePlan) -> None:
-    """Print how many documents and versions would be erased, and their size."""
+    """Print how many documents and versions of outputs would be erased, and their size.
+
+    For example: "2 documents; 3 versions of outputs that were made from them, 1.2 GB".
+
+    Args:
+        plan: What the purge would erase.
+    """
     documents = format_count(_document_count(plan), "document")
     versions = format_count(len(plan.versions), "version")
     size = format_bytes(sum(version.size for version in plan.versions))
@@ -166,5 +202,9 @@ def _print_totals(plan: PurgePlan) -> None:
 
 
 def _document_count(plan: PurgePlan) -> int:
-    """Return how many documents of current outputs would be erased."""
+    """Return how many documents would be erased from the current versions of all corpora.
+
+    Args:
+        plan: What the purge would erase, such as 2 documents of "web" and 1 of "code": 3.
+    """
     return sum(len(documents) for documents in plan.current.values())

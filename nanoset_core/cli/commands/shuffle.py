@@ -162,20 +162,17 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the end token for the settings of a shuffle: the user's, or the tokenizer's if needed.
+    """Return the text of the token that ends each document, such as "<|endoftext|>", for a shuffle.
 
-    Text is tokenized by the command, so that each document needs an end token. With the preset
-    `default`, it is that of the user, or else the one that the tokenizer's files name. Another
-    preset finds it itself, and tokens have theirs already: then only the user's is passed on.
+        text, preset `default`    the one that the user named, or else that of the tokenizer's files
+        text, another preset      the one that the user named, or None: the preset finds its own
+        tokens                    the same: documents that are tokenized have an end already
 
     Args:
         tokenizer: The tokenizer, if one was given.
-        eod: The token that the user named, if any.
-        input_kind: What the inputs are, such as "text".
-        preset: The preset of the tars, which stands for the reader that takes them.
-
-    Returns:
-        The text of the token, such as "<|endoftext|>", or None.
+        eod: The token that the user named, or None.
+        input_kind: What the inputs are: "text", or something that is tokenized already.
+        preset: Which program will read the result; see the option --preset.
     """
     if tokenizer is not None and input_kind == "text" and preset == "default":
         from nanoset_core.tokenizers.end_token import end_token
@@ -198,12 +195,12 @@ def _write_tars(
     scratch: Path | None,
     overwrite: bool,
 ) -> Shuffled:
-    """Shuffle inputs into tars while a progress bar is shown.
+    """Shuffle training samples and write them as tars, while a progress bar is shown.
 
     Args:
-        inputs: Text, .bin/.idx pairs or tars.
+        inputs: Text that is tokenized first; or datasets or tars that are tokenized already.
         output: The folder of the tars.
-        settings: How the contexts (samples of one length) are made and shuffled.
+        settings: How long the samples (contexts) are, how they are shuffled, and so on.
         scratch: Folder for temporary files; None for that of the output.
         overwrite: Whether to replace tars that were made from other input or settings.
 
@@ -224,16 +221,17 @@ def _write_tars(
 
 
 def _check_names(inputs: ShuffleInputs, output: Location) -> None:
-    """Check that the names of output and sources are valid UTF-8.
+    """Check that the names of the inputs and of the output are valid UTF-8.
 
-    They decide the order of the contexts, and are written into lists in UTF-8.
+    The order of the samples is computed from these names, so that a repeated shuffle gives the same
+    order. The names are also written into lists of files, which are encoded in UTF-8.
 
     Args:
         inputs: The inputs, divided into sources such as folders.
-        output: The folder of the tars.
+        output: The folder that will be written.
 
     Raises:
-        ConfigError: A name is not valid UTF-8.
+        ConfigError: A name is not valid UTF-8, as some of old systems are.
     """
     from nanoset_core.storage.paths import check_utf_8
 
@@ -260,7 +258,10 @@ class _ExpData:
     """Whether an existing file may be replaced."""
 
     def check(self, files_read: Sequence[Path | Location]) -> None:
-        """Check, before tars are written, that the JSON file about them can be written at the end.
+        """Check that the JSON file about the tars can be written, before the tars are.
+
+        Writing the tars may take hours. An error in the name of this file should be found before
+        that.
 
         Args:
             files_read: The files that the command reads, none of which may be overwritten.
@@ -292,11 +293,13 @@ class _ExpData:
 
 
 def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
-    """Print what would be written and what it needs, how even the shuffle is, and the sources.
+    """Print what a shuffle would write, what it needs, and how well it would mix the sources.
+
+    This is for the option --plan, with which nothing is written.
 
     Args:
         preview: The plan of the shuffle.
-        inputs: Text, .bin/.idx pairs or tars.
+        inputs: What would be shuffled: text, tokenized datasets or tars.
     """
     _print_plan(_plan_lines(preview, inputs))
     if preview.passed_over:
@@ -306,12 +309,26 @@ def _print_preview(preview: Preview, inputs: ShuffleInputs) -> None:
 
 
 def _print_plan(lines: Mapping[str, str]) -> None:
-    """Print named lines as a table. The second column has no heading, and its texts are wrapped."""
+    """Print named lines as a table, which has the names in the first column.
+
+        plan
+        contexts    about 98,304 of 2,049 tokens
+        tars        about 12 of 8,192 contexts
+
+    Args:
+        lines: Name → text. The column of the texts has no heading; long texts are wrapped.
+    """
     print_rows([{"plan": name, "": text} for name, text in lines.items()], text=[""])
 
 
 def _print_evenness(preview: Preview) -> None:
-    """Print how evenly the sources are spread over the tars."""
+    """Print how evenly the samples of each source would be spread over the tars.
+
+    If they were not, a trainer would read much of one source at the start, and little at the end.
+
+    Args:
+        preview: The plan of the shuffle.
+    """
     from nanoset_core.stages.webdataset.quality import shuffle_quality
 
     quality = shuffle_quality(preview.plan)
@@ -328,14 +345,14 @@ def _print_sources(preview: Preview) -> None:
 
 
 def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
-    """Return what a shuffle would write, and the memory and disk that it needs.
+    """Describe what a shuffle would write, and the memory and disk that it needs, in named lines.
+
+    For example: {"contexts": "about 98,304 of 2,049 tokens", "tars": "about 12 of 8,192 contexts",
+    "memory": "1.1 GB", …}. A context is a training sample.
 
     Args:
-        preview: The plan of the shuffle. Without tokenizing, its counts of text are estimates.
-        inputs: Text, .bin/.idx pairs or tars, some of which may be left out.
-
-    Returns:
-        Name → text, such as {"tars": "about 12 of 8,192 contexts", …}.
+        preview: The plan of the shuffle. Text is not tokenized for it, so its counts are estimates.
+        inputs: What would be shuffled. A file of sampling frequencies may leave some of it out.
     """
     lines = {**_count_lines(preview), **_need_lines(preview)}
     if inputs.left_out:
@@ -346,13 +363,14 @@ def _plan_lines(preview: Preview, inputs: ShuffleInputs) -> dict[str, str]:
 
 
 def _count_lines(preview: Preview) -> dict[str, str]:
-    """Return how many contexts (samples), tars and tokens a shuffle would write: name → text.
+    """Describe how many contexts (training samples), tars and tokens a shuffle would write.
+
+    For example: {"contexts": "about 98,304 of 2,049 tokens", "tars": "about 12 of 8,192 contexts",
+    "tokens": "about 201,425,113", …}. If all tars shall have equally many contexts, a last line
+    says how many are left out for that.
 
     Args:
         preview: The plan of the shuffle. Its counts may be estimates.
-
-    Returns:
-        Lines such as {"contexts": "about 98,304 of 2,049 tokens", "tars": …}.
     """
     plan = preview.plan
     about = _about(preview)
@@ -368,15 +386,20 @@ def _count_lines(preview: Preview) -> dict[str, str]:
 
 
 def _token_lines(preview: Preview) -> dict[str, str]:
-    """Return how many tokens a shuffle would write, drop, and add as padding: name → text.
+    """Describe how many tokens a shuffle would write, drop, and add as padding.
 
-    Tokens are dropped, or padding is added, where a source does not fill its last context.
+    All samples have the same length. If the text of a source does not fill its last sample, that
+    text is dropped, or padding is added to it, as the user wants:
+
+        tokens            about 201,425,113
+        dropped tokens    about 1,024 (0.0005%)
+        pad tokens        about 0 (0.0000%)
 
     Args:
         preview: The plan of the shuffle. Its counts may be estimates.
 
     Returns:
-        Lines such as {"tokens": "about 201,425,113", "dropped tokens": "about 1,024 (0.0005%)", …}.
+        Name of each line → its text.
     """
     plan = preview.plan
     about = _about(preview)
@@ -392,16 +415,21 @@ def _token_lines(preview: Preview) -> dict[str, str]:
 
 
 def _need_lines(preview: Preview) -> dict[str, str]:
-    """Return the disk space and memory that a shuffle needs: name → text.
+    """Describe how much disk space and memory a shuffle needs.
 
-    Before it writes tars, a shuffle stores the tokens of text, and buckets of contexts, in
-    temporary files.
+        size of the tars    about 390 MB
+        temporary files     about 403 MB of tokens, 410 MB of buckets
+        engine              …
+        memory              1.1 GB
+
+    Text is tokenized into temporary files. If the memory is too small for all samples, these are
+    divided into buckets, which are files as well, and each bucket is shuffled on its own.
 
     Args:
-        preview: The plan of the shuffle, and the engine that was chosen for it.
+        preview: The plan of the shuffle, and the engine (way to shuffle) that was chosen for it.
 
     Returns:
-        Lines such as {"size of the tars": "about 390 MB", "memory": "1.1 GB", …}.
+        Name of each line → its text.
     """
     output_size = format_bytes(preview.output_bytes)
     if not preview.output_exact:
@@ -417,7 +445,11 @@ def _need_lines(preview: Preview) -> dict[str, str]:
 
 
 def _about(preview: Preview) -> str:
-    """Return what precedes the counts of a preview: "about " if they are estimates."""
+    """Return the word before the counts of a plan: "about " if they are estimates, or "" if exact.
+
+    Args:
+        preview: The plan of a shuffle. Its counts are estimates if text is not tokenized yet.
+    """
     return "about " if preview.estimated else ""
 
 
@@ -433,12 +465,13 @@ def _print_result(result: Shuffled) -> None:
 
 
 def _counts_text(result: Shuffled) -> str:
-    """Return how many tars and tokens were written, and how many lines were rejected.
+    """Say how many tars and tokens were written, and how many lines of text were rejected.
 
-    An example is "12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding)".
+    For example: "12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding), 3
+    lines rejected (rejects.jsonl)".
 
     Args:
-        result: The manifest of the tars, and the number of files that could not be read.
+        result: The record of the tars, and the number of files that could not be read.
     """
     facts = result.manifest.facts
     plan = facts["plan"]

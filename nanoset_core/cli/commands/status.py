@@ -102,11 +102,13 @@ def command(config: Path, only_warnings: bool, as_json: bool) -> None:
 def _print_all_warnings(
     project: Project, rows: Sequence[StatusRow], notices: Iterable[str]
 ) -> None:
-    """Print all warnings in full, and remember that the user has seen them.
+    """Print all warnings about a project in full, and remember that the user has seen them.
+
+    From then on, other commands only say how many there are.
 
     Args:
         project: The project, which remembers the warnings.
-        rows: All rows of the project.
+        rows: All outputs of the project, some of which have warnings.
         notices: Notices on the whole project.
     """
     lines = warning_lines(rows, notices)
@@ -118,10 +120,14 @@ def _print_all_warnings(
 
 
 def print_old_versions(project: Project, *, more_than: int = 0) -> None:
-    """Print how many old versions exist, how large they are, and how to remove them.
+    """Print how many old versions of outputs nobody needs, how large they are, and how to remove
+    them.
+
+    For example: "14 old versions and index files, 1.2 GB, that nothing needs: `nanoset gc` lists
+    them".
 
     Args:
-        project: Its outputs are searched.
+        project: The project whose outputs are searched.
         more_than: Print nothing unless they take more bytes than this.
     """
     from nanoset_core.project.gc import old_versions
@@ -144,12 +150,19 @@ def print_tables(
     project: Project | None = None,
     notices: Iterable[str] = (),
 ) -> None:
-    """Print a table for each kind of output, then reasons, warnings, and a count of the states.
+    """Print which outputs of a project are up to date and which are not, and why.
+
+        corpus   state        files   documents   tokens   rejected     size     age
+        web      up to date       4       1,000   50,000          0   100 kB  2 days
+        code     stale            2         300   15,000          0    30 kB  2 days
+
+        stale: corpus code: the file b.jsonl was added
+        1 up to date, 1 stale
 
     Args:
-        rows: The outputs to show.
-        seconds: How long a build worked on each; shown in place of its age.
-        project: The project whose known warnings are only counted; default: print all in full.
+        rows: The outputs. There is a table for each kind of output, such as corpora (texts).
+        seconds: How long a build worked on each, shown in place of its age; None for the age.
+        project: The project, whose known warnings are only counted; None to print all in full.
         notices: Notices on the whole project.
     """
     # A table for each kind of output. Folders that are not read have no row.
@@ -168,7 +181,7 @@ def print_tables(
 
 
 def _print_warnings(lines: Sequence[str], project: Project | None) -> None:
-    """Print warnings; those that the user has seen before are only counted.
+    """Print warnings. Those that the user has seen before are only counted.
 
     Args:
         lines: The warnings, one line each.
@@ -182,13 +195,10 @@ def _print_warnings(lines: Sequence[str], project: Project | None) -> None:
 
 
 def state_counts(rows: Sequence[StatusRow]) -> str:
-    """Return how many outputs are in each state, in words: `3 up to date, 1 stale`.
+    """Return how many outputs are in each state, in words: "3 up to date, 1 stale".
 
     Args:
-        rows: The outputs, each with its state.
-
-    Returns:
-        The states in the order of _STYLES; "nothing to build" without outputs.
+        rows: The outputs, each with its state. If there are none, the result is "nothing to build".
     """
     counts: Counter[str] = Counter(row.state for row in rows)
     texts = [f"{counts[state]:,} {state}" for state in _STYLES if counts[state]]
@@ -196,10 +206,15 @@ def state_counts(rows: Sequence[StatusRow]) -> str:
 
 
 def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> None:
-    """Print the table of the outputs of one kind.
+    """Print the table of the outputs of one kind, such as corpora (collections of texts).
+
+        corpus   state        files   documents   tokens   rejected     size     age
+        web      up to date       4       1,000   50,000          0   100 kB  2 days
+
+    Outputs that are not built yet are left out if there are more than 50 of them.
 
     Args:
-        kind: The kind, such as `corpus`.
+        kind: The kind, which is also the heading of the first column.
         rows: The outputs of this kind.
         seconds: How long a build worked on each output; None to print the age of each.
     """
@@ -217,16 +232,16 @@ def _print_kind(kind: str, rows: list[StatusRow], seconds: Seconds | None) -> No
 
 
 def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
-    """Return the names of the figures and details that the table of one kind of output shows.
+    """Return the headings of a table of outputs: the counts and details that it shows.
 
-    Kinds without fixed columns show each figure that one of the outputs has. All show each detail.
+        corpus           always "files", "documents", "tokens", "rejected"
+        another kind     each count that one of the outputs in the table has
+
+    Details, such as the name of a tokenizer, follow after these for all kinds.
 
     Args:
-        kind: The kind, such as `corpus`, which has the fixed columns files, documents and others.
-        rows: The outputs in the table.
-
-    Returns:
-        Names such as "documents" and "tokens", in the order of the columns.
+        kind: The kind of the outputs in the table.
+        rows: These outputs, each with its counts and details by name.
     """
     # These dictionaries serve as sets that keep the order.
     figures: dict[str, None] = {}
@@ -241,16 +256,16 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
 
 
 def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> Row:
-    """Return the row of the table for one output.
+    """Return the row of a table for one output.
+
+    For example: {"corpus": "web", "state": "up to date" in green, "documents": 1200, "size": "100
+    kB", "age": "2 days", …}. A count that the output does not have is "-".
 
     Args:
         kind: The kind of the output, which is also the heading of the first column.
-        row: The output, with its state and figures.
-        columns: Names of the figures and details to show.
+        row: The output, with its state and counts.
+        columns: Names of the counts and details to show.
         seconds: How long a build worked on each output; None to show the age of the output.
-
-    Returns:
-        Heading → text or number, such as {"corpus": "web", "state": …, "documents": 1200, …}.
     """
     name = row.name if not row.part else f"{row.name} {row.part}"
     cells: Row = {kind: name, "state": _state_cell(row)}
@@ -258,7 +273,9 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
-    cells["size"] = format_bytes(row.figures["bytes"]) if "bytes" in row.figures else "-"
+    cells["size"] = "-"
+    if "bytes" in row.figures:
+        cells["size"] = format_bytes(row.figures["bytes"])
     if seconds is None:
         cells["age"] = _age_text(row)
     else:
@@ -272,18 +289,22 @@ def _age_text(row: StatusRow) -> str:
 
 
 def _seconds_text(row: StatusRow, seconds: Seconds) -> str:
-    """Return how long a build worked on an output, or "-" if it did not.
+    """Return how long a build worked on an output, such as "12.3", or "-" if it did not work on it.
 
     Args:
         row: The output.
-        seconds: How long the build worked on each output.
+        seconds: (kind, name, part) of an output → seconds, such as {("corpus", "web", None): 12.3}.
     """
     row_seconds = seconds.get((row.kind, row.name, row.part), 0)
     return f"{row_seconds:.1f}" if row_seconds else "-"
 
 
 def _state_cell(row: StatusRow) -> StyledText:
-    """Return the state of an output, such as "stale, being built", in its colour."""
+    """Return the state of an output in its colour, such as "stale, being built" in yellow.
+
+    Args:
+        row: The output. It may be stale while a build is making it anew.
+    """
     text: str = row.state
     if row.busy and row.state != "being built":
         text += ", being built"
@@ -291,15 +312,16 @@ def _state_cell(row: StatusRow) -> StyledText:
 
 
 def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> list[str]:
-    """Return the warnings and notices of a project, one line each.
+    """Return all warnings and notices about a project, one line each.
+
+        notice: corpus web: 3 files are empty                       on files of text
+        warning: nanoset pretrain: …                                on outputs
+        rejected lines of web: rejects.jsonl                        on lines that could not be read
+        notice: …                                                   on the whole project
 
     Args:
-        rows: The outputs.
+        rows: The outputs. Each has its own warnings.
         notices: Notices on the whole project.
-
-    Returns:
-        Lines such as "warning: corpus web: …": first those about files, then those about outputs,
-        rejected lines, and the whole project.
     """
     about_files: list[str] = []
     about_outputs: list[str] = []
@@ -313,7 +335,14 @@ def warning_lines(rows: Iterable[StatusRow], notices: Iterable[str] = ()) -> lis
 
 
 def _file_warnings(row: StatusRow) -> list[str]:
-    """Return the warnings on files of a corpus: those that are not read, and notices."""
+    """Return the warnings on the files of a corpus (a collection of texts).
+
+        not read: folder old: its name begins with a dot
+        notice: corpus web: 3 files are empty
+
+    Args:
+        row: The corpus, or a folder that is not read.
+    """
     lines = [f"notice: {row.label}: {notice.text}" for notice in row.notices]
     if row.state == "not read":
         lines = [f"{row.state}: {row.label}: {reason}" for reason in row.why] + lines

@@ -88,11 +88,15 @@ def command(
 
 
 def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> None:
-    """Warn of running builds, since they may have read the lists of ids already.
+    """Warn if a build is running, since it may include documents that the user wants to leave out.
+
+    A build reads the lists of such documents when it starts. An id that is added later has no
+    effect on it, so another build has to follow.
 
     Args:
         project: The project, whose outputs other processes may be building.
-        builds_afterwards: Whether this command builds once the running build has ended.
+        builds_afterwards: Whether this command itself will build, as soon as the running build has
+            ended.
     """
     from nanoset_core.storage.leases import builds_under_way
 
@@ -108,11 +112,14 @@ def _warn_of_running_builds(project: Project, *, builds_afterwards: bool) -> Non
 
 
 def _print_holdings(project: Project, ids: Sequence[str]) -> None:
-    """Print which outputs contain documents with some ids, and in which samples and steps.
+    """Print which outputs contain given documents now, and where in a training run they are read.
 
         held by          documents   samples      steps
         corpus web               2
         pretrain train           2   10 to 8,113  1 to 508
+
+    The last row says: of the training samples of "pretrain", numbers 10 and 8,113 are the first and
+    the last that contain one of the documents. The trainer reads these in its steps 1 and 508.
 
     Args:
         project: The project with its built outputs.
@@ -142,16 +149,21 @@ def _range_text(numbers: tuple[int, int] | None) -> str:
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the file with ids that views (selections of documents) exclude, if it is the only one.
+    """Return the file to which ids of unwanted documents are added, if it is clear which one that
+    is.
+
+    In the project's settings, each view (a selection of documents) may name files with ids that it
+    leaves out:
+
+        exclude: [takedowns.txt]             this file
+        exclude: [takedowns.txt, old.txt]    not clear: two files
+        exclude: ["lists/*.txt"]             not clear: a pattern, which may match several files
 
     Args:
-        config: The project's settings. A view's key `exclude` names files with ids.
-
-    Returns:
-        The path of the file with ids.
+        config: The project's settings.
 
     Raises:
-        ConfigError: Views exclude no file by its name, or several files, or one in a bucket.
+        ConfigError: It is not clear, or the file is in a bucket, where it cannot be changed.
     """
     names: set[str] = set()
     for view in config.views.values():

@@ -123,11 +123,11 @@ def command(
 
 
 def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
-    """Return the token that ends documents, and where it is named.
+    """Return the token that ends each document, such as "<|endoftext|>", and where it was named.
 
     Args:
-        tokenizer: The tokenizer's file.
-        eod: The token that the user named; None for that of the tokenizer.
+        tokenizer: The tokenizer's file. Files next to it often name this token.
+        eod: The token that the user named; None to take the tokenizer's.
     """
     from nanoset_core.tokenizers.end_token import end_token, named_end
 
@@ -135,23 +135,22 @@ def _end_of_document(tokenizer: TokenizerPath, eod: str | None) -> EndToken:
 
 
 def _worker_count(input_files: InputFiles, settings: PreprocessOptions) -> int:
-    """Return how many processes tokenize: no more than there are ranges of the input.
+    """Return how many processes shall tokenize.
 
-    A range is a part of a file that one process tokenizes at a time.
+    Each of them tokenizes a range of a file at a time, of 4 MiB or more. More processes than there
+    are ranges would have nothing to do, so a small file gets a single one.
 
     Args:
         input_files: The files, whose sizes limit the number of ranges.
         settings: Its `workers` is the number that the user requested; 0 for all processors.
-
-    Returns:
-        At least 1.
     """
     from nanoset_core.execution.resources import available_processors
     from nanoset_core.stages.shards.preprocess_ranges import MIN_RANGE_BYTES
 
     input_bytes = sum(file.size for file in input_files.files)
     max_ranges = 1 + input_bytes // MIN_RANGE_BYTES
-    return min(settings.workers or available_processors(), max_ranges)
+    n_requested = settings.workers or available_processors()
+    return min(n_requested, max_ranges)
 
 
 def _tokenize_all(
@@ -162,17 +161,18 @@ def _tokenize_all(
     scratch: Path | None,
     overwrite: bool,
 ) -> list[Preprocessed]:
-    """Tokenize files into pairs while progress bars are shown.
+    """Tokenize files into datasets, with several processes, while progress bars are shown.
 
     Args:
-        jobs: Files, each with the prefix of the pairs that are made from them.
+        jobs: What to do: files, and the path of the datasets (.bin and .idx) that are made from
+            them.
         settings: How the text is tokenized.
         n_workers: Number of processes.
         scratch: Folder for temporary files.
-        overwrite: Whether existing pairs may be replaced.
+        overwrite: Whether existing datasets may be replaced.
 
     Returns:
-        What was made for each prefix: the counts of the pair, and the text that was rejected.
+        What was made: the counts of each dataset, and the text that was rejected.
     """
     from nanoset_core.execution.processes import forked_workers
     from nanoset_core.stages.shards.preprocess import preprocess
@@ -193,7 +193,11 @@ def _tokenize_all(
 
 
 def _print_note(report: TaskReport) -> None:
-    """Print a message of an engine."""
+    """Print a message from the code that tokenizes; other reports of it, on progress, are ignored.
+
+    Args:
+        report: Any report, for example on which tokenizer library was chosen.
+    """
     from nanoset_core.execution.progress import TaskNote
 
     if isinstance(report, TaskNote):
@@ -201,26 +205,33 @@ def _print_note(report: TaskReport) -> None:
 
 
 def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> SpecialTokens | None:
-    """Return the value of --special-tokens, or what Megatron-LM's flag says in its place.
+    """Return whether special tokens are added to each text, as one of several options says.
+
+    Megatron-LM has other names for the same option. These are equal:
+
+        --special-tokens add     --tokenizer-hf-include-special-tokens       (True)
+        --special-tokens none    --tokenizer-hf-no-include-special-tokens    (False)
 
     Args:
         chosen: The value of --special-tokens; None if it was not given.
-        hf_special: True for --tokenizer-hf-include-special-tokens, False for
-            --tokenizer-hf-no-include-special-tokens, None if neither was given.
+        hf_special: True or False if a flag of Megatron-LM was given; None if not.
 
     Returns:
-        "add" or "none" if a flag of Megatron-LM was given; otherwise `chosen`.
+        "add" or "none", or another value of --special-tokens. None if nothing was given.
 
     Raises:
         ConfigError: The options contradict each other.
     """
     if hf_special is None:
         return chosen
-    by_flag: SpecialTokens = "add" if hf_special else "none"
-    if chosen not in (None, by_flag):
+    by_flag: SpecialTokens
+    if hf_special:
+        by_flag = "add"
+        flag_name = "--tokenizer-hf-include-special-tokens"
+    else:
+        by_flag = "none"
         flag_name = "--tokenizer-hf-no-include-special-tokens"
-        if hf_special:
-            flag_name = "--tokenizer-hf-include-special-tokens"
+    if chosen not in (None, by_flag):
         raise ConfigError(
             "two options contradict each other",
             where="--special-tokens",
@@ -231,14 +242,13 @@ def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> Sp
 
 
 def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Iterator[str]:
-    """Yield what is unusual about the tokens that begin and end documents.
+    """Yield a sentence for each thing that is unusual about the tokens around documents.
+
+    For example, a tokenizer for chats may name a token that ends a message, and not a document.
 
     Args:
         settings: How the text is tokenized.
         end: The token that ends documents, and where it is named; None if they have none.
-
-    Yields:
-        Sentences for the user.
     """
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.tokenizers.end_token import chat_notice
@@ -257,10 +267,10 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
 
 
 def _print_results(results: Sequence[Preprocessed]) -> None:
-    """Print which tokenizer engines were used, and what each pair contains.
+    """Print with which library the text was tokenized, and what each dataset contains.
 
     Args:
-        results: The .bin/.idx pairs, each with the engines that tokenized its text.
+        results: The datasets that were made, each with the libraries that tokenized its text.
     """
     from nanoset_core.tokenizers.encoders import describe_encoders
 
@@ -275,7 +285,13 @@ def _print_results(results: Sequence[Preprocessed]) -> None:
 
 
 def _pair_text(result: Preprocessed) -> str:
-    """Return what a .bin/.idx pair contains: "web: 1,200 documents, 61,000 tokens, 0 rejected"."""
+    """Say what a dataset contains: "web: 1,200 documents, 61,000 tokens, 3 rejected
+    (rejects.jsonl)".
+
+    Args:
+        result: The dataset, which is a pair of files, .bin and .idx. Lines that could not be read
+            are rejected, and listed in a file.
+    """
     facts = result.facts
     text = (
         f"{result.prefix}: {facts.documents:,} documents, {facts.tokens:,} tokens, "

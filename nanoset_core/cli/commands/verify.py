@@ -112,15 +112,14 @@ def command(
 
 
 def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Iterable[Report]:
-    """Return the reports on a project's outputs; each one is made as the result is iterated.
+    """Check the outputs of a project, and report on each.
+
+    Nothing is checked yet when this function returns: each report is made when it is iterated over.
 
     Args:
-        config: The project's nanoset.yaml.
-        select: Names or patterns of the outputs to check; empty: all outputs.
+        config: The project's settings file, nanoset.yaml.
+        select: Names or patterns of the outputs to check, such as "corpus*"; empty for all.
         deep: Whether to read every byte, and not only samples of large files.
-
-    Returns:
-        A report for each output: what was checked, and the faults.
     """
     from nanoset_core.project.project import Project
     from nanoset_core.project.verify import verify_project
@@ -134,16 +133,17 @@ def _verify_project(config: Path, select: tuple[str, ...], *, deep: bool) -> Ite
 def _verify_pairs(
     prefix: Location, tokenizer: TokenizerPath | None, eod: str | None, *, deep: bool
 ) -> Iterable[Report]:
-    """Yield the reports on a .bin/.idx pair, or on the pairs of a folder.
+    """Check tokenized datasets that belong to no project, and yield a report on each.
+
+        web     checks web.bin and web.idx, the two files of a dataset
+        data    checks all such pairs in the folder `data`
 
     Args:
-        prefix: Path of the pair without .bin or .idx, or the folder.
-        tokenizer: The tokenizer whose vocabulary the tokens must be in; None to check no ids.
-        eod: The token that must end every sequence; None to check no ends.
+        prefix: Path of the dataset without .bin or .idx, or of the folder.
+        tokenizer: The tokenizer with which the dataset was made. Each token has to be in its
+            vocabulary. None to leave out this check.
+        eod: The token that must end every document; None to leave out this check.
         deep: Whether to read every byte, and not only samples of large files.
-
-    Yields:
-        A report for each pair: what was checked, and the faults.
     """
     from nanoset_core.formats.indexed.folder import pairs_at
     from nanoset_core.stages.dataset.verify_pair import verify_prefix
@@ -153,13 +153,13 @@ def _verify_pairs(
 
 
 def _with_status(reports: Iterable[Report]) -> list[Report]:
-    """Return reports as a list, and show on a terminal which output was verified last.
+    """Make all reports, and show on a terminal which output was verified last.
 
     Args:
-        reports: The reports, each of which is made when it is requested.
+        reports: The reports. Each is made when it is requested, which may take minutes.
 
     Returns:
-        The same reports, in order.
+        The same reports as a list, in order.
     """
     from rich.text import Text
 
@@ -173,7 +173,18 @@ def _with_status(reports: Iterable[Report]) -> list[Report]:
 
 
 def _print_reports(reports: list[Report]) -> None:
-    """Print a table of the outputs, and below it every finding."""
+    """Print whether each output is correct as a table, and every fault below it.
+
+        output         result     figures
+        corpora/web    passed     documents 1,200, tokens 61,000
+        corpora/code   1 error    documents 300, tokens 15,000
+
+        …
+        2 outputs: 1 error, 0 warnings
+
+    Args:
+        reports: What was checked of each output, and the faults (findings).
+    """
     print_rows([_row(report) for report in reports], text=["result", "figures"])
     for report in reports:
         for finding in report.findings:
@@ -185,7 +196,11 @@ def _print_reports(reports: list[Report]) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
-    """Print a finding, with its first line in colour."""
+    """Print a fault of an output, and what to do about it. The first line is in colour.
+
+    Args:
+        finding: The fault: an error, which is printed in red, or a warning, in yellow.
+    """
     headline, _, details = str(finding).partition("\n")
     if finding.severity == "error":
         echo(headline, fg="red", bold=True)
@@ -197,13 +212,13 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _row(report: Report) -> Row:
-    """Return the row of the table for one output: whether it passed, and its figures.
+    """Return the row of a table for one output: whether it is correct, and its counts.
+
+    For example: {"output": "corpora/web", "result": "passed" in green, "figures": "documents 1,200,
+    tokens 61,000"}.
 
     Args:
         report: What `nanoset verify` found out about the output.
-
-    Returns:
-        The columns `output`, `result` and `figures`.
     """
     # A webdataset has the same figures as a corpus, but its shards are tars, and so on.
     words = dict(_WORDS)
@@ -221,23 +236,40 @@ def _row(report: Report) -> Row:
 
 
 def _result_cell(report: Report) -> StyledText:
-    """Return the result of a check in its colour, such as "1 error, 2 warnings" or "passed"."""
-    result = "passed"
-    style = "yellow" if report.warnings else "green"
+    """Return the result of a check in its colour.
+
+        passed                    green
+        passed, 2 warnings        yellow
+        1 error, 2 warnings       red
+
+    Args:
+        report: The errors and warnings that were found in an output.
+    """
     if not report.passed:
         result = format_count(len(report.errors), "error")
         style = "red"
+    elif report.warnings:
+        result = "passed"
+        style = "yellow"
+    else:
+        result = "passed"
+        style = "green"
+
     if report.warnings:
         result += f", {format_count(len(report.warnings), 'warning')}"
     return StyledText(result, style)
 
 
 def _format_figure(name: str, value: Figure) -> str:
-    """Return the value of a figure as text: shares in percent, counts with separators.
+    """Return the value of a figure as text.
+
+        documents                1200    "1,200"
+        rejected_fraction        0.25    "25.00%": the name shows that it is a share
+        dtype                    "uint16"
 
     Args:
-        name: Name of the figure, which shows whether it is a share.
-        value: Such as 0.25 for "25.00%", or 1200 for "1,200".
+        name: Name of the figure.
+        value: Its value.
     """
     if name in _SHARES or name.startswith("share_"):
         return f"{float(value):.2%}"
