@@ -670,8 +670,7 @@ def _has_bytes(stored: Stored, data: bytes) -> bool:
 
 
 def _entries_of(page: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of a page of a listing, whichever they are: objects, folders or uploads.
-    """
+    """Return the entries of a page of a listing, whichever they are: objects, folders or uploads."""
     entries: list[Any] = []
     for key in _ENTRY_KEYS:
         entries += page.get(key, ())
@@ -681,8 +680,8 @@ def _entries_of(page: Mapping[str, Any]) -> list[Any]:
 def _bytes_of_object(answer: Mapping[str, Any]) -> int:
     """Return the size of the whole object, from an answer with a range of it.
 
-        ContentRange "bytes 0-99/1234"              1234: the range has 100 of 1,234 bytes
-        no ContentRange, and ContentLength 1234     1234: the server has sent the whole object
+    ContentRange "bytes 0-99/1234"              1234: the range has 100 of 1,234 bytes
+    no ContentRange, and ContentLength 1234     1234: the server has sent the whole object
     """
     size_text = str(answer.get("ContentRange", answer["ContentLength"]))
     return int(size_text.rpartition("/")[2])
