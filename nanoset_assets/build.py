@@ -158,10 +158,9 @@ class _Builder:
     def build(self, survey: OutputSurvey, *, rebuild: bool) -> BuildReport:
         """Make all outputs that are missing or out of date, and return what was done.
 
-        Usually, there is one round. But text may be tokenized by a fast program (an engine) whose
-        tokens are compared with those of the standard one now and then. If a difference is found in
-        this build, whatever the engine has made in earlier builds is out of date. A second round
-        makes it again.
+        Usually, there is one round. But text may be tokenized by one of several programs (engines),
+        and a check in this build may find that one gives wrong tokens. Then whatever it has made in
+        earlier builds is out of date, too. A second round makes it again with another engine.
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -207,15 +206,16 @@ class _Builder:
         )
         state = self._compare_with_history(survey, project_defs.names)
 
-        # Divide the selected outputs that are stale into runs.
+        # Find the outputs that the user has selected.
         definitions = dg.Definitions()  # empty: those of the project are slow to make
         if self.select:
             definitions = definitions_of(project_defs)  # to resolve Dagster's selection syntax
         nodes = selected(
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
         )
-        runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
 
+        # Divide those that have to be made into runs.
+        runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
         if runs and not self.select:
             definitions = definitions_of(project_defs)  # to execute the runs
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
@@ -398,10 +398,12 @@ def _runs_to_execute(
     Returns:
         The steps of each run, in the order in which the runs have to be executed.
     """
-    nodes = [step.node for step in steps if step.node in selected_nodes]
+    nodes = [step.node for step in steps if step.node in selected_nodes]  # the dataset
     if rebuild:
         state = replace(state, forced=frozenset(nodes))  # then all of them need a run
-    due_nodes = [node for node in nodes if state.needs_run(node)]
+    due_nodes = [node for node in nodes if state.needs_run(node)]  # the dataset is out of date
+
+    # Add what has to be made before: the tokens.
     nodes_to_make = add_stale_inputs(due_nodes, inputs_of=state.inputs_of, is_stale=state.is_stale)
 
     def is_to_be_made(step: Step) -> bool:
@@ -417,11 +419,12 @@ def _report_before_runs(
 ) -> BuildReport:
     """Return the report of a build as it is before anything is made.
 
-    It lists what is known by then:
+    For example, the text of the corpus `code` cannot be read, and the user has changed the seed of
+    the data mixture `pretrain`. This is known by then:
 
-        corpora that cannot be read          failed
-        outputs that need such a corpus      skipped
-        outputs whose settings have changed  replaced, such as "seed: 7 → 8"
+        raw_jsonl [code]           failed, with the error
+        tuning (needs `code`)      skipped
+        pretrain/blend [train]     replaces a version with other settings: "seed: 7 → 8"
 
     Args:
         survey: The outputs of the project, and the corpora.

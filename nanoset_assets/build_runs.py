@@ -109,15 +109,23 @@ class BuildRuns:
             steps = list(chain.from_iterable(runs))
             made_elsewhere = self._made_elsewhere(steps)
             for run in runs:
-                inputs = chain.from_iterable(step.needs for step in run)
-                input_labels = {label_of(node) for node in inputs}  # such as "raw_jsonl [web]"
-                # Outputs that failed in an earlier run, or were skipped because of that.
-                unavailable_labels = self.report.given_up
-                needs_unavailable = not unavailable_labels.isdisjoint(input_labels)
-                if needs_unavailable:
+                if self._needs_failed_output(run):
                     self.report.skip([step.node for step in run])
                 else:
                     self._execute_run(run, made_elsewhere)
+
+    def _needs_failed_output(self, run: Sequence[Step]) -> bool:
+        """Return whether a run cannot succeed, because this build failed to make an input.
+
+        For example, if the dataset of `web` has failed, or was skipped because of another failure,
+        everything that is made from it has to be skipped.
+
+        Args:
+            run: The steps of the run, each with the outputs that it needs.
+        """
+        failed_labels = self.report.given_up  # such as {"indexed_dataset [web]"}
+        inputs = chain.from_iterable(step.needs for step in run)
+        return any(label_of(node) in failed_labels for node in inputs)
 
     @contextlib.contextmanager
     def _lease_of(self, subject: str) -> Iterator[None]:

@@ -39,7 +39,7 @@ class OutputSurvey:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether all corpora can be read, and every output of a step is up to date."""
+        """Whether nothing has to be made: all corpora are readable, all outputs up to date."""
         return not self.unreadable and all(step.is_up_to_date for step in self.steps)
 
 

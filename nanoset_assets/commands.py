@@ -457,7 +457,7 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
 
     seconds_by_row: dict[RowKey, float] = defaultdict(float)
     for step in report.steps:
-        seconds_by_row[step.node.row] += report.seconds_of(step.node)
+        seconds_by_row[step.node.row] += report.seconds_of(step.node)  # ("corpus", "web", None)
     print_tables(rows, seconds_by_row, project=project)
 
     n_rows_made = len(_rows_made(report))

@@ -141,13 +141,17 @@ class _PartitionSets:
     """The corpora that the last tick knew."""
 
     def change_members(self, set_name: str, members: set[str], changes: PartitionChanges) -> None:
-        """Request changes of a set of partitions, so that it contains the right corpora.
+        """Request changes of a set of partitions in Dagster, so that it contains the right corpora.
 
-            in the set now    web, old, theirs    (`theirs` was added by another project)
-            should be in it   web, news
-            requested         add news, delete old
+        Some assets are made for some corpora (text collections) only, such as the .pbin files.
+        Their set of partitions follows nanoset.yaml. For example:
 
-        A partition that a run is making at the moment is deleted later.
+            in the set now                    web, old, theirs
+            added by earlier calls            web, old      (`theirs` is of another project)
+            should be in it                   web, news
+            requested                         add news, delete old
+
+        If a run is making `old` at the moment, it is deleted by a later call.
 
         Args:
             set_name: The name of the set.

@@ -80,7 +80,14 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions of one project, which can be merged with yours.
 
-    They contain no resources and no executor. With a `key_prefix`, they share no name with others.
+    Definitions are what Dagster loads: assets, checks, jobs, sensors and schedules. With a
+    `key_prefix`, they share no name with those of others:
+
+        key_prefix    assets
+        none          raw_jsonl, indexed_dataset, pretrain/blend, …
+        "llm"         llm/raw_jsonl, llm/indexed_dataset, llm/pretrain/blend, …
+
+    Resources and an executor are not included: those of your code location are used.
 
     Args:
         config: The path of the project's nanoset.yaml, or a loaded configuration. Each run and tick
@@ -133,6 +140,8 @@ def definitions_of(project_defs: ProjectDefs, automation: Automation = "own") ->
             valid.
     """
     check_asset_names()
+
+    # Make the assets, and a job for each group of them.
     assets_by_job = _assets_by_job(project_defs)  # "pretrain" → all assets of this data mixture
     assets = list(chain.from_iterable(assets_by_job.values()))
     if automation == "host":

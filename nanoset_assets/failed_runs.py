@@ -65,7 +65,7 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if last is None or last.dagster_run.status not in UNSUCCESSFUL:
         return None
     if end_time(last) < PROCESS_STARTED_AT:
-        return None
+        return None  # it failed before this process began
 
     # Was the last run to make the same as another run would make now?
     digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
