@@ -50,9 +50,9 @@ def command(
 
     Without --yes, the command changes nothing, and lists what it would erase.
 
-    With --yes, `nanoset purge` removes the documents from shards, datasets and tables. It deletes all versions
-    of other outputs that were made from the documents, such as training sets, and rebuilds those
-    that nanoset.yaml requests. No text is tokenized again.
+    With --yes, `nanoset purge` removes the documents from shards, datasets and tables. It deletes
+    all versions of other outputs that were made from the documents, such as training sets, and
+    rebuilds those that nanoset.yaml requests. No text is tokenized again.
 
     Your raw text is not modified. The command lists the lines that contain the documents, and later
     builds skip these lines. A receipt says what was erased, and which versions replace it.

@@ -79,9 +79,9 @@ def command(
 ) -> None:
     """Check everything that a project built, or the .bin/.idx pairs at PREFIX.
 
-    Without PREFIX, `nanoset verify` checks all outputs of the project. To check another dataset, give
-    PREFIX: the path of its .bin and .idx without the ending, or a folder of datasets. The exit code
-    is 1 if there is an error.
+    Without PREFIX, `nanoset verify` checks all outputs of the project. To check another dataset,
+    give PREFIX: the path of its .bin and .idx without the ending, or a folder of datasets. The exit
+    code is 1 if there is an error.
 
     For example, `nanoset verify` finds token ids outside of the vocabulary, missing end-of-document
     tokens, and damaged index files and tars. It also tokenizes some documents of your text again,
