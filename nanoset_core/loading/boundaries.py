@@ -119,18 +119,23 @@ def _rows_of_ends(
 
 
 def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[np.int32]:
-    """Return where documents begin in samples, found by their end-of-document tokens.
+    """Return where documents begin in training samples, found by the token that ends each document.
 
-    With `eod_token=0`, the sample 5 6 0 7 0 of five tokens gives 0 3 5 5 5 5: documents begin at 0
-    and 3, and the sample ends at 5.
+    For example, 0 is this token. The samples 5 6 0 7 0 and 8 9 4 3 2 have five tokens each:
+
+        sample         documents         row
+        5 6 0 7 0      5 6 0, and 7 0    0 3 5 5 5 5
+        8 9 4 3 2      one               0 5 5 5 5 5
+
+    Attention kernels take such rows, so that no token attends to another document. Rows are filled
+    up with the end of the sample.
 
     Args:
         tokens: Shape (n_samples, sequence_length).
         eod_token: The token that ends documents.
 
     Returns:
-        Shape (n_samples, sequence_length + 1): the first token of each document, and then
-        `sequence_length` up to the end of the row.
+        Shape (n_samples, sequence_length + 1).
     """
     n_samples, sequence_length = tokens.shape
     # An end-of-document token at the end of a sample is left out: no document begins after it.
@@ -211,9 +216,15 @@ def collate_varlen(
     mask_ends: bool = False,
     convert: Callable[[NDArray[Any]], Any] | None = None,
 ) -> dict[str, Any]:
-    """Concatenate samples to one row of tokens for attention by document, without padding.
+    """Join training samples to one long row of tokens, in which attention stays within documents.
 
-    The result has the arguments of `flash_attn_varlen_func`.
+    A DataLoader calls this to make a batch. No padding is needed, since FlashAttention's
+    `flash_attn_varlen_func` takes documents of any lengths. For example, two samples of 5 tokens:
+
+        tokens          5 6 0 7 0 8 9 4 3 2
+        position_ids    0 1 2 0 1 0 1 2 3 4
+        cu_seqlens      0 3 5 10
+        max_seqlen      5
 
     Args:
         samples: Dictionaries with `tokens`, `labels` and `loss_mask`, and with `cu_seqlens` unless
@@ -292,13 +303,18 @@ def _is_end(
 
 
 def _joined_cu_seqlens(positions: NDArray[Any]) -> NDArray[np.int32]:
-    """Return where documents begin if samples are concatenated, and where the last one ends.
+    """Return where documents begin if training samples are put one after another.
+
+    For example, two samples of 5 tokens:
+
+        positions in documents    0 1 2 0 1    0 1 2 3 4
+        documents begin at        0, 3, 5, and the last one ends at 10
 
     Args:
         positions: Position of each token in its document, shape (n_samples, sequence_length).
 
     Returns:
-        Shape (n_documents + 1,).
+        Shape (n_documents + 1,): 0 3 5 10.
     """
     # Each document begins at position 0, also the first one of a sample.
     begins = np.flatnonzero(positions.reshape(-1) == 0)
@@ -306,16 +322,17 @@ def _joined_cu_seqlens(positions: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:
-    """Return where documents begin in samples that say so.
+    """Return where documents begin in training samples that were read with this information.
 
     Args:
-        samples: Dictionaries with `cu_seqlens`, each of shape (sequence_length + 1,).
+        samples: Dictionaries with an entry `cu_seqlens`, such as 0 3 5 5 5 5 for documents of 3 and
+            2 tokens; shape (sequence_length + 1,).
 
     Returns:
         Shape (n_samples, sequence_length + 1).
 
     Raises:
-        ConfigError: A sample has none.
+        ConfigError: A sample does not have it, since the samples were opened without this option.
     """
     if any(CU_SEQLENS not in sample for sample in samples):
         raise ConfigError(

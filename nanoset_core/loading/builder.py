@@ -68,7 +68,11 @@ class NanosetBuilder:
         return train, valid, test
 
     def wait(self, timeout_seconds: float = 3600.0, poll_seconds: float = 0.5) -> Splits:
-        """Wait for another process to build the splits, into a cache folder that both see.
+        """Wait until another process has built the index files of the splits, and open them.
+
+        This is for training on many machines that share a folder: one process builds, and the
+        others wait. Without an index file for `timeout_seconds`, an error says which one is
+        missing.
 
         Args:
             timeout_seconds: How long to wait.
@@ -78,7 +82,7 @@ class NanosetBuilder:
             (train, valid, test), each None for a split without a share of the data.
 
         Raises:
-            ConfigError: The configuration has no `path_to_cache`.
+            ConfigError: The configuration has no `path_to_cache`, the shared folder.
             MissingError: The wait timed out.
         """
         folder = self.config.path_to_cache
@@ -102,7 +106,13 @@ class NanosetBuilder:
         timeout_seconds: float,
         poll_seconds: float,
     ) -> None:
-        """Wait until all index files of some splits exist.
+        """Wait until all index files of some splits exist, which another process is building.
+
+        Args:
+            plans: The plan of each split (train, valid and test), which names its files.
+            folder: The folder of the files, for the error.
+            timeout_seconds: How long to wait, such as 3600.
+            poll_seconds: Time between two checks, such as 0.5.
 
         Raises:
             MissingError: The wait timed out.

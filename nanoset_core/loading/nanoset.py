@@ -196,10 +196,13 @@ class Nanoset(SplitSamples):
         return self._form.sample(self._read(index), requested_index, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Return the tokens of a sample.
+        """Return the tokens of a training sample as a flat array, without labels and masks.
+
+        For a sequence_length of 4,096, it has 4,097 tokens: the last one is only the label of the
+        token before it. By a setting, this extra token may be missing.
 
         Args:
-            index: Index of the sample; a negative one counts from the end.
+            index: Number of the sample; a negative one counts from the end.
 
         Returns:
             Shape (sequence_length + 1,), or one token less without the extra token.
@@ -661,10 +664,13 @@ def open_members(
     cache_dir: str | os.PathLike[str],
     access: FileAccess | None = None,
 ) -> list[Nanoset]:
-    """Open the samples of each dataset of a split, several at once if they are in a bucket.
+    """Open the training samples of each dataset of a split, such as train.
+
+    If the files are in a bucket, where each request takes a while, several datasets are opened at
+    the same time.
 
     Args:
-        members: The plans of the datasets, by which the index files were built.
+        members: The plans of the datasets, by which their index files were built.
         config: Settings of the nanoset.
         cache_dir: Folder of the index files.
         access: Downloads files of a bucket; None for local files.
@@ -685,10 +691,11 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """Return a view of an array that gives single entries as Python integers, twice as fast.
+    """Return a view of an array whose single entries are read twice as fast, as Python integers.
 
-    Integers are read as unsigned. So a negative one, which only a damaged file has, becomes too
-    large for an index, instead of counting from the end: -1 in int32 is read as 4294967295.
+    Reading `array[7]` of a numpy array takes a while, since it makes a numpy object. A memoryview
+    gives a plain integer. Numbers are read as unsigned: -1 in int32, which only a damaged file has,
+    is read as 4,294,967,295. So it is too large for an index, and is not taken for "the last one".
 
     Args:
         array: Integers, of any shape.

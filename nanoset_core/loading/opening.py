@@ -86,11 +86,15 @@ def load_nanoset(
 def open_version(
     outputs: OutputRoot, manifest: Manifest, masks: Mapping[str, bool | None] | None = None
 ) -> Nanoset | BlendedNanoset:
-    """Open a version of a split, which need not be the current one.
+    """Open the training samples of a split, in any version that was built.
+
+    This is also for looking back: which samples did a run read that was started with an older
+    version?
 
     Args:
         outputs: The project's outputs.
-        manifest: Manifest of the version: of its blend, or of its index mappings if it has none.
+        manifest: The record of the version: of its blend, which mixes several datasets, or of its
+            index mappings if it has none.
         masks: Mask option of `load_nanoset` → True if samples contain the mask, False if not, or
             None for what nanoset.yaml said when files for the trainer were last made. By default,
             samples contain no masks.

@@ -61,13 +61,16 @@ class StoredSplit(Record):
         return cls(relative_plan, replace(relative_config, path_to_cache=None))
 
     def check(self, value: dict[str, Any]) -> None:
-        """Check that all datasets are below the output root, and that the plan is complete.
+        """Check a plan that was just read from a file, since the file may come from elsewhere.
+
+        A path such as `../../etc/secret` in place of `datasets/web/1a2b/web` would let a reader
+        open any file, so it is refused.
 
         Args:
             value: The JSON object that the record was read from, which is not needed here.
 
         Raises:
-            ValueError: A prefix leads out of the root, or the plan is not valid.
+            ValueError: A path leads out of the folder of all outputs, or the plan is not complete.
         """
         for prefix in _all_prefixes(self.plan, self.config):
             if not is_inside(prefix):
@@ -102,14 +105,14 @@ class BuiltPlan(NamedTuple):
 
 
 def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
-    """Return the plan and the settings of a split's output.
+    """Read by which plan and settings a split, such as train, was built.
+
+    The plan says which samples the split has. It was stored by the build, with paths relative to
+    the folder of all outputs (the root), and is returned with absolute ones.
 
     Args:
-        manifest: Manifest of the output.
+        manifest: The record of the split's output, which lists its files.
         root: The output root.
-
-    Returns:
-        Both, with absolute prefixes of the datasets.
 
     Raises:
         MissingError: The output has no plan file.
@@ -171,11 +174,15 @@ def _all_prefixes(plan: SplitPlan | None, config: NanosetConfig) -> list[str]:
 
 
 def _prefixes_of_blend(blend: Any) -> list[str]:
-    """Return the prefixes of the datasets of a blend.
+    """Return the paths of the datasets that a split reads.
+
+        "web"                         ["web"]
+        ["web", "books"]              ["web", "books"]
+        {"web": 0.7, "books": 0.3}    ["web", "books"]
+        None                          []
 
     Args:
-        blend: Data of a split in any form that `NanosetConfig` takes: a prefix, prefix → weight, or
-            a list of prefixes; None or empty for a split without data.
+        blend: Data of the split in one of these forms.
     """
     if not blend:
         return []

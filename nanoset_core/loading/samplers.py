@@ -294,7 +294,10 @@ class CyclicSampler(_MicroBatchSampler):
         return n_of_rank // self.micro_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the samples of each micro-batch of this rank, up to the end of the epoch."""
+        """Yield the samples of each micro-batch of this rank, up to the end of the epoch.
+
+        For example, with micro-batches of 2 samples: [6, 4], [7, 5].
+        """
         # Each epoch has an order of its own.
         epoch, consumed_in_epoch = divmod(self.consumed_samples, self._epoch_samples)
         seed = self.seed + epoch
@@ -325,13 +328,15 @@ class CyclicSampler(_MicroBatchSampler):
         return first_of_rank + order[consumed_by_rank:]
 
     def _turns_in_shared_order(self, seed: int, consumed: int) -> NDArray[np.int64]:
-        """Return what is left of the samples of this rank, if all ranks share one shuffled order.
+        """Return what this rank still has to read, if all ranks share one shuffled order.
 
-        The ranks take turns: of the order 5 2 0 3 4 1, rank 0 of 2 gets 5 0 4.
+        The ranks, processes that train together, take turns. Of the order 5 2 0 3 4 1, rank 0 of 2
+        gets 5 0 4, and rank 1 gets 2 3 1.
 
         Args:
             seed: Seed of the shuffle.
-            consumed: Samples of the epoch that all ranks have consumed.
+            consumed: Samples of the epoch that all ranks have read before, from the start of the
+                order.
         """
         n_micro_batches = self.total_samples // self.micro_batch_size
         order = randperm(n_micro_batches * self.micro_batch_size, seed)

@@ -138,7 +138,11 @@ class SampleForm:
         return index is None or (self.form == "nemo" and index < 0)
 
     def _arrays(self, text: Tokens, cu_seqlens: NDArray[np.int32] | None) -> Sample:
-        """Return the arrays of a dictionary: of one sample, or of many samples stacked.
+        """Return the arrays that a trainer expects, for one training sample or for many at once.
+
+        For Megatron-LM, these are the tokens, their labels (the next tokens), a mask of the labels
+        that count in the loss, and the positions of the tokens. By an option, there is an attention
+        mask, and where documents begin.
 
         Args:
             text: Tokens, shape (sample_tokens,) or (n, sample_tokens).
@@ -225,13 +229,14 @@ class SampleForm:
     ) -> NDArray[np.int64]:
         """Return the position of each token in its sample or, by an option, in its document.
 
-        The tokens A B eod C D have the positions 0 1 2 3 4. If positions restart in each document,
-        they are 0 1 2 0 1.
+            tokens                            A  B  eod  C  D
+            position in the sample            0  1  2    3  4
+            position in the document          0  1  2    0  1
 
         Args:
             shape: Shape of the positions, (…, sequence_length).
-            is_end: True at each end-of-document token, of this shape; None if no option depends on
-                it, so that positions do not restart.
+            is_end: True at each token that ends a document (eod), of this shape; None if no option
+                depends on it, so that positions do not restart.
         """
         if not self.reset_positions or is_end is None:
             return _copy_for_each(self._range, shape)

@@ -122,14 +122,20 @@ def iterate_counted(path: Path, samples: int, start: int = 0) -> Iterator[NDArra
 
 
 def manifest_rows(path: Path) -> list[ManifestRow]:
-    """Read a `manifest.jsonl`, and return a row for each shard that it lists.
+    """Read a `manifest.jsonl`, the list of the tars of a folder.
+
+    A line such as {"shard": "shard-000000", "num_sequences": 1000} says that `shard-000000.tar` has
+    1000 training samples.
 
     Args:
         path: Path of the manifest.
 
+    Returns:
+        A row for each tar.
+
     Raises:
         MissingError: The file does not exist.
-        FormatError: A line is not a row of a manifest.
+        FormatError: A line is something else.
     """
     try:
         lines = read_regular(path).splitlines()

@@ -202,7 +202,10 @@ class ShardReader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration continue at a position that `state_dict` returned.
+        """Continue at a position that was saved before, for example when training is resumed.
+
+        The position is "2 tars and 30 samples", for example. It means something else for another
+        rank, or with other tars. Then it is refused.
 
         Args:
             state: The result of `state_dict`, of a reader with the same rank, ranks and manifest.
@@ -239,15 +242,20 @@ def _shards_of_rank(
     division: _ShardDivision,
     manifest: Path,
 ) -> list[_RankShard]:
-    """Return the shards that a rank reads, in order, and how many samples of each it takes.
+    """Return the tars (shards) that a rank reads, and how many training samples of each.
 
-    Shards are dealt to the ranks in turn. If the ranks would have different numbers of samples, the
-    setting `uneven` says what to do. With "drop", every rank reads as many samples as the rank with
-    the fewest. With "repeat", it reads as many as the rank with the most, and starts again from its
-    first shard if necessary. With "keep", it reads all of its shards.
+    A rank is one of several processes that train together. Tars are dealt to them in turn. If they
+    would get different numbers of samples, the setting `uneven` decides. For tars of 100, 100 and
+    60 samples and two ranks:
+
+        uneven      rank 0 reads    rank 1 reads
+        "keep"      160             100
+        "drop"      100             100
+        "repeat"    160             160, the first 60 of its tar again
+        "raise"     an error
 
     Args:
-        rows: The shards of the manifest.
+        rows: The tars, in the order of the manifest.
         division: The rank, the number of ranks, and `uneven`.
         manifest: Path of the manifest, for messages.
 

@@ -149,13 +149,16 @@ class SplitSamples:
         return np.array(positions, np.int64)
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return indices as an array of int64, after a check that the samples exist.
+        """Check the numbers of requested samples, and return them as an array of int64.
+
+        Of 10 samples, the numbers 0 to 9 exist, and -10 to -1, which count from the end. Others, or
+        numbers such as 0.5, are errors.
 
         Args:
-            indices: Integers, shape (n,); negative ones count from the end.
+            indices: The numbers, shape (n,).
 
         Raises:
-            SampleIndexError: The indices are not a flat list of integers, or one has no sample.
+            SampleIndexError: They are not a flat list of integers, or a sample does not exist.
         """
         positions = np.asarray(indices)
         if positions.size == 0:
@@ -184,8 +187,11 @@ class SplitSamples:
     def _misfit(self, problem: str) -> StaleError:
         """Return the error for index files that were made for other data.
 
+        Index files say which tokens each sample has. If the data was replaced by a smaller dataset,
+        some of these tokens do not exist, for example.
+
         Args:
-            problem: Which entry of an index file does not fit, as a clause.
+            problem: What does not fit, as a clause.
         """
         return StaleError(
             "the index files don't fit the dataset",

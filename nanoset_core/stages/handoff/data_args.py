@@ -37,15 +37,19 @@ _NO_IDENTIFIERS = "{}"
 def config_from_arguments(
     options: Mapping[str, Any], splits: Sequence[SplitName] = SPLITS
 ) -> NanosetConfig:
-    """Convert the data arguments of a run to the configuration of its index files.
+    """Convert the data options of a training run to the settings of its index files.
+
+    A user who starts Megatron-LM with "--data-path 0.7 web 0.3 code --seq-length 4096 …" can build
+    the index files that it will look for before the training, by the same options. Their names
+    depend on all of these.
 
     Args:
         options: Megatron-LM's name of each option, with underscores → its value. Options that were
             not given have the value None, "" or ().
-        splits: The splits for which the run requests samples.
+        splits: The splits (train, valid and test) for which the run requests samples.
 
     Returns:
-        The configuration, with which the index files get the names that the run looks for.
+        The settings.
 
     Raises:
         ConfigError: Arguments are missing, or contradict each other.
@@ -194,10 +198,13 @@ def _check_named_once(words: Sequence[str], prefixes: Sequence[str], where: obje
 
 
 def _check_weights(words: Sequence[str], where: object) -> None:
-    """Check that all words in place of a weight are numbers.
+    """Check that all words in place of a weight are numbers, such as in "0.7 data/web 0.3
+    data/code".
+
+    In "0.7 data/web x data/code", the third word is not.
 
     Args:
-        words: Every other word of the data arguments, from the first one on.
+        words: Every other word, from the first one on: 0.7, 0.3.
         where: Where the words come from, for messages.
 
     Raises:
@@ -259,13 +266,17 @@ def read_per_split(path: Path) -> list[Blend | None]:
 
 
 def _read_words_by_split(path: Path) -> dict[SplitName, list[str] | None]:
-    """Return the words of each split in a --per-split-data-args-path file.
+    """Read a JSON file that names the data of train, valid and test.
+
+        {"train": ["0.8", "data/web", "0.2", "data/code"], "valid": "data/web", "test": null}
+
+    gives three entries: the four words, ["data/web"], and None.
 
     Args:
-        path: The JSON file.
+        path: The file.
 
     Returns:
-        Split → words such as ["0.8", "data/web", "0.2", "data/code"], or None without data.
+        Split → words, or None without data.
 
     Raises:
         MissingError: The file cannot be read.
@@ -285,16 +296,17 @@ def _read_words_by_split(path: Path) -> dict[SplitName, list[str] | None]:
 
 
 def _entry_words(entry: object) -> list[str] | None:
-    """Return the words of a split in a --per-split-data-args-path file; None if it has no data.
+    """Return the words that name the data of one split, from an entry of a JSON file.
+
+        ["0.8", "data/web", "0.2", "data/code"]    these words
+        "0.8 data/web 0.2 data/code"               the same words
+        null                                       None: the split has no data
 
     Args:
-        entry: The parsed entry of the split.
-
-    Returns:
-        Words such as ["0.8", "data/web", "0.2", "data/code"].
+        entry: The parsed entry.
 
     Raises:
-        TypeError: The entry is neither a list, nor a text, nor null.
+        TypeError: The entry is something else.
     """
     if entry is None:
         return None
@@ -376,7 +388,11 @@ def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the keyword argument of `NanosetConfig` for the data that one option names.
+    """Return which data a run reads, as an argument of `NanosetConfig`, if one option names it.
+
+        --data-path                      words: 0.7 web 0.3 code
+        --data-args-path                 a file with such words
+        --per-split-data-args-path       a JSON file with such words for train, valid and test
 
     Args:
         options: Name of each option → value.
@@ -436,16 +452,18 @@ def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
 
 
 def _schedule(options: Mapping[str, Any]) -> ScheduleSpec | None:
-    """Return the schedule of a run: its number of steps, their batch size, and its evaluations.
+    """Return how long a run is, and how often it evaluates, if its options say so.
+
+    For example, --train-iters 1000 and --global-batch-size 64 request 64,000 samples of train.
 
     Args:
         options: Name of each option → value.
 
     Returns:
-        The schedule; None if the options do not have one.
+        The schedule; None if neither of the two options is given.
 
     Raises:
-        ConfigError: Only one of --train-iters and --global-batch-size is given.
+        ConfigError: Only one of them is given.
     """
     iterations = options["train_iters"]
     batch_size = options["global_batch_size"]
@@ -588,15 +606,14 @@ def _parse_spelling(spelling: str) -> tuple[str, str]:
 
 
 def _prefixes(data: Mapping[str, Any]) -> list[str]:
-    """Return the prefixes of all datasets that a run reads: the paths of their files without .idx.
+    """Return the paths of all datasets that a run reads, without .bin and .idx.
+
+        {"data_path": {"web": 0.7, "code": 0.3}}                 web, code
+        {"blend_per_split": ["web", ["web", "code"], None]}      web, web, code
 
     Args:
-        data: The data of the run: `{"data_path": …}` if all splits read the same, otherwise
-            `{"blend_per_split": […]}` with an entry for train, valid and test. An entry is one
-            prefix, a mapping from prefixes to weights, a list of prefixes, or None.
-
-    Returns:
-        The prefixes in the order of the blends. One may occur several times.
+        data: The data of the run: for all splits together, or an entry for each of train, valid and
+            test. An entry is one path, a mapping from paths to weights, a list of paths, or None.
     """
     if "data_path" in data:
         entries = [data["data_path"]]

@@ -105,13 +105,17 @@ class Handoff:
         return self.config.blend_per_split is not None
 
     def data(self, split: SplitName) -> list[WeightedPath]:
-        """Return the datasets of a split, in the order of its blend.
+        """Return the datasets of a split, in the order in which the trainer gets them.
+
+        For train, these may be 0.7 of /data/web and 0.3 of /data/code, as paths on the machine
+        where the trainer runs.
 
         Args:
-            split: The split, such as "train".
+            split: The split: "train", "valid" or "test".
 
         Returns:
-            The weight and the path of each dataset; none if the split has no data.
+            The weight and the path of each dataset; none if the split has no data. A single dataset
+            may have no weight.
         """
         blend = self.config.blend(split)
         if blend is None:

@@ -69,13 +69,15 @@ def gather(
     exports: Mapping[str, Manifest],
     warnings: list[str],
 ) -> Handoff:
-    """Collect everything that is written into a handoff: the files that start a trainer.
+    """Collect everything that the files for a trainer contain.
 
-    All paths are those by which the trainer reaches the files, perhaps on another machine.
+    Trainers are started with different files, but with the same facts: where the datasets and the
+    index files are, how many samples each split has, how the tokenizer is loaded, and so on. All
+    paths are those by which the trainer reaches the files, perhaps on another machine.
 
     Args:
         nanoset: The nanoset: a weighted blend of datasets, with its settings in nanoset.yaml.
-        digest: Digest of the handoff, which is the name of its folder.
+        digest: Digest of the files, which is the name of their folder.
         built: Split → manifest of its output.
         exports: Name of a corpus or view → manifest of the export that the trainer reads instead.
         warnings: Clauses about settings that are allowed but rarely intended.

@@ -76,13 +76,17 @@ class HandoffFiles(NamedTuple):
 
 
 def handoff_files(handoff: Handoff) -> HandoffFiles:
-    """Return the files of a handoff, the folder that a trainer is started with.
+    """Return the files with which a trainer is started: a folder that is called its handoff.
+
+        files of the trainer itself    such as arguments.txt for Megatron-LM, or data.yaml for NeMo
+        run.yaml                       a template, in which the user can describe the run
+        START.md                       how to start the trainer, and notes
 
     Args:
         handoff: Everything that the files mention, with paths where the trainer runs.
 
     Returns:
-        The files, such as arguments.txt and START.md, and notes for the user.
+        The content of each file, and the notes.
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
@@ -106,15 +110,15 @@ def handoff_files(handoff: Handoff) -> HandoffFiles:
 
 
 def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
-    """Return how START.md says that the trainer is started.
+    """Return the command by which the user starts the trainer, for START.md.
+
+    A template has placeholders for what depends on the data: "$(cat {arguments})" becomes "$(cat
+    /data/…/arguments.txt)".
 
     Args:
         handoff: Everything that the instructions mention.
-        template: The instructions in Markdown, with placeholders such as `{arguments}`.
+        template: The instructions in Markdown, with placeholders.
         arguments: The text of arguments.txt, the trainer's command line options; or "".
-
-    Returns:
-        Markdown, without placeholders.
     """
     shell_options = ""
     if _SHELL_PATTERN.search(arguments) is not None:
@@ -151,14 +155,17 @@ def _check_paths(handoff: Handoff) -> None:
 
 
 def _check_path(path: str, where: str) -> None:
-    """Check that the trainer's command line can contain a path.
+    """Check that a path can be a word on the trainer's command line.
+
+    Trainers divide their arguments at spaces, so "/data/my web" would be two words. Characters that
+    cannot be seen, such as control characters, would make the files hard to check for a user.
 
     Args:
         path: The path where the trainer runs.
         where: The key of nanoset.yaml that can change the path, for messages.
 
     Raises:
-        ConfigError: The path contains a space, or characters that cannot be seen.
+        ConfigError: The path contains such characters.
     """
     if any(character.isspace() for character in path):
         raise ConfigError(

@@ -253,13 +253,19 @@ def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
 
 
 def _data_arguments(handoff: Handoff) -> Iterator[str]:
-    """Yield the arguments that name the data, the order of its samples, and the tokenizer.
+    """Yield the options of Megatron-LM that name the data, the order of samples, and the tokenizer.
+
+    For example:
+
+        --data-args-path /data/…/data_args.txt      the datasets with their weights
+        --split 98,1,1                              train, valid and test share them
+        --seq-length 4096
+        --seed 1234
+        --tokenizer-type …
+        --data-cache-path /data/…/cache             where the index files are
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Yields:
-        Options with their values, such as "--seq-length 4096".
     """
     config = handoff.config
     if handoff.is_per_split:
@@ -283,13 +289,20 @@ def _mask_option(mask: str) -> str:
 
 
 def _length_arguments(handoff: Handoff) -> Iterator[str]:
-    """Yield the arguments that say how long the run is, and how often it evaluates.
+    """Yield the options of Megatron-LM that say how long the run is, and how often it evaluates.
+
+    With a `schedule` in nanoset.yaml, these are for example
+
+        --train-iters 1000
+        --global-batch-size 64
+        --eval-interval 100
+        --eval-iters 10
+
+    Without one, the user chooses them; except that a run without data for evaluations must not
+    evaluate (--eval-iters 0).
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Yields:
-        Options with their values, such as "--train-iters 1000".
     """
     # Without data of valid and test, the trainer must not evaluate: core 0.16.1 would fail.
     if not handoff.evaluates:
@@ -356,7 +369,11 @@ def _fast_load_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _sample_notes(handoff: Handoff) -> Iterator[str]:
-    """Yield notes on splits that have another number of samples than the run requests.
+    """Tell the user which splits were built for another number of samples than the run requests.
+
+    Megatron-LM finds prepared index files only if they were built for exactly as many samples as
+    the run requests. Otherwise it builds its own, which takes a while at each start, and ignores
+    the limit on epochs in nanoset.yaml.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.

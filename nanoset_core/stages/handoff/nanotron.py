@@ -30,16 +30,21 @@ _TOKENIZED_BYTES_CLASS_NOTE = (
 
 
 def nanotron_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the sections `data` and `tokens` for the YAML file of a release of nanotron.
+    """Return what a user adds to nanotron's YAML file, so that it reads the data that was built.
+
+        data:
+          dataset: {data_path: /data/web, split: "98,1,1", path_to_cache: /data/cache}
+          seed: 42
+        tokens: {sequence_length: 4096, …}
 
     Source: nanotron 896473d `config/config.py` (NanosetDatasetsArgs, DataArgs).
 
     Args:
-        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
-            are those where the trainer runs.
+        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths are
+            those where the trainer runs.
 
     Returns:
-        The file data.yaml with the sections, and notes for the user.
+        The file data.yaml with these sections, and notes for the user.
     """
     config = handoff.config
     dataset_section = {

@@ -22,14 +22,19 @@ _SAMPLE_RULES: dict[SplitName, str] = {
 
 
 def nemo_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the section `model` for NeMo's YAML file, which names the data, and notes on it.
+    """Return what a user adds to NeMo's YAML file, so that it reads the data that was built.
+
+        model:
+          seed: 1234
+          encoder_seq_length: 4096
+          data: {data_prefix: [0.7, /data/web, 0.3, /data/code], …}
 
     Args:
-        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
-            are those where the trainer runs.
+        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths are
+            those where the trainer runs.
 
     Returns:
-        The file data.yaml with the section, and notes for the user.
+        The file data.yaml with this section, and notes for the user.
     """
     model = {
         "seed": handoff.config.random_seed,
@@ -121,12 +126,11 @@ def _notes(handoff: Handoff) -> list[str]:
 def _data_words(handoff: Handoff, split: SplitName) -> list[str | float]:
     """Return the datasets of a split as NeMo's YAML file lists them.
 
-    Args:
-        handoff: The nanoset, as its trainer will see it.
-        split: The split.
+    With weights, these are [0.7, "/data/web", 0.3, "/data/code"], and without ["/data/web"].
 
-    Returns:
-        The weight and prefix of each dataset in one flat list, or only the prefixes.
+    Args:
+        handoff: Describes the data that was built: the datasets of each split.
+        split: The split: "train", "valid" or "test".
     """
     words: list[str | float] = []
     for weight, path in handoff.data(split):

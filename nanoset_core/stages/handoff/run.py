@@ -134,10 +134,13 @@ class RunSpec(Section):
         yield from self._iteration_errors(where)
 
     def _ramp_up_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if the batch size cannot grow as `rampup_batch_size` says.
+        """Yield an error if the batch size of a training run cannot grow as its settings say.
+
+        rampup_batch_size: [32, 32, 100000] means from 32 samples in steps of 32. A
+        global_batch_size of 256 is reached in this way, and 250 is not.
 
         Args:
-            where: The run.yaml.
+            where: The run.yaml, for messages.
 
         Yields:
             One error, or none.
@@ -182,16 +185,13 @@ class RunSpec(Section):
             )
 
     def _iteration_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each list of iterations that has no meaning.
+        """Yield an error for each list of training steps that has no meaning.
 
-        The iterations at which the run was resumed must ascend, and a skipped entry is the number
-        of a step or a range of steps.
+            resumes: at 5000, at 3000            not in order
+            skipped_iterations: [3, [8, 5]]      8 to 5 is not a range
 
         Args:
-            where: The run.yaml.
-
-        Yields:
-            An error for `resumes`, and one for each skipped entry that is no range.
+            where: The run.yaml, for messages.
         """
         iterations = [resume.iteration for resume in self.resumes]
         if iterations != sorted(set(iterations)):
@@ -216,7 +216,14 @@ class RunSpec(Section):
 
 
 def read_run(file: Path) -> RunSpec:
-    """Read a run.yaml, in which a user describes how a run was started and resumed.
+    """Read a run.yaml, in which a user describes how a training run was started and resumed.
+
+    From this follows which samples each step has read. For example:
+
+        handoff: data/nanosets/pretrain/handoff/current
+        data_parallel_size: 8
+        micro_batch_size: 4
+        global_batch_size: 256
 
     Args:
         file: The run.yaml.

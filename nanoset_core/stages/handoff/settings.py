@@ -240,11 +240,13 @@ class TrainerSpec:
         return {}
 
     def arguments(self) -> tuple[str, ...]:
-        """Return arguments for the trainer's command line, each an option with its values.
+        """Return the options with which Megatron-LM loads the tokenizer.
+
+        They follow from the section `trainer` of nanoset.yaml: `tokenizer_type: TikTokenizer`
+        becomes "--tokenizer-type TikTokenizer". Options that have their default value are left out.
 
         Returns:
-            Texts such as "--tokenizer-type TikTokenizer" and "--vocab-size 32000". Options that
-            have their default value are left out.
+            Each option with its values, as one text.
 
         Raises:
             ConfigError: The version does not have one of the options, the tokenizer requires an
@@ -292,7 +294,10 @@ class TrainerSpec:
         return f"--{name.replace('_', '-')}"
 
     def _check(self) -> None:
-        """Check that this version of Megatron-LM has all options, and that none is missing.
+        """Check that the named version of Megatron-LM has all options, and that none is missing.
+
+        For example, chat_template exists from core 0.18 on, and a HuggingFaceTokenizer needs
+        tokenizer_model.
 
         Raises:
             ConfigError: An option does not exist in the version, or a required one is missing.
@@ -489,11 +494,16 @@ def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
 def _hugging_face_switches(spec: TrainerSpec) -> _Keywords:
     """Yield the switches of HuggingFaceTokenizer and GPT2BPETokenizer, for core 0.16 or later.
 
+    They are a part of what Megatron-LM hashes for the names of its index files. So each version's
+    names and order must be kept:
+
+        use_fast, trust_remote_code, include_special_tokens, and on the main branch use_gigatoken
+
     Args:
         spec: The settings of the trainer.
 
     Yields:
-        (name of the identifier, True or False).
+        (name, True or False).
     """
     # In core 0.16, two options switch the fast class and the special tokens on. From 0.17 on, both
     # are on, and two other options switch them off.

@@ -123,10 +123,10 @@ class HandoffStage(BoundToMachine, Advising):
         return verify_handoff(project, key.subject)
 
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterable[str]:
-        """Yield warnings on settings that are allowed but rarely intended.
+        """Yield warnings on settings of a nanoset that are allowed but rarely intended.
 
-        These concern views (selections of documents) whose order is lost, and evaluations without
-        samples.
+        For example, a view (a selection of documents) may have an order, which is lost if the
+        trainer shuffles; or evaluations are requested, and there are no samples for them.
 
         Args:
             config: The settings of the project.
@@ -248,16 +248,17 @@ def _parents(
 
 
 def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
-    """Return the settings of a nanoset that a recipe lists only if they are set.
+    """Return the newer settings of a nanoset, those that are set, for the recipe of its files.
 
-    A recipe lists what decides the bytes of an output. These options were added later. Leaving them
-    out keeps the digests of older handoffs, which were built before the options existed.
+    A recipe lists what decides the bytes of an output, and the output is recognised by the digest
+    of it. If a new setting were listed even if it is not set, all digests would change, and all
+    older outputs would have to be built again.
 
     Args:
         nanoset: The nanoset, with its settings in nanoset.yaml.
 
     Returns:
-        Name of an option → value, only for options that are set.
+        Name of an option → value, such as {"tokenizer": ["--vocab-size 32000"]}.
     """
     spec = nanoset.spec
     lists = {
@@ -304,7 +305,9 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
 
 
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the exports (copies in another format) that a trainer reads instead of datasets.
+    """Return the exports that a trainer reads: copies of datasets in its own format.
+
+    nanotron's main branch reads .ds files, for example. Most trainers read datasets themselves.
 
     Args:
         config: The settings of the project, with its nanosets and exports.
@@ -353,9 +356,11 @@ def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
 
 
 def _check_cache(nanoset: NanosetContext) -> None:
-    """Check that every index file exists in the trainer's cache, with the size that was written.
+    """Check that every index file that the trainer will look for exists, and is complete.
 
-    With --dataloader-fast-cache-load Megatron-LM does not check that, and fails later.
+    Index files say which tokens each sample has. With --dataloader-fast-cache-load, Megatron-LM
+    does not check that they exist, and fails later. So compare the sizes of the files with those
+    that were recorded when they were written.
 
     Args:
         nanoset: The nanoset, whose index files were built before.
@@ -377,13 +382,16 @@ def _check_cache(nanoset: NanosetContext) -> None:
 
 
 def _written_sizes(nanoset: NanosetContext) -> dict[str, int]:
-    """Return the size in bytes of each index file, as it was recorded when the file was written.
+    """Return the size of each index file, as it was recorded when the file was written.
+
+    For example, {"1a2b-shuffle_index.npy": 800128, …}. Each split has index files for its datasets,
+    and others for the blend that mixes them.
 
     Args:
         nanoset: The nanoset, whose index files were built before.
 
     Returns:
-        Path below the trainer's cache → size.
+        Path below the trainer's cache → size in bytes.
     """
     sizes: dict[str, int] = {}
     for split in SPLITS:

@@ -45,16 +45,19 @@ _TOKENIZER_LINES = (
 def start_text(
     handoff: Handoff, instructions: str, file_names: Sequence[str], notes: Sequence[str]
 ) -> str:
-    """Return the text of START.md, which says how to start the trainer on the built data.
+    """Return the text of START.md, which says how to start a trainer on the data that was built.
+
+        # pretrain                   how many samples there are
+        ## Start the trainer         a command
+        ## Check …                   a script that checks the options before
+        ## Files                     what each file is for
+        ## Notes
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         instructions: How to start the trainer, in Markdown.
-        file_names: Names of the other files of the handoff, the folder that contains START.md.
+        file_names: Names of the other files of the folder that contains START.md.
         notes: Notes for the user, in sentences.
-
-    Returns:
-        Markdown with a section for each of these.
     """
     lines = [f"# {handoff.name}", "", *_introduction(handoff)]
     lines += ["", "## Start the trainer", "", instructions]
@@ -91,10 +94,11 @@ def _introduction(handoff: Handoff) -> list[str]:
 
 
 def _preflight_lines(handoff: Handoff) -> list[str]:
-    """Return the lines of START.md that show how to start preflight.py.
+    """Return the lines of START.md that show how to check the options of a run before it starts.
 
-    This script checks whether the trainer will find the index files. It gets the options of the
-    trainer that are not in arguments.txt.
+    preflight.py is a script that says whether the trainer will find the prepared index files. It
+    gets the same options as the trainer, except those that it can read from arguments.txt next to
+    it.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.

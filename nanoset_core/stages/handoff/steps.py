@@ -194,9 +194,14 @@ class _BatchSizes(NamedTuple):
 
 
 def _stretches(run: RunSpec) -> Iterator[Stretch]:
-    """Yield the stretches of a run: consecutive steps with one batch size on one number of ranks.
+    """Divide a training run into stretches: consecutive steps with the same settings.
 
     A stretch ends when the batch size changes, or when the trainer is resumed with other settings.
+    For example, a run starts with 32 samples a step, and is resumed after step 100 with 64:
+
+        stretch    first step    first sample    samples a step
+        0          1             0               32
+        1          101           3,200           64                (no end)
 
     Args:
         run: The settings of the run, from run.yaml.
@@ -398,17 +403,18 @@ def _ramped_sizes(first: int, increment: int, ramp_samples: int, batch_size: int
 def _whole_batch_size(run: RunSpec, size: int, step: int) -> int:
     """Return how many samples a training step reads: some micro-batches of every rank.
 
-    A rank is a process that trains on a part of each batch, one micro-batch at a time. With
-    micro-batches of 4 samples and 8 ranks, a step reads a multiple of 32 samples. For 100 samples,
-    some trainers read 96.
+    A rank is a process that trains on a part of each step's samples, one micro-batch at a time. For
+    micro-batches of 4 samples and 8 ranks, a step reads a multiple of 32 samples:
+
+        requested    read
+        96           96
+        100          96, if the settings allow to decrease it; otherwise an error
+        20           an error
 
     Args:
         run: The settings of the run.
         size: The batch size that the settings request for the step.
         step: Number of the step, for the message.
-
-    Returns:
-        The requested size, or if allowed the next smaller possible one.
 
     Raises:
         ConfigError: The batch size is not possible, and may not be decreased.
@@ -478,12 +484,13 @@ class _ScheduleEntry(NamedTuple):
 def _schedule_entries(text: str, unit: int) -> list[_ScheduleEntry]:
     """Return the entries of a schedule of batch sizes, in ascending order.
 
-    Args:
-        text: The schedule, such as `0:768 1M:1536`.
-        unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
+    "0:768 1M:1536" gives (0, 768) and (1000000, 1536): 768 samples a step at first, and 1,536 once
+    a million samples have been read. With tokens instead of samples, and samples of 1,000 tokens,
+    the second entry would be (1000, 1536).
 
-    Returns:
-        Entries such as (0, 768) and (1000000, 1536); the first one starts at sample 0.
+    Args:
+        text: The schedule.
+        unit: Tokens of a sample if the text counts tokens, or 1 if it counts samples.
 
     Raises:
         ValueError: The text is not made of pairs, does not begin at sample 0, names a number of
@@ -502,11 +509,16 @@ def _schedule_entries(text: str, unit: int) -> list[_ScheduleEntry]:
 def _check_schedule(entries: Sequence[_ScheduleEntry]) -> None:
     """Check that a schedule begins at sample 0, and that its batch sizes never get smaller.
 
+        (0, 768), (1000000, 1536)     fine
+        (5, 768), …                   does not begin at 0
+        (0, 768), (1000000, 512)      gets smaller
+        (0, 768), (0, 1536)           two sizes at the same place
+
     Args:
         entries: The entries, sorted by their start.
 
     Raises:
-        ValueError: It does not, or two entries have the same start.
+        ValueError: One of these faults.
     """
     if not entries or entries[0].start != 0:
         raise ValueError("the schedule does not begin at sample 0")
@@ -731,9 +743,10 @@ class Dealer:
         return first_samples + numbers_in_bucket
 
     def positions(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return when the trainer reads some samples: their positions in the order of reading.
+        """Return when a trainer reads some samples: their positions in the order of reading.
 
-        If the trainer reads the samples 2, 0, 1 in this order, sample 0 has the position 1.
+            position    0  1  2
+            sample      2  0  1        so sample 0 has the position 1
 
         Args:
             samples: Numbers of samples in the dataset, of any shape.

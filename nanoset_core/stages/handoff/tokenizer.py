@@ -67,6 +67,12 @@ def _gpt2_arguments(source: TokenizerFile) -> tuple[str, ...]:
 def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads a list of tokens for tiktoken.
 
+        --tokenizer-type TikTokenizer
+        --tokenizer-model /data/tokens.json
+        --tiktoken-pattern v2                     how text is divided into words; not in the list
+        --tiktoken-num-special-tokens 1000        also not in the list
+        --vocab-size 131072
+
     Args:
         source: The file, with settings of nanoset.yaml that describe it.
         converted: The same tokenizer as a tokenizer.json, which has all of its special tokens.

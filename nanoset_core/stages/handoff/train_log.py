@@ -132,10 +132,11 @@ class TrainLog:
             self._record_start(0, arguments)
 
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
-        """Record that the trainer was started or resumed.
+        """Record that the trainer was started or resumed, as its log shows.
 
-        If it continues from a checkpoint before the last step, it repeats the steps after the
-        checkpoint. What was recorded of these is removed.
+        If it continues from a checkpoint, it may repeat steps. For example, it was stopped at step
+        1,200, and resumed from a checkpoint of step 1,000. Then what was recorded of the steps
+        1,001 to 1,200 is removed, as they are done again.
 
         Args:
             iteration: Number of steps that were done before the start; 0 without a checkpoint.
@@ -222,13 +223,17 @@ class TrainLog:
         return False
 
     def differences(self, run: RunSpec) -> list[str]:
-        """Compare the consumed samples in the log with those that follow from a run.yaml.
+        """Compare a trainer's log with a run.yaml, by how many samples each step has read.
+
+        A difference shows that a setting in run.yaml is wrong. For example: "12 of 100 steps in the
+        log differ, the first is step 89: by the log 2,848 samples were consumed, by these settings
+        2,880".
 
         Args:
             run: The settings of run.yaml.
 
         Returns:
-            A sentence about the steps that differ; none if all agree.
+            Such a sentence; none if all agree.
         """
         # The samples that were consumed after each step in the log: int64, shape (n_logged,) each
         steps = np.array(sorted(self.consumed), np.int64)
@@ -252,17 +257,17 @@ class TrainLog:
 def _resumes(
     settings: Mapping[str, Any], restarts: Sequence[TrainerRestart]
 ) -> list[dict[str, Any]]:
-    """Return the value of the key `resumes` in run.yaml: restarts at which a setting changed.
+    """Return the restarts of a training run at which a setting changed, for run.yaml.
 
-    In Megatron-LM, a run that is resumed takes its settings from the new command line.
+    In Megatron-LM, a run that is resumed takes its settings from the new command line. For example,
+    a run was resumed after step 5,000 with 16 ranks instead of 8, and after step 7,000 without a
+    change:
+
+        [{"iteration": 5000, "data_parallel_size": 16}]
 
     Args:
         settings: The settings with which the trainer was first started.
         restarts: All later starts, in order.
-
-    Returns:
-        For each start with a changed setting, its iteration and the new values, such as
-        `{"iteration": 5000, "data_parallel_size": 16}`.
     """
     current = {name: settings[name] for name in _RESUMED}
     resumes = []
@@ -275,14 +280,15 @@ def _resumes(
 
 
 def _changes(settings: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings to which the arguments of a restart give another value.
+    """Return the settings that a restart of the trainer has changed.
+
+        before the restart     {"data_parallel_size": 8, "micro_batch_size": 4}
+        arguments of it        {"data_parallel_size": 16, "micro_batch_size": 4, "lr": …}
+        changes                {"data_parallel_size": 16}
 
     Args:
         settings: The settings before the restart.
         arguments: The arguments of the restart; a setting may be missing or None.
-
-    Returns:
-        Name of a setting → its new value.
     """
     changes: dict[str, Any] = {}
     for name, present_value in settings.items():
@@ -335,13 +341,19 @@ def _ranges(steps: NDArray[np.int64]) -> list[list[int]]:
 
 
 def _read_arguments(lines: Iterator[str]) -> dict[str, Any]:
-    """Return the arguments in a block of a log, and leave the iterator after the block.
+    """Read the block of a log in which Megatron-LM prints its arguments.
+
+        global_batch_size ............................... 64
+        micro_batch_size ................................ 4
+        -------------------- end of arguments ---------------------
+
+    The iterator over the lines is left after the block.
 
     Args:
         lines: The lines after the one with which the block begins.
 
     Returns:
-        Name → value, such as `{"data_parallel_size": 8, "micro_batch_size": 4, …}`.
+        Name → value, such as `{"global_batch_size": 64, "micro_batch_size": 4}`.
     """
     arguments: dict[str, Any] = {}
     for line in lines:
@@ -396,7 +408,10 @@ class CompletedRun(NamedTuple):
 
 
 def complete_run_yaml(file: Path, log: Path) -> CompletedRun:
-    """Complete a run.yaml with the settings that Megatron-LM has printed in a log.
+    """Complete a run.yaml, the description of a training run, from the trainer's log.
+
+    A user would have to write down batch sizes, ranks, and when the run was resumed. Megatron-LM
+    prints all of this. Settings in the log take precedence over those in the file.
 
     Args:
         file: The run.yaml. It is not changed.
