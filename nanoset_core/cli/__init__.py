@@ -15,12 +15,14 @@ __all__ = ["main", "nanoset"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, as `nanoset_core.cli.entry.main` does.
+    """Run the program `nanoset`, as `nanoset_core.cli.entry.main` does, and end this process.
 
-    Ctrl-C ends it without a traceback even while that module is being imported.
+    That module takes a moment to import. Ctrl-C during the import ends the program without a
+    traceback.
 
     Args:
-        arguments: The arguments of the command line; None for those of this process.
+        arguments: What follows `nanoset` on the command line, such as ["status", "--json"]; None to
+            take it from this process.
 
     Raises:
         SystemExit: Always, with the exit code.

@@ -94,14 +94,19 @@ CONFIG: dict[str, Any] = {
 def write_demo(
     folder: Path, *, megabytes: float = 24.0, say: Callable[[str], None] = lambda line: None
 ) -> bool:
-    """Write the demo project, unless the folder contains a project already.
+    """Write an example project, unless the folder contains a project already.
 
-    nanoset.yaml is written last, so that an interrupted attempt is repeated by the next call.
+        raw/            four collections of texts, taken from the running Python
+        tokenizer.json  a tokenizer that is trained on them
+        nanoset.yaml    the settings of the project
+
+    If this is interrupted, the next call begins again: nanoset.yaml is written last, and shows that
+    the project is complete.
 
     Args:
         folder: Folder of the project, which may exist.
         megabytes: About how much text to write, in 10**6 bytes; at least about 2.
-        say: Called with a line of text before each step.
+        say: Called with a line of text before each step, to show it to the user.
 
     Returns:
         Whether the project was written. False if there is a nanoset.yaml already.
@@ -128,11 +133,18 @@ def write_demo(
 
 
 def _write_corpora(raw: Path, limit_bytes: int) -> None:
-    """Write the raw text of the four corpora, in different compressions.
+    """Write the four corpora (collections of texts) of the example project as JSON lines.
+
+    They differ in how the files are compressed, to show that all of this can be read:
+
+        stdlib           6 files, gzip
+        libraries        4 files, not compressed; the first has a broken line
+        documentation    2 files, zstd
+        descriptions     1 file, not compressed
 
     Args:
-        raw: The folder of raw text, which exists and has no corpora.
-        limit_bytes: About how much text each of the two large corpora gets.
+        raw: The folder for them, which exists.
+        limit_bytes: About how much text each of the first two gets. The others are small.
     """
     _write_corpus(raw / "stdlib", standard_library(limit_bytes), n_files=6, write=_gzip)
     _write_corpus(
@@ -147,12 +159,14 @@ def _write_corpora(raw: Path, limit_bytes: int) -> None:
 
 
 def _write_config(folder: Path, *, is_small: bool) -> None:
-    """Write nanoset.yaml, and the schema by which editors complete and check it.
+    """Write the settings of the example project, nanoset.yaml, and a schema next to it.
+
+    Editors use the schema to complete keys and to show mistakes.
 
     Args:
         folder: Folder of the project.
-        is_small: Whether there is so little text that the one broken line is more than the allowed
-            fraction. Then nanoset.yaml allows a larger one.
+        is_small: Whether there is little text. One line of it is broken on purpose. In little text,
+            that is more than the usual 1 % of lines that may be broken, so more are allowed.
     """
     config = CONFIG
     if is_small:
@@ -163,18 +177,18 @@ def _write_config(folder: Path, *, is_small: bool) -> None:
 
 
 def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
-    """Delete the raw text of an interrupted demo, and make an empty folder for that of a new one.
+    """Make an empty folder for the text of the example project; delete that of an interrupted
+    attempt.
 
-    A demo writes a marker file into the folder before anything else. So if there is a marker, all
-    paths may be overwritten.
+    Text of the user must not be deleted. So the first thing that is written is an empty file, the
+    marker `.nanoset-demo`. If a later call finds it, everything in the folder may be overwritten.
 
     Args:
-        raw: The folder.
-        other_paths: Other files and folders that the demo, or the build after it, will write.
+        raw: The folder for the text.
+        other_paths: Other files and folders that the example project will have.
 
     Raises:
-        ConfigError: The folder has no marker, and one of the paths exists. It may belong to the
-            user.
+        ConfigError: There is no marker, and one of the paths exists. It may belong to the user.
     """
     marker = raw / MARKER
     is_of_demo = marker.exists()
@@ -187,10 +201,11 @@ def _prepare_raw_folder(raw: Path, other_paths: Sequence[Path]) -> None:
 
 
 def _check_unused(path: Path) -> None:
-    """Check that a path is missing or an empty folder, so that nothing of the user is overwritten.
+    """Check that nothing of the user is at a path that will be written: it is missing, or an empty
+    folder.
 
     Args:
-        path: A file or folder that the demo will write.
+        path: Such as the folder `raw`, or the file tokenizer.json.
 
     Raises:
         ConfigError: There is something.
@@ -213,15 +228,18 @@ def _write_corpus(
     write: Callable[[Path, bytes], None],
     broken: bytes = b"",
 ) -> None:
-    """Write the JSON lines of a corpus.
+    """Write a corpus (a collection of texts) as files of JSON lines, one document on each line.
+
+    For example, 6 files of the corpus "stdlib" are written as
+
+        stdlib/part-0/stdlib-0.jsonl.gz    stdlib/part-0/stdlib-1.jsonl.gz
+        stdlib/part-1/stdlib-2.jsonl.gz    …
 
     Args:
-        folder: Folder of the corpus.
+        folder: Folder of the corpus, such as `stdlib`.
         documents: Its documents, which are divided evenly among the files.
-        n_files: How many files to write. More than two are written in pairs to folders within
-            `folder`.
-        write: Writes a file, compressed or not, and appends the suffix of its compression to the
-            path.
+        n_files: How many files to write. If there are one or two, they are in `folder` itself.
+        write: Writes bytes to a path; compresses them, and adds ".gz" to the path, for example.
         broken: A line to append to the first file, although it is no valid document.
     """
     lines = [json.dumps(document, ensure_ascii=False).encode() + b"\n" for document in documents]
@@ -233,13 +251,23 @@ def _write_corpus(
             content += broken
 
         # The files 0 and 1 are in part-0, 2 and 3 in part-1, and so on.
-        subfolder = folder / f"part-{number // 2}" if n_files > 2 else folder
+        subfolder = folder
+        if n_files > 2:
+            subfolder = folder / f"part-{number // 2}"
         subfolder.mkdir(parents=True, exist_ok=True)
         write(subfolder / f"{folder.name}-{number}.jsonl", content)
 
 
 def _gzip(path: Path, data: bytes) -> None:
-    """Write a gzip file with two members, as if two compressed files were concatenated."""
+    """Write a gzip file that consists of two parts, each of which is a complete gzip file.
+
+    Such files are common: `cat a.gz b.gz > ab.gz` makes one. Some programs only read the first
+    part, so the example shows that this project reads both.
+
+    Args:
+        path: Path of the uncompressed file, such as a.jsonl; ".gz" is appended.
+        data: The lines. They are divided at the end of a line near the middle.
+    """
     middle = data.find(b"\n", len(data) // 2) + 1
     first_member = gzip.compress(data[:middle], 6, mtime=0)
     second_member = gzip.compress(data[middle:], 6, mtime=0)
@@ -247,18 +275,26 @@ def _gzip(path: Path, data: bytes) -> None:
 
 
 def _zstd(path: Path, data: bytes) -> None:
-    """Write a zstd file."""
+    """Write a file that is compressed by zstd.
+
+    Args:
+        path: Path of the uncompressed file, such as a.jsonl; ".zst" is appended.
+        data: The lines.
+    """
     import zstandard
 
     write_atomic(path.with_suffix(".jsonl.zst"), zstandard.compress(data))
 
 
 def _train_tokenizer(path: Path, limit_bytes: int) -> None:
-    """Train a byte-level BPE tokenizer on a sample of the corpora, and write it to a file.
+    """Train a tokenizer on a sample of the texts, and write it to a file.
+
+    It is a byte-level BPE tokenizer, as GPT-2's: it begins with the 256 bytes as tokens, and adds
+    tokens for frequent sequences, such as "the", until there are 16,384.
 
     Args:
-        path: The file.
-        limit_bytes: Size of each of the two large corpora.
+        path: The file, tokenizer.json.
+        limit_bytes: About how much text each of the two large corpora (collections of texts) has.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -276,15 +312,16 @@ def _train_tokenizer(path: Path, limit_bytes: int) -> None:
 
 
 def _training_texts(limit_bytes: int) -> Iterator[str]:
-    """Yield about `TRAINING_BYTES` of text: each k-th source, and all of the small corpora.
+    """Yield about 6 MB of texts, on which a tokenizer is trained; more would only take longer.
+
+    These are all texts of the two small corpora, and some of the two large ones. For example, of
+    two large corpora of 12 MB each, every fourth text is taken.
 
     Args:
-        limit_bytes: Size of each of the two large corpora.
-
-    Yields:
-        The texts of documents.
+        limit_bytes: About how much text each of the two large corpora has.
     """
-    step = max(1, 2 * limit_bytes // TRAINING_BYTES)  # of the sources in the two large corpora
+    # Take each text of the large corpora whose number is a multiple of `step`: 4 for 2 * 12 MB.
+    step = max(1, 2 * limit_bytes // TRAINING_BYTES)
     for documents in (standard_library(limit_bytes), libraries(limit_bytes)):
         for document in islice(documents, 0, None, step):
             yield document["text"]
@@ -293,15 +330,13 @@ def _training_texts(limit_bytes: int) -> Iterator[str]:
 
 
 def standard_library(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the standard library, until they have `limit_bytes` of UTF-8.
+    """Yield the source files of Python's standard library as documents.
 
-    There are at least `_MIN_DOCUMENTS`, so that they can be split.
+    For example: {"id": "json/decoder.py", "text": "…"}.
 
     Args:
-        limit_bytes: Bytes of text that are enough.
-
-    Yields:
-        Documents such as `{"id": "json/decoder.py", "text": "…"}`.
+        limit_bytes: Stop after this much text. But there are always at least 20 documents, so that
+            they can be split for training, validation and test.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     yield from _sources(
@@ -312,15 +347,13 @@ def standard_library(limit_bytes: int) -> Iterator[Document]:
 
 
 def libraries(limit_bytes: int) -> Iterator[Document]:
-    """Yield sources of the installed packages, until they have `limit_bytes` of UTF-8.
+    """Yield the source files of the installed Python packages as documents.
 
-    There are at least `_MIN_DOCUMENTS`, so that they can be split.
+    For example: {"id": "numpy/__init__.py", "text": "…"}.
 
     Args:
-        limit_bytes: Bytes of text that are enough, in each folder of packages.
-
-    Yields:
-        Documents such as `{"id": "numpy/__init__.py", "text": "…"}`.
+        limit_bytes: Stop after this much text, in each folder of packages. But there are always at
+            least 20 documents, so that they can be split for training, validation and test.
     """
     # Pure and compiled packages are in one folder in most installations, but not in all.
     folders = {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
@@ -329,17 +362,15 @@ def libraries(limit_bytes: int) -> Iterator[Document]:
 
 
 def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[Document]:
-    """Yield Python sources below a folder in natural order, up to a number of bytes.
+    """Yield the Python source files below a folder as documents, until there is enough text.
 
-    At least `_MIN_DOCUMENTS` are yielded, if there are as many.
+    For example: {"id": "json/decoder.py", "text": "…"}.
 
     Args:
         folder: The folder.
-        limit_bytes: Bytes of UTF-8 that are enough.
-        skip: Prefixes of paths below the folder that are left out.
-
-    Yields:
-        Documents such as `{"id": "json/decoder.py", "text": "…"}`.
+        limit_bytes: How much text is enough. But at least 20 documents are yielded, if there are as
+            many.
+        skip: Paths below the folder that are left out, such as "site-packages".
     """
     n_documents = 0
     n_bytes = 0
@@ -355,11 +386,14 @@ def _sources(folder: Path, limit_bytes: int, skip: tuple[str, ...]) -> Iterator[
 
 
 def _source_names(folder: Path, skip: tuple[str, ...]) -> list[str]:
-    """Return the paths of all Python sources below a folder, relative to it, in natural order.
+    """Return the paths of all Python source files below a folder, relative to it.
+
+    They are in natural order, in which a2.py comes before a10.py.
 
     Args:
         folder: The folder.
-        skip: Prefixes of paths that are left out.
+        skip: Paths below the folder that are left out, such as "site-packages". A path is left out
+            if it starts with one of them.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.py")]
     names = [name for name in names if not name.startswith(skip)]
@@ -367,7 +401,13 @@ def _source_names(folder: Path, skip: tuple[str, ...]) -> list[str]:
 
 
 def _source_text(path: Path) -> str | None:
-    """Return the text of a Python source; None if it is too short, too long or not UTF-8."""
+    """Return the text of a Python source file, or None if it makes no good document.
+
+    That is so if it has less than 200 or more than 400,000 bytes, or is not encoded in UTF-8.
+
+    Args:
+        path: The file.
+    """
     if not path.is_file():
         return None
     if not _MIN_DOCUMENT_BYTES <= path.stat().st_size <= _MAX_DOCUMENT_BYTES:
@@ -379,10 +419,10 @@ def _source_text(path: Path) -> str | None:
 
 
 def documentation() -> Iterator[Document]:
-    """Yield the topics of the language reference, which Python's `help()` shows.
+    """Yield the topics of Python's language reference as documents.
 
-    Yields:
-        Documents such as `{"id": "topic/assignment", "text": "…"}`.
+    They are the texts that Python shows for `help("assignment")`, for example: {"id":
+    "topic/assignment", "text": "…"}.
     """
     from pydoc_data import topics
 
@@ -391,10 +431,10 @@ def documentation() -> Iterator[Document]:
 
 
 def descriptions() -> Iterator[Document]:
-    """Yield the long descriptions of the installed packages, ordered by name, each name once.
+    """Yield the long descriptions of the installed Python packages as documents, ordered by name.
 
-    Yields:
-        Documents such as `{"id": "distribution/numpy", "text": "…"}`.
+    For example: {"id": "distribution/numpy", "text": "…"}. This is the text that a package shows on
+    PyPI, the index of packages.
     """
     text_by_name: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
@@ -412,7 +452,14 @@ def descriptions() -> Iterator[Document]:
 
 
 def _description(message: Message) -> str:
-    """Return the long description in a package's metadata: the body, or else a header."""
+    """Return the long description in the metadata of a Python package, or "" if it has none.
+
+    The metadata have the format of an email. The description is its body, or, in old packages, the
+    value of the header "Description".
+
+    Args:
+        message: The metadata.
+    """
     body = message.get_payload()
     if isinstance(body, str) and body.strip():
         return body
