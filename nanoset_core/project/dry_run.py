@@ -86,11 +86,19 @@ class DryRun:
         return sum(len(row.steps) for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan of the build as plain values, for JSON.
+        """Return what a build would do as plain values, for `nanoset build --dry-run --json`.
 
-        Returns:
-            Totals, such as {"steps": 12, "text_bytes": 3200000000, …}, with their details:
-            `corpora`, `disk`, `views` and `outputs`.
+        Some keys are totals, and the next key has their details. For example:
+
+            "steps": 3                        outputs that the build would make, in order
+            "text_bytes": 3200000000          text that these are made from, in all
+            "corpora": {"web": 3200000000}    the same for each corpus (collection of texts)
+            "disk_bytes": 600000000           disk space that they would take, in all
+            "disk": {"shards": 600000000}     the same for each kind of output
+            "free_bytes": 900000000000        free space of the disk
+            "root": "/data/outputs"           where the outputs are, a folder or a URL
+            "views": {"best": {…}}            how many documents new selections would have
+            "outputs": [{…}]                  what is made together, with the reasons and steps
         """
         return {
             "steps": self.step_count,

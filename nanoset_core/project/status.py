@@ -455,43 +455,50 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     Returns:
         The reasons, each once; none if all outputs are up to date.
     """
-    row = _stale_row(graph, nodes)
-    if not row.reasons_by_node:
+    all_reasons = _find_reasons_to_rebuild(graph, nodes)
+    if not all_reasons.reasons_by_node:
         return []
     texts = []
-    for node, reasons in row.reasons_by_node.items():
+    for node, reasons in all_reasons.reasons_by_node.items():
         for reason in reasons:
-            if row.is_original(node, reason):
+            if all_reasons.is_original(node, reason):
                 texts.append(reason.text)
 
     # Do not count the parts if they have to wait for something else, such as for their plan.
-    has_parts = len(row.parts) > 0
-    if has_parts and row.can_write_parts:
-        texts.append(row.part_count())
+    has_parts = len(all_reasons.parts) > 0
+    if has_parts and all_reasons.can_write_parts:
+        texts.append(all_reasons.part_count())
     return list(dict.fromkeys(texts))  # each once, in their order
 
 
-def _stale_row(graph: Graph, nodes: Sequence[Node]) -> _StaleRow:
-    """Find out which of some outputs are not up to date, and why.
+def _find_reasons_to_rebuild(graph: Graph, nodes: Sequence[Node]) -> _ReasonsToRebuild:
+    """Find out which of some outputs have to be rebuilt, why, and whether all can be written now.
 
-    Some outputs are written in parts. For example, a webdataset is 1,000 groups of tar files, which
-    are made from a plan:
+    Large outputs are written in parts. For example, a webdataset (tar files with texts) has a plan,
+    which says which texts each tar file gets, and then 1,000 groups of tar files, each of which is
+    a part. After a change of the seed by which the texts are shuffled:
 
-        plan       not up to date: a setting was changed
-        groups     cannot be written before the plan is
+        plan             "seed: 7 → 8"
+        group 0          "it is not written yet"
+        group 1          "it is not written yet", and so on
+
+    The groups are made from the plan. As long as the plan has to be rebuilt, they cannot be
+    written, so `can_write_parts` is False here.
 
     Args:
-        graph: The project's outputs, with what each should be made from.
-        nodes: The outputs, in the order in which they are made.
+        graph: The project's outputs, with what each is made from.
+        nodes: The outputs to look at, such as this plan and these groups.
     """
     reasons_by_node = _stale_outputs(graph, nodes)
-    parts = [node for node in nodes if isinstance(node.stage, InParts)]  # the groups
+    parts = [node for node in nodes if isinstance(node.stage, InParts)]  # the groups, if any
 
-    inputs_of_parts: set[Node] = set()  # the plan
+    inputs_of_parts: set[Node] = set()  # what the groups are made from: the plan
     for part in parts:
         inputs_of_parts.update(graph.inputs(part).values())
-    has_stale_input = any(node in reasons_by_node for node in inputs_of_parts)
-    return _StaleRow(graph, reasons_by_node, parts, can_write_parts=not has_stale_input)
+    inputs_to_rebuild = inputs_of_parts & reasons_by_node.keys()
+    return _ReasonsToRebuild(
+        graph, reasons_by_node, parts, can_write_parts=len(inputs_to_rebuild) == 0
+    )
 
 
 def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[Reason]]:
@@ -521,14 +528,16 @@ def _stale_outputs(graph: Graph, nodes: Sequence[Node]) -> dict[Node, Sequence[R
 
 
 @dataclass(frozen=True, slots=True)
-class _StaleRow:
-    """The stale outputs of a row of `nanoset status`, with the reasons."""
+class _ReasonsToRebuild:
+    """Which outputs of a row of `nanoset status` have to be rebuilt, and why."""
 
     graph: Graph
     reasons_by_node: Mapping[Node, Sequence[Reason]]
-    """Each stale output → the reasons, at least one."""
+    """Each output that has to be rebuilt → the reasons, at least one."""
     parts: Sequence[Node]
-    """The parts of an output that is written in parts, such as groups of tars, stale or not."""
+    """The parts of an output that is written in parts, such as groups of tars, whether they have to
+    be rebuilt or not.
+    """
     can_write_parts: bool
     """Whether everything that the parts are made from is up to date."""
 
@@ -537,26 +546,30 @@ class _StaleRow:
 
         For example, a file was added to a text collection. Its outputs are made from each other:
 
-            shards (tokens)   "1 file added (c.jsonl)"    original
-            dataset           "shards changed"            follows: the shards are not up to date
-            dataset           "seed: 7 → 8"               original: a setting was changed
+            list of files     "1 file added (c.jsonl)"    original
+            shards (tokens)   "files changed since …"     follows: the list has to be rebuilt
+            dataset           "shards changed"            follows: the shards have to be rebuilt
+            dataset           "dtype: uint16 → int32"     original: a setting was changed
 
         Args:
             node: An output that is not up to date.
             reason: One of the reasons.
         """
         if isinstance(node.stage, InParts):
-            # A part of a large output, such as a group of tar files. Missing parts are only
-            # counted. Without their plan, no part can be written, and the plan has the reason for
-            # that.
+            # This is a part of a large output, such as one of 1,000 groups of tar files. If parts
+            # cannot be written before their plan, the plan has the original reason. If they can,
+            # "it is not written yet" is not shown 1,000 times: `part_count` says how many are.
             return self.can_write_parts and reason != InParts.NOT_WRITTEN
+
+        # A reason such as "shards changed" names an input, "shards". It follows from the reasons of
+        # this input if the input has to be rebuilt, too.
         if reason.input is None:
             return True
         changed_input = self.graph.inputs(node).get(reason.input)
         return changed_input not in self.reasons_by_node
 
     def part_count(self) -> str:
-        """Return how many parts are written, as a clause."""
+        """Return how many parts are written, such as "200 of 1,000 groups written"."""
         stale_parts = self.reasons_by_node.keys() & set(self.parts)
         n_written = len(self.parts) - len(stale_parts)
         return f"{n_written:,} of {len(self.parts):,} {_parts_name(self.parts[0])} written"

@@ -207,7 +207,7 @@ class CorpusSurvey:
         # the stored one.
         if inventory is not None and not changes and _has_present_format(inventory):
             return _Comparison(from_plain(Recipe, inventory.recipe), changes)
-        return _Comparison(_recipe_of(corpus, present_pieces), changes)
+        return _Comparison(_recipe_of_file_list(corpus, present_pieces), changes)
 
     def _known_pieces(self, corpus: str, contents: Contents) -> dict[str, list[Piece] | None]:
         """Return what is known of the files of a text collection (corpus) without reading them.
@@ -320,26 +320,37 @@ def _has_recorded_size(stat: FileStat, recorded: Mapping[str, list[Piece]]) -> b
     return pieces is not None and pieces[-1].end == stat.size
 
 
-def _recipe_of(corpus: str, pieces_of_file: Mapping[str, list[Piece] | None]) -> Recipe | None:
-    """Return the recipe of a list of files: what the list would be made from, as digests.
+def _recipe_of_file_list(
+    corpus: str, pieces_by_path: Mapping[str, list[Piece] | None]
+) -> Recipe | None:
+    """Return the recipe of a list of files: one hash of all names and bytes, if these are known.
 
-    Each build makes such a list of the files of a text collection (corpus). If the recipe differs
-    from that of the stored list, files have changed.
+    Each build stores a list of the files of a text collection (corpus), with this recipe. If the
+    files have another recipe now, some have changed, and a build has work to do.
+
+    The hash is computed from the hashes of all files, which are known if the files were read since
+    they were written. A large file has several, for pieces of it. For example:
+
+        a.jsonl    bytes 0 to 900: 3f9c…
+        b.jsonl    bytes 0 to 5,000: 81aa…, bytes 5,000 to 8,000: c04d…
+        c.jsonl    None: it was written since it was last read
+
+    With c.jsonl, there is no recipe. Without it, the recipe has a hash of the three pieces.
 
     Args:
         corpus: Name of the corpus.
-        pieces_of_file: Path of each file → its pieces. A large file has several, each with a
-            digest.
+        pieces_by_path: Path of each file → its pieces with their hashes, or None.
 
     Returns:
-        The recipe; None if the pieces of a file are not known.
+        The recipe; None if the hashes of any file are not known.
     """
-    pieces: list[Piece] = []
-    for file_pieces in pieces_of_file.values():
-        if file_pieces is None:
+    all_pieces: list[Piece] = []
+    for pieces in pieces_by_path.values():
+        if pieces is None:
             return None
-        pieces += file_pieces
-    return inventory_recipe(Inventory(corpus, tuple(pieces)))
+        all_pieces += pieces
+    list_of_files = Inventory(corpus, tuple(all_pieces))
+    return inventory_recipe(list_of_files)
 
 
 def _describe_files(paths: Sequence[str], what: str) -> str:

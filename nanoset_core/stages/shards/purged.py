@@ -159,24 +159,36 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
 
 
 def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
-    """Return the piece of a file that contains a position.
+    """Return the piece of a text file that contains a document, which begins at a position.
+
+    Large files are read in pieces, but compressed files and tables are not divided. For example:
+
+        file            pieces                                  document            result
+        a.jsonl         bytes 0 to 1,000, bytes 1,000 to 1,800  at byte 1,200       the second one
+        b.jsonl.gz      bytes 0 to 300                          at byte 1,200 of    the only one
+                                                                the decompressed
+        c.parquet       bytes 0 to 500                          in row 700          the only one
 
     If a file is cut into the bytes 0 to 1,000 and 1,000 to 1,500, byte 1,200 is in the second
     piece.
 
     Args:
-        pieces_of_file: The pieces of the file, in order.
-        position: Byte of the decompressed file, or row of a table.
+        pieces_of_file: The pieces of the file, in order; at least one.
+        position: First byte of the document in the decompressed file, or its row in a table.
     """
-    # A compressed file or a table is one piece. Its bounds are bytes as stored, with which a
-    # position in the decompressed file, or a row, cannot be compared.
+    # Do not compare the position with a single piece: as in b.jsonl.gz and c.parquet, the bounds of
+    # the piece may be bytes of the compressed file, and the position something else.
     if len(pieces_of_file) == 1:
         return pieces_of_file[0]
 
-    # Only uncompressed text is cut into several pieces.
+    # A file with several pieces is uncompressed text, so the bounds and the position are bytes of
+    # the same file. The pieces follow one another without gaps.
     for piece in pieces_of_file:
         if piece.begin <= position < piece.end:
             return piece
+
+    # No document begins outside of all pieces. If a damaged table of documents says so, any piece
+    # will do: its digest and such a position match no document.
     return pieces_of_file[0]
 
 
