@@ -109,6 +109,7 @@ def job_of(node: Node) -> str:
     do those of a webdataset. For text collections (corpora), a job makes one kind of output:
 
         dataset of the corpus `web`               corpus
+        .pbin file of the corpus `web`            packed
         blend of the nanoset `pretrain`           pretrain
         blend of the nanoset `pretrain-v1.5`      pretrain_v1_5    (Dagster allows no - and .)
 

@@ -469,8 +469,8 @@ def _blocked_labels(graph: Graph) -> list[str]:
     not listed, since the corpus is reported as failed anyway. What is listed is everything else
     that needs it:
 
-        `pbin [web]`    an export of the corpus
-        `pretrain`      a data mixture with this corpus: one entry for all of its outputs
+        `packed_dataset [web]`    an export of the corpus for a certain trainer
+        `pretrain`                a data mixture with this corpus: one entry for all of its outputs
 
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.

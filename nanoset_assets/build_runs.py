@@ -141,8 +141,8 @@ class BuildRuns:
                 made.
         """
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(StorageError):
-                names = names_of(self.project, subject)
+            with contextlib.suppress(StorageError):  # raised if the file cannot be written
+                names = names_of(self.project, subject)  # the subject, and what it is made from
                 access = self.project.outputs.access
                 lease = leased(access, names, subject, on_wait=self._report_wait)
                 stack.enter_context(lease)
@@ -199,9 +199,9 @@ class BuildRuns:
             project: The project, without a cache: outputs are read as they are stored now.
             node: The output.
         """
-        recipe = self.report.graph.recipe(node)
+        recipe = self.report.graph.recipe(node)  # what it should be made from
         if recipe is None:
-            return False
+            return False  # not known, as some raw text was not read
         try:
             current = current_version(project, node.stage, node.key)
             return not reasons_to_build(project, node, recipe, current)

@@ -127,7 +127,7 @@ def _build_and_report(
         project = Project(config, progress, seen=seen)
         report = _build(project, select, corpora, force=force, verbose=verbose)
         progress.step("looking at the outputs")
-        rows = _rows(report)
+        rows = _examined_rows(report)
 
     show_report(Project(config, seen=seen), report, rows, is_selected=bool(select))
     _print_failures(report)
@@ -343,7 +343,7 @@ def _disk_line(plan: DryRun) -> str:
     return line
 
 
-def _rows(report: BuildReport) -> list[StatusRow]:
+def _examined_rows(report: BuildReport) -> list[StatusRow]:
     """Return the rows that `nanoset status` would print on the outputs that a build examined.
 
     A row is what a user thinks of as one output, such as the text collection (corpus) `web`. It may
@@ -395,7 +395,7 @@ def show_report(
         is_selected: Whether the user selected some outputs to be built, and not all.
     """
     if rows is None:
-        rows = _rows(report)
+        rows = _examined_rows(report)
 
     # What was built.
     if _had_nothing_to_do(report, rows, is_selected):
@@ -647,7 +647,7 @@ def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
     A manifest is a file that lists what is in the folder of an output. The advice after a build
     names one of them as an example, and the folder with instructions for training (the handoff):
 
-        {"web": …, "pretrain/train": …, "pretrain/handoff": …}
+        {"web": …, "pretrain/train/blend": …, "pretrain/handoff": …}
 
     Args:
         graph: The outputs of the project, with their current versions.
@@ -676,7 +676,8 @@ def _location_line(config: ProjectConfig, manifest: Manifest) -> str:
             folder.
     """
     pointer = _pointer_name(config, manifest)
-    return f"Outputs are below {_root(config)}; `{pointer}` in each folder names the live version."
+    place = _location_of_outputs(config)
+    return f"Outputs are below {place}; `{pointer}` in each folder names the live version."
 
 
 def _server_line(config: ProjectConfig) -> str:
@@ -719,9 +720,15 @@ def _pointer_name(config: ProjectConfig, manifest: Manifest) -> str:
     return "current" if has_link else "current.json"
 
 
-def _root(config: ProjectConfig) -> str:
-    """Return the path or URL of the folder that contains all outputs."""
-    return str(config.root_folder) if config.root_place is None else config.root_place.url()
+def _location_of_outputs(config: ProjectConfig) -> str:
+    """Return where all outputs are: a folder such as /data/out, or a URL such as s3://bucket/out.
+
+    Args:
+        config: The settings of nanoset.yaml.
+    """
+    if config.root_place is not None:  # it is only set if the outputs are in a bucket
+        return config.root_place.url()
+    return str(config.root_folder)
 
 
 def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
@@ -737,7 +744,7 @@ def _reading_program(config: ProjectConfig, split: _ReadableSplit) -> str:
         split: The split to read.
     """
     imports = "load_nanoset"  # what the program imports
-    arguments = [_quoted(_root(config)), _quoted(split.nanoset), _quoted(split.name)]
+    arguments = [_quoted(_location_of_outputs(config)), _quoted(split.nanoset), _quoted(split.name)]
 
     # If the bucket is not one of AWS, the program has to know the address of its server. It is
     # passed as a fourth argument: StorageSpec("https://storage.example.org").

@@ -124,7 +124,7 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
     # The file is only an optimisation: if it cannot be written, the next build reads the history.
     with suppress(OSError):
         settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
-        if _ENVIRONMENT.search(settings):
+        if _ENVIRONMENT.search(settings):  # such as `{env: HISTORY_FOLDER}`
             return
         files = _stats(home, database)
         last_safe_change_ns = read_at_ns - _RACY_NS  # two seconds before it was read

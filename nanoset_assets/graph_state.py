@@ -213,7 +213,7 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # Assets of other teams that depend on the files for the trainer find the samples by this.
+    # Assets of other teams, which train on the outputs, find the samples by further values.
     if node.stage is TRAINER_FILES:
         metadata |= reader_metadata(project, node.key.subject)
     return metadata
