@@ -51,7 +51,16 @@ class ColumnWriter:
         self._text_bytes = 0
 
     def append(self, array: Any) -> None:
-        """Append the values of some rows.
+        """Append the values of some rows to the files of the column.
+
+        A column of texts has three files. For the rows "art", null and "music":
+
+            .valid     1 0 1
+            .values    artmusic
+            .ends      0 3 3 8      the start of the first text, and the end of each
+
+        A column of numbers has no `.ends`, and 0 in place of null. As long as all rows are null, it
+        is not known which of the two it is.
 
         Args:
             array: An Arrow array. All arrays with a value have the same type. An array of nulls may
@@ -115,6 +124,9 @@ class ColumnWriter:
 
     def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
         """Append texts to the file of values, and the end of each text to the file of ends.
+
+            appended so far           artmusic        ends at 0 3 8
+            the texts film, jazz      filmjazz        end at 12 16
 
         Args:
             ends_file: The file with the end of each text in the file of values.
@@ -217,7 +229,9 @@ class StoredColumn:
         return self._to_table_type(values)
 
     def _to_table_type(self, values: Any) -> Any:
-        """Convert values of the column from the type in which they are stored to that of tables.
+        """Convert values from the type in which they are stored to the type that tables have.
+
+        Booleans, for example, are stored as bytes, 0 or 1.
 
         Args:
             values: An Arrow array of the column's stored type.
@@ -250,6 +264,10 @@ def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
 
 def _map_texts(path: Path, n_rows: int) -> Any:
     """Return all values of a column of texts, as an Arrow array that is not in memory.
+
+    The files have the texts in the form in which Arrow has them: `artmusic` and the ends 0 3 8 are
+    "art" and "music". So they need not be converted, and the system reads only the pages that are
+    used.
 
     Args:
         path: Path of the column's files, without their endings.

@@ -25,8 +25,12 @@ from nanoset_core.text.values import type_of
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
     """Return the outputs that contain some columns of a corpus's documents, such as `language`.
 
-    There are two: values kept from the raw text, and attributes, which are values of other tables
-    that were joined to the documents by id.
+    There are two: values that the raw text has (`columns`), and values that other tables have for
+    the ids of documents (`attributes`). If the text has a language, and a table has scores:
+
+        language           columns
+        score              attributes
+        language, score    both
 
     Args:
         config: The settings of nanoset.yaml.
@@ -91,7 +95,12 @@ def columns_of(
 ) -> AlignedColumns | None:
     """Find the tables that contain some columns of a corpus's documents, such as `language`.
 
-    Each output with columns has a table for each shard of the corpus.
+    The corpus was tokenized in parts, the shards. Each output with columns has a table for each
+    shard, with a row for each of its documents:
+
+        shard      columns (language)      attributes (score)
+        3f9c…      a table                 a table
+        a07e…      a table                 a table
 
     Args:
         project: The project.
@@ -126,14 +135,16 @@ def columns_of(
 
 
 def _check_belongs_to(columns: Manifest, tokenized: Manifest) -> None:
-    """Check that columns were made for a set of shards, and not for an earlier one.
+    """Check that columns are values of the current documents of a corpus, in their order.
+
+    If the corpus was tokenized again since, row 7 of a table may be that of another document.
 
     Args:
-        columns: Manifest of the columns.
-        tokenized: The set of shards.
+        columns: Manifest of the columns, which names by its digest what they were made for.
+        tokenized: Manifest of the tokenized corpus.
 
     Raises:
-        MissingError: They belong to other shards, so their rows are those of other documents.
+        MissingError: They were made for earlier documents.
     """
     if columns.recipe["parents"]["tokenized"] != tokenized.digest:
         raise MissingError(

@@ -248,12 +248,15 @@ def _join_to_shards(
     recipe: Recipe,
     scratch: Path,
 ) -> Manifest:
-    """Make the table of each shard's documents, and publish all tables as one output.
+    """Make a table of values for the documents of each shard, and publish all tables as one output.
+
+        shard 0, documents doc-1 to doc-1000       a table with their scores, of 1,000 rows
+        shard 1, documents doc-1001 to doc-1200    a table with their scores, of 200 rows
 
     Args:
         project: The project.
-        shards: The shards of the corpus.
-        attributes: The rows of the attribute tables.
+        shards: The shards, which are the parts of the tokenized corpus.
+        attributes: The rows of the attribute tables, which can be looked up by id.
         recipe: Recipe of the result.
         scratch: A folder of this machine for files that are needed meanwhile.
 

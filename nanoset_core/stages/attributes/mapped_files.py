@@ -36,8 +36,10 @@ def map_array(path: Path, dtype: Any) -> NDArray[Any]:
 def create_array(path: Path, dtype: Any, length: int) -> NDArray[Any]:
     """Create a file of zeros, and map it into memory, so that changes are written to the file.
 
+    For 3 numbers of type int64, the file has 24 bytes. Without numbers, no file is created.
+
     Args:
-        path: Path of the file, which is replaced if it exists. None is created if `length` is 0.
+        path: Path of the file, which is replaced if it exists.
         dtype: NumPy type of the values.
         length: Number of values.
 

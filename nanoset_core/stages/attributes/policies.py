@@ -36,11 +36,15 @@ class Violation(NamedTuple):
 def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violation]:
     """Yield the policies in nanoset.yaml that joined attributes violate.
 
-    The policies say what happens if a document has no row in the attribute tables, or several.
+    Attributes are values of documents that other tables have, such as scores, by the documents'
+    ids:
+
+        on_missing: fail      an error if a document has no row in these tables
+        on_duplicate: fail    an error if it has several rows
 
     Args:
         config: The settings of nanoset.yaml.
-        attributes: Manifest of the joined attributes.
+        attributes: Manifest of the joined attributes, which has the counts of such documents.
     """
     spec = config.attributes_of(attributes.name)
     if spec is None:  # the attributes were removed from nanoset.yaml

@@ -86,16 +86,20 @@ class AttributesStage(AlignedStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build cannot join attribute tables to documents, without reading tables.
+        """Return why a build could not join attribute tables to documents, as far as that is known.
+
+        Attributes are values that other tables have for documents. Without reading these tables:
+
+            the tables do not exist                    the reason
+            joined before, with 3 missing rows,        "3 of 200 documents have no row …"
+            and now `on_missing` is set to `fail`
+            never joined                               None: only reading them could show one
 
         Args:
             project: The project.
             key: The corpus.
             recipe: Recipe that the result would have.
             reading: Limit for stages that read files to find a reason; not used here.
-
-        Returns:
-            The reason, or None if no reason is known.
         """
         try:
             _check_tables_exist(project, key.subject)

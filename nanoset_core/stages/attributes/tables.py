@@ -115,6 +115,9 @@ class AttributeTables:
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
         """Yield the rows of all files in chunks that are large enough to be written together.
 
+        A row has a document's id and values for it, such as ("doc-17", 0.91). Files may be small,
+        so a chunk may have the rows of several files.
+
         Args:
             on_read: Called with the bytes of each file that was read.
 

@@ -61,14 +61,15 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
 
 
 def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
-    """Report the counts of joined attributes, and the policies that they violate.
+    """Report the counts of joined attributes, and what nanoset.yaml forbids.
 
-    If no policy is violated, unusual counts are warnings.
+    Attributes are values of documents from other tables. With `on_missing: fail`, a document
+    without a row in these is an error; otherwise it is only a warning.
 
     Args:
         report: Report on the attributes.
         project: The project.
-        manifest: Manifest of the attributes.
+        manifest: Manifest of the attributes, with counts such as `{"missing": 3, "rows": 2000}`.
     """
     report.copy_facts(manifest, [*COUNTS, ROWS])
     for violation in violations(project.config, manifest):
@@ -123,12 +124,15 @@ def _write_table(path: Path, shard: Manifest, attributes: ReadAttributes) -> Non
 
 
 def _compare_table(report: Report, stored: Manifest, expected_path: Path) -> None:
-    """Compare the stored attributes of a shard with those that were joined again.
+    """Compare a stored table of attributes with one that was made again now.
+
+    Attributes are values that other tables have for documents, by their ids. If the values differ,
+    the stored table is damaged, or was made wrongly.
 
     Args:
         report: Gets an error if they differ.
-        stored: Manifest of the stored table.
-        expected_path: Path of the table that was joined again.
+        stored: Manifest of the stored table, which has a row for each document of a shard.
+        expected_path: Path of the table that was made again.
     """
     if not _are_equal(stored.path(TABLE), expected_path):
         report.error(

@@ -49,9 +49,14 @@ class AlignedColumns:
     """The tables of each output that has some of the columns."""
 
     def sources(self, shard: int, n_documents: int) -> list[TableSource]:
-        """Return the tables of a shard, after a check that they have a row for each document.
+        """Return the tables with values of a shard's documents, after a check of their numbers of
+        rows.
 
-        There is one table for each output with columns: values of the text, and joined attributes.
+        A shard is a part of a corpus. Its documents may have values in two tables, with a row for
+        each document:
+
+            columns       values that the raw text has, such as the language
+            attributes    values that other tables have, such as scores
 
         Args:
             shard: Number of the shard in the corpus.
@@ -76,6 +81,8 @@ class AlignedColumns:
 
 def _table_with_rows(manifest: Manifest, n_documents: int) -> TableSource:
     """Return a table of columns, after a check that it has a row for each document of its shard.
+
+    A shard of 1,000 documents, for example, needs a table of 1,000 rows, such as their languages.
 
     Args:
         manifest: Manifest of the table.

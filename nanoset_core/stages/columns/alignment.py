@@ -243,7 +243,12 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
 
 
 def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iterator[_Places]:
-    """Yield, for each row group of a shard's table, where its documents come from.
+    """Yield, for each row group of a table of documents, which file and position they come from.
+
+        file       line    byte_offset      file number, position
+        a.jsonl    1       0                0, 0
+        a.jsonl    2       95               0, 95
+        b.jsonl    1       0                1, 0
 
     Args:
         documents: The table, with the file, line and byte offset of each document.

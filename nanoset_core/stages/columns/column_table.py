@@ -85,7 +85,9 @@ class ColumnTable:
     def _use_kinds(self, kinds: Mapping[str, str]) -> None:
         """Give the columns kinds that also hold the values of the next row group.
 
-        The rows so far are written again only if a column gets another Arrow type.
+            column so far      next row group     the column becomes
+            integers           integers           integers: nothing is done
+            integers           fractions          fractions: the rows so far are written again
 
         Args:
             kinds: Name of each column → its kind.

@@ -211,7 +211,11 @@ def _fill_from_text(
 ) -> Mapping[str, Any]:
     """Fill the table of a shard with values from its raw text.
 
-    The text is read again, and the values of each document are written to the document's row.
+    The text is read again, and the values of each document are written to the document's row. With
+    the key `language`:
+
+        {"text": "the cat", "language": "en"}
+        {"text": "die Katze", "language": "de"}    →    a column with "en" and "de"
 
     Args:
         table: Receives the values.

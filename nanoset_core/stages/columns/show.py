@@ -16,13 +16,16 @@ from nanoset_core.text.values import MOST_BYTES
 
 
 def columns_summary(manifest: Manifest) -> Summary:
-    """Return the names and counts of columns, and warnings on values that were changed.
+    """Return what `nanoset status` shows of columns: values of documents, such as their language.
+
+        1,200 documents; names: language, summary
+        3 values of 'summary' are longer than 4,096 bytes, and left out
 
     Args:
-        manifest: Manifest of columns or attributes: values of each document of a corpus.
+        manifest: Manifest of the columns, or of attributes, which are values from other tables.
 
     Returns:
-        Figures such as 1,200 documents, and the detail "names: language, score".
+        The counts, the names, and warnings on values that could not be kept as they are.
     """
     facts = manifest.facts
     names = ", ".join(column["name"] for column in facts["columns"])

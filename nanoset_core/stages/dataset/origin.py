@@ -65,7 +65,11 @@ def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingErro
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a list of shards was made from the same text and settings as a dataset.
 
-    Then its shards have the documents of the dataset in the same order.
+    Shards are the parts in which a corpus was tokenized, and a dataset is merged from them. If text
+    and settings are the same, the shards have the documents of the dataset in the same order:
+
+        text (its inventory)       3f9c…      3f9c…
+        tokenizer                  9a3f…      9a3f…
 
     Args:
         tokenized: Manifest of the list of shards.

@@ -122,8 +122,13 @@ DATASET = DatasetStage()
 def make_dataset(project: Project, corpus: str) -> Manifest:
     """Merge the token files of a corpus into the one dataset that trainers read.
 
-    The corpus has been tokenized in parts, the shards. If a dataset of the same text and settings
-    exists already, it is not merged again, but becomes the current one.
+    The corpus has been tokenized in parts, the shards:
+
+        shards/web/3f9c…/tokens.bin
+        shards/web/a07e…/tokens.bin    →    datasets/web/77cd…/web_text_document.bin
+
+    If a dataset of the same text and settings exists already, it is not merged again, but becomes
+    the current one.
 
     Args:
         project: Its outputs have the shards, and get the dataset.

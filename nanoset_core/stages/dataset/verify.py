@@ -62,10 +62,13 @@ _FILE_CHANGES = {"changed": "the file was changed since", "gone": "the file was 
 def verify_corpus_dataset(
     project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current dataset of a corpus.
+    """Check the current dataset of a corpus: a file with the tokens of its documents, and an index.
 
-    The dataset must agree with itself, with the shards that it was merged from, and with the raw
-    text.
+    It is compared with three things:
+
+        itself                      the index fits the tokens, and ids are in the vocabulary
+        what it was merged from     as many documents and tokens
+        the raw text                some documents are tokenized again
 
     Args:
         project: Its outputs have the dataset and the shards. Its raw text is read, too.
@@ -371,7 +374,10 @@ def _sources_of(
 ) -> Iterator[_SourceOfDocument]:
     """Yield the present text and the tokens of documents, except for very long ones.
 
-    The text is what the raw file has now, which may have changed since the tokens were made.
+    The text is what the raw file has now, which may have changed since the tokens were made:
+
+        document 17: a.jsonl, line 18      "the cat"                  5 9
+        document 18: a.jsonl, line 19      an error: it was deleted   8 2
 
     Args:
         sampled: Where the documents are in the raw text.

@@ -223,9 +223,13 @@ def _check_size(report: Report, dataset: MMapIndexedDataset, expected_bytes: int
 
 
 def _check_is_integer(report: Report, dataset: MMapIndexedDataset) -> bool:
-    """Check that tokens are integers, and return whether they are.
+    """Check that tokens are integers, such as uint16, and return whether they are.
 
-    The format also has types for floating-point numbers.
+    The format of the index also has codes for floating-point numbers, which cannot be tokens.
+
+    Args:
+        report: Report on the pair, to which an error is added.
+        dataset: The pair.
     """
     is_integer = dataset.dtype.kind in "iu"
     if not is_integer:
@@ -294,9 +298,9 @@ def verify_prefix(
     *,
     deep: bool = False,
 ) -> Report:
-    """Check a .bin/.idx pair that is not an output of a project.
+    """Check a .bin and .idx that do not belong to a project, such as data/web.bin and data/web.idx.
 
-    If `nanoset tokenize` made the pair, it is also compared with its record, a file next to it.
+    If `nanoset tokenize` made them, they are also compared with its record, a file next to them.
 
     Args:
         prefix: Prefix of the pair: path or address of the .bin without its ending.

@@ -134,29 +134,28 @@ class ExportStage(Planned, Resumable, Estimated):
         return export_summary(manifest)
 
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
-        """Return the files of an unfinished export, which has no manifest yet.
+        """Return the files of an unfinished export, which `nanoset gc` may delete.
 
-        An interrupted upload to a bucket leaves the large files, which are sent first. Formats that
-        consist of samples write one file after another to the final folder.
+        A finished export has a manifest. Without one, a folder may contain:
+
+            nothing                                    an empty set
+            large files that were uploaded first       these files
+            shard.00000.mds, shard.00001.mds, …        these files, which are of one format
+            anything else                              None: perhaps files of the user
 
         Args:
             access: Access to the output root.
             folder: The folder.
-
-        Returns:
-            Names of the files; None if they are not those of an export. The set is empty if the
-            folder is.
         """
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded
 
-        # All files must have names of one format of samples, such as shard.00000.mds.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         for export_format in FORMATS.values():
-            if isinstance(export_format, SampledFormat) and all(
-                export_format.is_file(name) for name in names
-            ):
+            if not isinstance(export_format, SampledFormat):
+                continue
+            if all(export_format.is_file(name) for name in names):
                 return names
         return None
 

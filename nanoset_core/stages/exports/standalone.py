@@ -82,10 +82,14 @@ def export_pair(
     *,
     overwrite: bool = False,
 ) -> Exported:
-    """Export a .bin/.idx pair to a folder, unless the same export exists already.
+    """Export a .bin and its .idx to the file format of another library, unless that was done
+    already.
 
-    The tokens are linked or copied if possible. They are written again for formats that consist of
-    samples of one length, and for views, whose tokens are scattered over the .bin.
+        web.bin, web.idx  →  shard.00000.mds, …, index.json    (MosaicML's format)
+
+    The file of tokens is a link or a copy if the format has the same bytes. It is written again for
+    formats that consist of samples of one length, and for views, whose tokens are scattered over
+    the .bin.
 
     Args:
         prefix: Path of the pair without an ending.
@@ -158,6 +162,8 @@ class _Pair:
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that decide the bytes of the export, for its receipt.
+
+            {"format": "mds", "name": "web", "tokenizer": "9a3f…", "sequence_length": 2048, …}
 
         If a later call has the same ones, and the same input files, it need not write the export
         again.

@@ -134,6 +134,9 @@ class _ExportCheck:
     def _check_tokens(self, tokens_file: str) -> None:
         """Compare all tokens with those of the dataset, and warn of end tokens inside documents.
 
+        With the end token 0, the documents 5 9 0 and 7 0 8 0 have three end tokens, but there are
+        only two documents. So one of them is inside a document.
+
         Args:
             tokens_file: Name of the export's file of tokens.
         """
@@ -300,7 +303,9 @@ def _check_sample_file(
 ) -> bool:
     """Compare a file of samples with the bytes that the dataset gives.
 
-    The bytes are computed again from the tokens of the dataset, block by block.
+    The bytes are computed again from the tokens of the dataset, block by block. If the first
+    difference is at byte 70 of the second block, and the first block has 1,000 bytes, the error
+    names byte 1,070.
 
     Args:
         report: Gets an error for the first byte that differs.

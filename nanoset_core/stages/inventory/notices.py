@@ -96,11 +96,17 @@ class _SizeChanges:
 
     @staticmethod
     def of(contents: Contents, recorded: Mapping[str, Sequence[Piece]]) -> _SizeChanges:
-        """Compare the files of a corpus with an inventory.
+        """Compare the sizes of a corpus's files with those at the last build.
+
+            file         now       last build
+            a.jsonl      4,096     4,096        unchanged
+            b.jsonl      100       2,000        changed: the user should know that it shrank
+            c.jsonl      –         500          changed: it was deleted
+            d.jsonl      300       –            new, and in neither result
 
         Args:
             contents: The files.
-            recorded: Path of each file in the inventory → its pieces.
+            recorded: Path of each file in the inventory of that build → its pieces.
 
         Returns:
             The sizes of files that changed, and the pieces of those that did not.
@@ -122,6 +128,8 @@ def _copy_notices(
 ) -> list[Notice]:
     """Return a notice if a large share of a corpus is copies of other files of the corpus.
 
+        b.jsonl (a.jsonl), d.jsonl (c.jsonl)      b is a copy of a, and d of c
+
     Args:
         config: The settings, which say how large the share may be.
         contents: The files of the corpus.
@@ -142,7 +150,7 @@ def _size(pieces: Sequence[Piece]) -> int:
 
 
 def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[str, str]:
-    """Find files with the same bytes as an earlier file.
+    """Find files with the same bytes as an earlier file: `{"b.jsonl": "a.jsonl"}`.
 
     Args:
         pieces_by_path: Path of each file → its pieces, whose digests are compared.

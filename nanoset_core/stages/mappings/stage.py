@@ -353,7 +353,13 @@ def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> 
 
 @holding
 def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
-    """Write the index files of a split's blend, and make them current.
+    """Write the index of a split's blend, and make it current.
+
+    If a split reads several datasets, this index says which one each sample is from:
+
+        sample of the split      0      1       2      3
+        dataset                  web    code    web    web
+        sample of the dataset    0      0       1      2
 
     Args:
         project: Its outputs have the index mappings, and get the index of the blend.

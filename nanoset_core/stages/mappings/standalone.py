@@ -54,7 +54,11 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
     """Write the index files of all splits that have a share of the data, except those that exist.
 
     An index file has the order in which a trainer reads the samples of a dataset. If it exists, the
-    trainer does not build it itself.
+    trainer does not build it itself. With the shares 98, 2 and 0:
+
+        train    5ce5…-GPTDataset-train-shuffle_index.npy and others
+        valid    a07e…-GPTDataset-valid-shuffle_index.npy and others
+        test     none
 
     Args:
         config: Names the data, and the folder of the index files.

@@ -468,6 +468,11 @@ class DocumentFilter:
     def _conditions(self, lengths: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
         """Yield, for each condition that is set, which documents meet it.
 
+        For documents of 5, 20 and 30 tokens:
+
+            min_tokens: 10     False, True, True
+            every: 2           True, False, True
+
         Args:
             lengths: Number of tokens of each document, shape (n_documents,).
 
@@ -523,7 +528,8 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
 
 
 def _read_numbers(path: Path) -> NDArray[np.int64]:
-    """Return the numbers of documents in a text file, in the order of the file.
+    r"""Return the numbers of documents in a text file, in the order of the file: "3\n0\n" gives [3,
+    0].
 
     Args:
         path: The text file.

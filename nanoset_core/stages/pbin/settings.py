@@ -20,9 +20,12 @@ FORMER_KEY = "packed"
 def pbin_errors(
     file: Path, names: tuple[str, ...], former_names: tuple[str, ...]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the key `pbin`, or in `packed`, its former name.
+    """Yield an error for each mistake in the key `pbin` of nanoset.yaml, or in its former name
+    `packed`.
 
-    Both are lists of names of datasets, such as `pbin: [web, code]`. Only one may be used.
+        pbin: [web, code]                  fine: a .pbin file for Modalities is made of each dataset
+        pbin: [web], packed: [code]        an error: only one of the keys may be used
+        pbin: [web, web]                   an error: a name twice
 
     Args:
         file: Path of nanoset.yaml.

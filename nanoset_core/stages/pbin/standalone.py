@@ -224,9 +224,13 @@ def _find_dataset(inputs: Sequence[str]) -> Location | None:
 def _end_id(options: PbinOptions, *, is_text: bool) -> int | None:
     """Return the id of the end-of-document token, or None if no document gets one.
 
+        text                          the id, such as 50,256: text always gets it
+        a .bin, with --append-eod     the id
+        a .bin, without it            None
+
     Args:
         options: The settings of the call.
-        is_text: Whether the input is text, whose documents always end in this token.
+        is_text: Whether the input is text.
 
     Raises:
         ConfigError: The tokenizer is not named, or does not have the token.

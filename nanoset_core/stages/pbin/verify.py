@@ -263,6 +263,9 @@ def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
     """Check that the index of a file has the expected counts, and covers all tokens of the file.
 
+        found: documents: 999, tokens: 249900
+        expected: documents: 1000, tokens: 250000
+
     Args:
         report: Report on the file; gets an error that lists all differences.
         manifest: Manifest of the file.

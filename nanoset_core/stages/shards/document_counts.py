@@ -63,13 +63,17 @@ def counts_by_file(path: Path) -> dict[str, DocumentCounts]:
 
 
 def _read_files_and_tokens(file: RowGroups) -> Any:
-    """Return the columns `file` and `tokens` of a table of documents, as a pyarrow.Table.
+    """Return the file and the number of tokens of each document in a table, as a pyarrow.Table.
+
+        file       tokens
+        a.jsonl    50
+        a.jsonl    30
 
     Args:
         file: The table, a Parquet file.
 
     Raises:
-        ValueError: Rows are missing, or have no values.
+        ValueError: Rows are missing, or have no values: the file was damaged.
     """
     import pyarrow as pa
 

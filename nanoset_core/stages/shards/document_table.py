@@ -97,6 +97,11 @@ def copy_without(
 ) -> None:
     """Copy a table of documents without some rows.
 
+        file       line    id
+        a.jsonl    1       doc-1
+        a.jsonl    2       doc-2      left out, since a user has erased the document
+        a.jsonl    3       doc-3
+
     The copy has the bytes that `document_table` writes for the other documents.
 
     Args:

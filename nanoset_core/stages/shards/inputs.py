@@ -69,7 +69,9 @@ def resolve_inputs(
 ) -> InputFiles:
     """Return the files that inputs name, in the order of the inputs.
 
-    The files of a folder or pattern are in natural order.
+        code.jsonl web/ more/*.jsonl    →    code.jsonl, web/a.jsonl, web/b.jsonl, more/c.jsonl
+
+    The files of a folder or pattern are in natural order: part-2 comes before part-10.
 
     Args:
         inputs: Files, folders and patterns: all of this machine, of one bucket (s3://bucket/path),

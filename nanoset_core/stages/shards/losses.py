@@ -300,6 +300,8 @@ class Losses:
     def texts(self) -> list[str]:
         """Return what was lost, other than complete lines, with one clause for each kind of loss.
 
+            ["1 file not readable to the end …", "12 characters are missing from the tokens: …"]
+
         Returns:
             The clauses; those that do not apply are left out.
         """

@@ -156,6 +156,11 @@ def shard_recipe(corpus: str, source: SourceRange, options: Mapping[str, Any]) -
 def _write_shard(task: ShardTask, folder: Path) -> Written:
     """Tokenize one range of a corpus's text, and write the files of its shard.
 
+        a.jsonl, bytes 0 to 256 MiB  →  tokens.bin           the tokens of all documents
+                                        tokens.idx           where each document starts
+                                        documents.parquet    file, line and id of each document
+                                        rejects.jsonl        the lines that are no documents
+
     Args:
         task: The range of text, and the settings by which it becomes tokens.
         folder: An empty folder, in which the files are created.
@@ -342,10 +347,15 @@ class _ShardInProgress:
         """Turn texts into token ids, and compare some of them with a second, trusted tokenizer.
 
         The first one is faster, but might give other tokens for rare texts. If it does, that is
-        recorded, and the text is tokenized again without it.
+        recorded, and the text is tokenized again without it. Errors name the document that caused
+        them:
+
+            the memory is not enough           the longest text: "raw/web/a.jsonl:7 (byte 4,096)"
+            a text cannot be encoded           that text
+            wrong tokens                       the text with these tokens
 
         Args:
-            batch: The documents. An error names the file and line of the document that caused it.
+            batch: The documents.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.
@@ -533,9 +543,12 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
         FormatError: The tokenizer is damaged.
         ConfigError: The implementation does not support the tokenizer, or is not installed.
     """
-    engine = _loaded_engine(tokenizer_file, stat_signature(tokenizer_file), kind, ()).engine
-    report_progress(TaskNote(f"engine {engine.name}: {engine.reason}"))
-    return f"{engine.name}: {engine.reason}"
+    file_version = stat_signature(tokenizer_file)  # changes if the file is overwritten
+    excluded: tuple[str, ...] = ()  # all implementations may be used
+    engine = _loaded_engine(tokenizer_file, file_version, kind, excluded).engine
+    choice = f"{engine.name}: {engine.reason}"
+    report_progress(TaskNote(f"engine {choice}"))
+    return choice
 
 
 class _LoadedEngine(NamedTuple):

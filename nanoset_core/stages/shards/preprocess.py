@@ -219,6 +219,8 @@ def _has_record(folder: Location, prefix_name: str) -> bool:
 def _check_options(options: PreprocessOptions) -> None:
     """Check the number of partitions, and that keys are not repeated.
 
+    `--json-keys text text` would write the same file twice.
+
     Args:
         options: The settings of the call.
 
@@ -622,6 +624,9 @@ def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:
     """Tokenize the texts of one key, and write their .bin and .idx.
 
+        input files  →  tokens of parts of the input  →  out/web_text_document.bin, .idx
+                        in the scratch folder            out/web_rejects.jsonl, if there are any
+
     Args:
         call: The call.
         key: Key of the texts in a line.
@@ -689,8 +694,10 @@ def _count_tokens_of_files(inputs: InputFiles, shards: Sequence[Manifest]) -> di
 def _check_not_empty(facts: ShardFacts, inputs: InputFiles) -> None:
     """Check that the input contains documents.
 
+    If all lines were rejected, the user has perhaps named the wrong key of the texts.
+
     Args:
-        facts: Counts of what was read.
+        facts: Counts of what was read: documents, rejected lines and so on.
         inputs: The files.
 
     Raises:

@@ -17,7 +17,11 @@ from nanoset_core.text.rejects import Reject
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
-    """Yield the rejects of a shard in order: lines that are not documents, and faults of files.
+    """Yield what a list of rejected lines contains, in order.
+
+    It has lines that are no documents, and faults, at which a file could not be read any further:
+
+        {"file": "a.jsonl", "line": 7, "reason": "invalid_json", …}
 
     Args:
         path: Path of the list of rejects, which has one JSON object a line.

@@ -416,17 +416,19 @@ def _lists_text(losses: Losses) -> str:
 
 
 def _line_text(reject: Reject) -> str:
-    """Describe what a rejected line contains.
+    """Describe what a rejected line contains, for an error.
 
         line 7 is '{"text": "the c' (invalid_json: …)
-        line 1 has the keys "content", "url"
+        line 1 has the keys 'content', 'url'
 
     Args:
         reject: The line. If the key of its text is missing, its detail lists the keys that it has.
     """
     if reject.reason != "missing_key":
         return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"
-    # The detail is "… among [keys] in …".
-    keys, _, level = reject.detail.partition(" among [")[2].partition("]")
+    # The detail is "no 'text' among ['content', 'url']", perhaps followed by where in the line
+    # these keys are. It is shown without its beginning.
+    _, _, after_among = reject.detail.partition(" among [")  # "'content', 'url']"
+    keys, _, level = after_among.partition("]")  # "'content', 'url'" and ""
     keys_text = f"the keys {keys}" if keys else "no keys"
     return f"line {reject.line:,} has {keys_text}{level}"

@@ -130,15 +130,21 @@ def each_shard(
 def check_shards(project: Project, corpus: str, digests: Sequence[str]) -> None:
     """Check that shards of a corpus exist, and that no file of them is missing or damaged.
 
+    A shard has the tokens of a part of the corpus, in a folder such as shards/web/3f9c….
+
     Args:
         project: Its output root is searched for shards.
         corpus: Name of the corpus.
-        digests: Which shards.
+        digests: Which shards: the names of their folders.
 
     Raises:
         MissingError: A shard is missing or damaged.
     """
-    each_shard(project, corpus, digests, lambda shard: None)
+
+    def do_nothing(shard: Manifest) -> None:
+        """Do nothing with a shard: `each_shard` has checked it."""
+
+    each_shard(project, corpus, digests, do_nothing)
 
 
 def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:

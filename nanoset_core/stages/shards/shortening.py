@@ -219,10 +219,14 @@ class _StoredTokens(NamedTuple):
 
 
 def _stored_tokens(shard: Manifest) -> _StoredTokens:
-    """Find the tokens of a shard: a file of its own, or a range of bytes in the .bin of a dataset.
+    """Find where the tokens of a shard are stored.
+
+        a file of its own                  shards/web/3f9c…/tokens.bin
+        or, to save space, a range of      datasets/web/77cd…/web.bin, bytes 4096 to 6000
+        the .bin of a dataset
 
     Args:
-        shard: Manifest of the shard.
+        shard: Manifest of the shard, which has the tokens of a part of a corpus.
 
     Raises:
         MissingError: The file with the tokens was deleted.
