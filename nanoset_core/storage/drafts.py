@@ -30,8 +30,12 @@ from nanoset_core.storage.working_copies import scratch_root, temporary_folder, 
 def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[None]:
     """Check that a folder can be written to, and explain errors of the system in the block.
 
+    A job may take hours, and writes its result at the end. So this fails at once if the folder is
+    read-only, or if credentials for the bucket are missing. Later errors, such as a full disk, get
+    a message that says what to do.
+
     Args:
-        folder: The folder, which is created if it does not exist.
+        folder: The folder, on a disk or in a bucket. It is created if it does not exist.
         expected: What the errors say was expected.
 
     Raises:
@@ -72,10 +76,17 @@ def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None
 def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -> Iterator[Path]:
     """Yield a local folder for unfinished files, which is removed when the block ends.
 
+        for the folder data        data/.tmp-web.bin-..., so that the files need only be renamed
+        for s3://bucket/data       a folder for temporary files, from which they are uploaded
+
+    If a process is killed in the block, its folder stays. A later call removes it.
+
     Args:
         folder: Where the files will go.
-        name: Name of one of the files, after which the temporary folder is named.
-        swept_names: Names of files. What killed processes left of them is removed first.
+        name: Name of one of the files, such as `web.bin`, after which the temporary folder is
+            named.
+        swept_names: Names of files. Temporary files and folders that are named after them, and that
+            killed processes have left in a local folder, are removed first.
     """
     # The file may be in a subfolder, which need not exist yet.
     base_name = PurePosixPath(name).name
@@ -91,7 +102,11 @@ def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -
 
 
 def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path of a draft that outlives its process, so that a later call continues it.
+    """Return the path of an unfinished folder that outlives its process, so that a later call
+    continues.
+
+    Usual temporary folders have random names. This one has the same name each time, so that a call
+    that is repeated finds what an earlier one has written before it was killed.
 
     Args:
         folder: The folder that the draft becomes.
@@ -112,12 +127,16 @@ def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
 def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     """Yield what is needed to look at the files of a folder, locally or in a bucket.
 
+        data/web              (data/web, access to that folder)
+        s3://bucket/a/web     (<temporary folder>/web, access to s3://bucket/a)
+
+    Files that are read from a bucket are copied to the temporary folder.
+
     Args:
         folder: The folder. One in a bucket must not be the whole bucket, which has no name.
 
     Yields:
-        (path of the folder for the access, the access). Files that are read from a bucket are
-        copied to a temporary folder.
+        (path of the folder for the access, the access)
     """
     if isinstance(folder, Path):
         yield folder, FileAccess(folder)
@@ -144,11 +163,14 @@ def alone_at(folder: Location) -> Iterator[None]:
 def puts_at_once(folder: Location) -> int:
     """Return by how many threads files are best put in a folder.
 
+    To rename a file on this machine takes no time. An upload to a bucket mostly waits for the
+    server, so that several at the same time are faster.
+
     Args:
         folder: The folder that the files go to.
 
     Returns:
-        1 for a local folder, where files are only renamed; 8 for a bucket.
+        1 for a local folder; 8 for a bucket.
     """
     return 1 if isinstance(folder, Path) else THREADS
 
@@ -176,6 +198,9 @@ def put_in_folder(
 
 def put_small_file(folder: Location, name: str, data: bytes) -> None:
     """Write a small file, which need not survive a power failure until `make_durable` is called.
+
+    To wait until the disk has stored the name of a file takes long. A caller that writes many small
+    files does that once at the end.
 
     Args:
         folder: The folder, on a disk or in a bucket.

@@ -36,14 +36,15 @@ def open_input(path: Location, *, begin: int = 0, end: int | None = None) -> Bin
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
     """Return the size, time and inode of an open file.
 
-    For an object in a bucket, they are those that it had when it was opened.
+    They show whether the file was changed since it was looked at last. For an object in a bucket,
+    they are those that it had when it was opened.
 
     Args:
         file: A file from `open_input`.
 
     Returns:
         At least `st_size` (bytes), `st_mtime_ns` and `st_ino`. In place of the inode, an object has
-        a number that is computed from its ETag.
+        a number that is computed from its ETag, which a bucket changes with the bytes.
     """
     source = getattr(file, "raw", None)
     if isinstance(source, ObjectFile):
@@ -64,6 +65,12 @@ class Probe:
 @contextmanager
 def probing(path: Location) -> Iterator[Probe]:
     """Open a file for small reads in several places, which are all that is downloaded.
+
+    For example, the header and the index at the end of a file of 10 GB in a bucket:
+
+        with probing(path) as probe:
+            header = probe.read(0, 34)
+            index = probe.read(probe.status.st_size - 1000, probe.status.st_size)
 
     Args:
         path: The file, on this machine or in a bucket.
@@ -95,7 +102,9 @@ def _probe_file(file: BinaryIO) -> Probe:
 
 
 def _probe_object(path: RemoteFolder) -> Probe:
-    """Return a probe of an object in a bucket.
+    """Return functions for small reads of an object in a bucket, each of which is a request.
+
+    The object is looked up once. Later reads fail if it has been replaced since.
 
     Args:
         path: Path of the object in the bucket.

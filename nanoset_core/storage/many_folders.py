@@ -68,8 +68,11 @@ def _listing_if_cheaper(
 ) -> Iterable[Stored] | None:
     """List all objects below a folder, unless it takes fewer requests to list some subfolders.
 
-    A request lists a thousand objects. So for 3 subfolders of a folder with 50,000 objects, a
-    listing of the folder takes 50 requests, and three listings of subfolders about 3.
+    A request lists up to a thousand objects. Suppose that subfolders have some ten objects:
+
+        3 of 5,000 subfolders are needed     list each of them: 3 requests, and not 50
+        500 of 500 subfolders are needed     list the folder: 5 requests, and not 500
+        3 of 4 subfolders are needed         list the folder: 1 request
 
     Args:
         access: Access to the files.
@@ -105,6 +108,14 @@ def _call_with_listing(
     objects: Iterable[Stored],
 ) -> list[R]:
     """Call a function for many folders, with a listing of the folder above them.
+
+    For example, the listing of `shards` is one long list, ordered by name. It is divided into
+    folders:
+
+        shards/3f9c/a.bin, shards/3f9c/b.bin    →  work(access to shards/3f9c)
+        shards/a07e/a.bin                       →  work(access to shards/a07e)
+
+    Each call can look up the files of its folder without a request.
 
     Args:
         access: Access to the files.
@@ -144,8 +155,14 @@ def _call_with_listing(
 def _folders_of(objects: Iterable[Stored], parent_name: str) -> Iterator[_ListedFolder]:
     """Group the objects below a parent by the folder directly in the parent.
 
+    For the parent `shards`:
+
+        shards/3f9c/a.bin, shards/3f9c/x/b.bin    the folder 3f9c
+        shards/a07e/a.bin                         the folder a07e
+        shards/notes.json                         left out: it is directly in the parent
+
     Args:
-        objects: The objects, ordered by name. Those directly in the parent are left out.
+        objects: The objects, ordered by name, so that those of a folder come one after another.
         parent_name: Name of the parent in the store.
     """
     prefix_length = len(parent_name) + 1  # with the slash after it

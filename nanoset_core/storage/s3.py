@@ -670,7 +670,7 @@ def _has_bytes(stored: Stored, data: bytes) -> bool:
 
 
 def _entries_of(page: Mapping[str, Any]) -> list[Any]:
-    """Return the entries of a page of a listing, whichever they are: objects, folders or uploads."""
+    """Return the entries of a page of a listing of all kinds: objects, folders and uploads."""
     entries: list[Any] = []
     for key in _ENTRY_KEYS:
         entries += page.get(key, ())

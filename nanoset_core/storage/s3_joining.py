@@ -136,8 +136,13 @@ def plan_parts(
 ) -> list[list[JoinedRange]]:
     """Divide the bytes of concatenated objects, the sources, into the parts of an upload.
 
-    The bucket copies parts that are one range of a large source. A source that is too small for a
-    part is read and sent, in one part with bytes of the next ones.
+    S3 joins parts to one object. It can copy a part from a source by itself, but each part except
+    the last one must have 5 MiB. Sources that are smaller are read and sent, together with bytes of
+    the next ones. For example, for two sources of 4 and 50 bytes, `least` = 10 and `most` = 35:
+
+        part 0    4 bytes of source 0 and 6 of source 1    sent
+        part 1    the next 34 bytes of source 1            copied; 35 would leave less than 10
+        part 2    the last 10 bytes of source 1            copied
 
     Args:
         sizes: Bytes of each source.
@@ -147,10 +152,6 @@ def plan_parts(
     Returns:
         The ranges of each part, in order.
     """
-    # For example, with sizes 4 and 50, least = 10 and most = 35:
-    #   part 0: 4 bytes of source 0 and 6 of source 1, sent
-    #   part 1: the next 34 bytes of source 1, copied; 35 would leave too few for a part
-    #   part 2: the last 10 bytes of source 1, copied
     parts: list[list[JoinedRange]] = []
     sent_ranges: list[JoinedRange] = []  # the part that is being filled from several sources
     n_sent_bytes = 0
@@ -170,7 +171,7 @@ def plan_parts(
                 # Copy all that remains of the source, or as much that the rest is a part, too.
                 end = size
                 if size - begin > most:
-                    end = min(begin + most, size - least)
+                    end = min(begin + most, size - least)  # min(6 + 35, 50 - 10) = 40
                 parts.append([JoinedRange(source, begin, end)])
             begin = end
     if sent_ranges:
@@ -199,6 +200,12 @@ def join(
     joined: OnJoin,
 ) -> str | None:
     """Write an object that is the concatenation of other objects of a bucket, the sources.
+
+    The bucket does most of the work, so that the bytes need not be sent to this machine and back:
+
+        a few small sources     read them, and write the new object by one request
+        up to 10,000 parts      the bucket copies the sources as parts of the new object
+        more                    join groups of sources first, and then the results
 
     Args:
         store: The bucket.
@@ -324,7 +331,8 @@ class Joining:
         self._report_lock = Lock()
 
     def report(self, size: int) -> None:
-        """Report that more bytes were joined.
+        """Report that more bytes were joined, for a progress bar. Several threads may do so at
+        once.
 
         Args:
             size: Number of bytes; negative if joining starts again.
@@ -334,11 +342,13 @@ class Joining:
             self._joined(size)
 
     def write_at_once(self, name: str, plan: Sequence[Sequence[JoinedRange]]) -> str:
-        """Write a small object by one request, after reading the bytes of all sources.
+        """Write a small object that joins others by one request, after reading all of their bytes.
+
+        An upload in parts would take at least three requests.
 
         Args:
             name: Name of the object.
-            plan: The ranges of the sources, as `plan_parts` has divided them into parts.
+            plan: For each part of the object, the ranges of the other objects that it consists of.
 
         Returns:
             The sha256 of the object as hex.
@@ -349,12 +359,13 @@ class Joining:
         return hashlib.sha256(data).hexdigest()
 
     def write_without_copies(self, name: str) -> None:
-        """Write the object again after the bucket could not copy its sources.
+        """Write the object again after the bucket could not copy the objects that are joined.
 
-        The progress that was reported is taken back. The bytes of all sources are read and sent.
+        Now their bytes are read and sent, in smaller parts than the bucket would copy. The progress
+        that was reported is taken back, since all work begins again.
 
         Args:
-            name: Name of the object.
+            name: Name of the new object.
 
         Raises:
             SourceChangedError: A source was replaced after it was listed.
@@ -405,9 +416,13 @@ class Joining:
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
     def _check_size(self, name: str, *, expected_size: int) -> None:
-        """Check that the object that was written has the bytes of all sources.
+        """Check that the new object has as many bytes as all objects that were joined.
 
         An object of another size is not deleted, since another process may have replaced it.
+
+        Args:
+            name: Name of the new object.
+            expected_size: Sum of the sizes.
 
         Raises:
             SourceChangedError: It has another size, or does not exist.
@@ -434,7 +449,12 @@ class Joining:
         in_parallel(self._check_source, range(len(self._sources)), _HEADS_AT_ONCE)
 
     def read(self, part: Sequence[JoinedRange]) -> bytes:
-        """Read the bytes of a part of the new object, from one or several sources.
+        """Read the bytes of a part of the new object, from one or several of the objects that are
+        joined.
+
+        Such an object may itself be a range of a larger one. For example, the source is the bytes
+        [1000, 1080) of `all.bin`, and the part needs its bytes [10, 30). These are the bytes [1010,
+        1030) of `all.bin`.
 
         Args:
             part: Ranges of the sources, in order.
@@ -471,8 +491,12 @@ class Joining:
     def _copy(self, upload: Upload, number: int, copied_range: JoinedRange) -> None:
         """Let the bucket copy a part from one source, and check that it copied the right bytes.
 
+        The source may itself be a range of an object. For example, it is the bytes [1000, 1080) of
+        `all.bin`, and its bytes [10, 30) become the part. These are the bytes [1010, 1030) of
+        `all.bin`.
+
         Args:
-            upload: The upload of the object.
+            upload: The upload of the new object.
             number: Number of the part, from 0.
             copied_range: The range of a source that becomes the part.
 
@@ -539,10 +563,13 @@ class Joining:
     def _check_sha256_of_copy(
         self, source: Stored, copied_sha256: str, expected_sha256: str
     ) -> None:
-        """Check that the copy of a whole source has the expected sha256.
+        """Check that the copy of a whole object has the expected sha256.
+
+        S3 writes a sha256 in base64 ("n4bQgYhM..."), and this program as hex ("9f86d081..."). Both
+        are the same 32 bytes.
 
         Args:
-            source: The source.
+            source: The object.
             copied_sha256: The sha256 of the copy in base64.
             expected_sha256: The expected one as hex.
 

@@ -72,8 +72,12 @@ class _Uploader:
     def upload(self, path: Path) -> int:
         """Upload a file of the local folder, and return its bytes.
 
+            it is on this machine      upload it, unless it is large and the bucket has it already
+            it is only in the bucket   skip it: an earlier run has uploaded it
+            it is in neither           an error
+
         Raises:
-            MissingError: The file is neither in the folder nor in a listing of the store.
+            MissingError: The file is neither in the folder nor in a listing of the bucket.
             StorageError: The file has another checksum.
         """
         name = self.access.name(path)
@@ -87,7 +91,7 @@ class _Uploader:
             self.store.put_file(name, path, sha256=self.checksums.get(path), is_new=is_new)
             return size
 
-        # The file was uploaded before, and then removed here to make room.
+        # The file may have been uploaded before, and then removed here to make room.
         if self.stored_sizes is None or not is_listed:
             raise MissingError(
                 "a file of an output is neither on this machine nor in its store",
@@ -98,7 +102,11 @@ class _Uploader:
 
 
 def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> dict[str, int]:
-    """List the folders of files in a store, and return name in the store → bytes."""
+    """List the folders of files in a store, and return the sizes of all objects in them.
+
+    Returns:
+        Name in the store → bytes, such as {"web/a.bin": 80}.
+    """
     sizes: dict[str, int] = {}
     for folder in {path.parent for path in files}:
         for stored in store.list(access.name(folder)):
@@ -107,7 +115,9 @@ def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> d
 
 
 def write_small_file(access: FileAccess, path: Path, data: bytes) -> None:
-    """Write a small file to the local folder and to the store, unless it has these bytes already.
+    """Write a small file to the local folder and to the bucket, unless it has these bytes already.
+
+    If the outputs are on a disk, there is no bucket, and only the local file is written.
 
     Args:
         access: Access to the files.
@@ -194,10 +204,12 @@ def _sizes_below(access: FileAccess, folder: Path) -> dict[str, int]:
 
 
 def drop_copies(access: FileAccess, paths: Iterable[Path]) -> None:
-    """Remove local copies of files that are in the store, if disk space is limited.
+    """Remove local copies of files that are in a bucket, if the user has limited the disk space for
+    them.
 
     Args:
-        access: Access to the store. If it keeps all copies, nothing is removed.
+        access: Access to the bucket. Its `capacity` is the limit in bytes. If it is None, all
+            copies are kept.
         paths: Paths of the copies, which need not exist.
     """
     if access.capacity is not None:
