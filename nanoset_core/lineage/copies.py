@@ -300,7 +300,12 @@ def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorp
 
 
 def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> list[_NamedDocument]:
-    """Return the documents of a corpus that have one of some ids.
+    """Find the documents of a corpus that have one of some ids.
+
+    The ids are in the tables of the corpus, with the numbers and lengths of the documents:
+
+        number    tokens    id
+        4711      80        doc-17
 
     Args:
         project: Its outputs are searched.
@@ -378,11 +383,12 @@ def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
 
 
 def _check_comparable(project: Project, n_candidates: int) -> None:
-    """Check that few enough documents have to be read and compared.
+    """Check that not too many documents have to be read to find copies.
 
-    Without stored hashes, every document with as many tokens as a named one has to be read. In a
-    large corpus, these may be millions. The setting `held_out: warn` makes a build store a hash of
-    each document, which leaves only some.
+    A copy has as many tokens as the document that the user has named. In a large corpus, millions
+    of documents may have, say, 80 tokens. If a hash of each document was stored when it was
+    tokenized (the setting `held_out: warn` requests this), few of them remain. Otherwise all have
+    to be read, which would take too long.
 
     Args:
         project: Its outputs are read from a disk, or by a request for each document from a bucket.

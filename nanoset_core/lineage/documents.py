@@ -80,10 +80,13 @@ class InspectionContext:
         config: ProjectConfig | None = None,
         tokenizer_file: TokenizerPath | None = None,
     ) -> InspectionContext:
-        """Return a context for an output root that is open already.
+        """Return what is needed to look into outputs, for a root that is open already.
+
+        A root is the folder or bucket of a project's outputs. To look into them, only few places of
+        large files are read. So from a bucket, small blocks are fetched instead of large ones.
 
         Args:
-            root: The output root.
+            root: The root.
             config: The project's settings; None to read no raw text.
             tokenizer_file: The tokenizer's file; None to decode no tokens.
         """

@@ -74,9 +74,10 @@ def find_document(
     split: str | None = None,
     **document: Any,
 ) -> list[DocumentPlaces]:
-    """Return which training samples contain a document that is named by id, line or number.
+    """Find the training samples that contain a document, which is named by id, line or number.
 
-    A search for an id is slower than for a line or number, since the ids of all documents are read.
+    For example, the document in line 5 of web/a.jsonl is in the samples 7 and 8 of train. A search
+    for an id is slower than for a line or number, since the ids of all documents are read.
 
     Args:
         project_or_root: A project, or its output root alone.
@@ -238,10 +239,15 @@ def _with_line(document: DocumentName) -> DocumentName:
 
 
 def _check_named_once(document: DocumentName) -> None:
-    """Check that a document is named in exactly one way.
+    """Check that a user has named a document in exactly one way.
+
+        identity="a1"                       fine
+        file="web/a.jsonl", line=5          fine
+        identity="a1", number=7             named twice
+        file="web/a.jsonl"                  a file alone has many documents
 
     Args:
-        document: The name that the user gave: an id, a file and line, or a number.
+        document: The name that the user gave.
 
     Raises:
         ConfigError: It is named in several ways, or in none.

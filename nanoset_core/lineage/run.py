@@ -428,18 +428,19 @@ class Run:
         return steps_once
 
     def _possible_delays(self, handoff: RunHandoff) -> list[int]:
-        """Return by how many samples a resumed run may be late with its next ones, ascending.
+        """Return by how many samples a resumed training run may be late, ascending.
 
-        A loader that deals its samples to the ranks in turn resumes at the start of a round of
-        ranks. With 4 ranks and 10 samples already read, it reads samples 8 and 9 again. So it is
-        late with all samples after them, by 10 % 4 = 2 samples.
+        Some loaders give one sample to each rank (process) in turn. When such a loader is resumed,
+        it starts at a whole turn. With 4 ranks and 10 samples already read, it reads samples 8 and
+        9 again. So it reads all samples after them 2 samples later than a run that was never
+        stopped: 10 % 4 = 2.
 
         Args:
             handoff: The trainer's files, whose settings say how the loader deals its samples.
 
         Returns:
-            The delays in samples, such as [0, 2] for a run that was resumed once after 10 samples;
-            [0] for a loader that continues exactly where it stopped.
+            The delays, such as [0, 2] for a run that was resumed once after 10 samples; [0] for a
+            loader that continues exactly where it stopped.
         """
         if handoff.dealer.kind != "interleaved":
             return [0]
@@ -579,11 +580,13 @@ def explain_steps(
     rank: int | None = None,
     most: int | None = None,
 ) -> list[StepOrigin]:
-    """Return the samples that several steps of a run read, and the documents in them.
+    """Return what several steps of a training run have read: samples, and the documents in them.
+
+    For example, for the steps around a jump of the loss: 5,119, 5,120 and 5,121.
 
     Args:
         project_or_root: A project, or its output root alone.
-        run_file: The run.yaml.
+        run_file: The run.yaml, the file that describes the run.
         steps: Numbers of the steps, from 1, as trainers log them.
         rank: Return only the samples of this data-parallel rank; None for all ranks.
         most: How many samples of each step to look up; None for all.

@@ -193,18 +193,16 @@ def _split_holdings(
 def _dataset_holdings(
     project: Project, context: InspectionContext, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield the datasets that contain the documents.
+    """Yield the datasets that contain documents which must be deleted.
 
-    A dataset may be that of a corpus, or a view (a selection of its documents), or packs (sequences
-    of one length that are filled with its documents).
+        corpus web     3 documents
+        view clean     2 documents     a selection of the documents of web
+        packs …        2 documents     sequences of one length that are filled with documents
 
     Args:
         project: Its current outputs are searched.
         context: Opens datasets.
         search: Finds the documents in a dataset by their ids.
-
-    Yields:
-        One entry for each of these datasets, such as 3 documents of `corpus web`.
     """
     for name in [*corpus_names(project), *project.config.derived]:
         with suppress(MissingError):  # it has not been built

@@ -487,17 +487,19 @@ class Nanoset(SplitSamples):
             StaleError: An index array has a number that does not exist in the next one, or in the
                 dataset.
         """
-        # Each sample has a piece of every sequence from its first one to its last one.
+        # Each sample has a piece of every sequence from its first one to its last one. (The numbers
+        # in these comments are those of the example.)
         spans = self._spans(samples)
         counts = spans.last_entries - spans.first_entries + 1  # (n,) pieces of each sample: 2 2
         first_pieces = counts.cumsum() - counts  # (n,) index of each sample's first piece: 0 2
         last_pieces = first_pieces + counts - 1  # (n,) 1 3
         sequences = self._sequences_of(spans, counts)  # (n_pieces,) HI ABC ABC DEFG
 
-        # A piece has all tokens of its sequence, except at both ends of a sample.
-        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,)
-        lengths[last_pieces] = spans.stop_tokens  # 2 3 3 4
-        lengths[first_pieces] -= spans.first_tokens  # 2 3 1 4
+        # A piece has all tokens of its sequence, except at both ends of a sample: the last piece
+        # ends before its sequence does, and some tokens are missing at the start of the first one.
+        lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,) 2 3 3 4
+        lengths[last_pieces] = spans.stop_tokens  # of ABC all 3, and of DEFG all 4
+        lengths[first_pieces] -= spans.first_tokens  # 2 3 1 4: only C of the second ABC
         start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,) a copy
         start_bytes[first_pieces] += spans.first_tokens * self._token_bytes
         stop_bytes = start_bytes + lengths * self._token_bytes

@@ -483,14 +483,16 @@ class MergeInput:
 def merge_indexed_datasets(
     prefixes: Iterable[str | os.PathLike[str]], output_prefix: str | os.PathLike[str]
 ) -> None:
-    """Concatenate indexed datasets into one; if an error occurs, no file appears.
+    """Put several datasets of tokens one after another into a new dataset.
 
-    The bytes are those that Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop.
-    Memory is needed for the .idx and a chunk of tokens.
+    A dataset is a pair of files, such as web.bin with tokens and web.idx with its index. The tokens
+    are copied, and the indexes are joined. If an error occurs, no file appears. The bytes are those
+    that Megatron-LM's `IndexedDatasetBuilder.add_index` writes in a loop. Memory is needed for the
+    indexes and a chunk of tokens.
 
     Args:
-        prefixes: Prefixes of the datasets, in order.
-        output_prefix: Prefix of the dataset to write.
+        prefixes: Paths of the datasets without endings, in order.
+        output_prefix: Path of the dataset to write.
 
     Raises:
         ConfigError: No dataset is given.

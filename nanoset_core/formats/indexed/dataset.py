@@ -206,16 +206,13 @@ class MMapIndexedDataset:
         return self._access, self._bin_path
 
     def stored(self, *, as_copies: bool = False) -> tuple[Store, str]:
-        """Return the store with the files, and the prefix of their names in it.
+        """Return the store that has the files of the dataset, and their name in it without endings.
 
-        Any machine can read ranges of the files by these two.
+        With these two, another machine can read ranges of the files. For example, (the bucket
+        s3://data, "web/tokens") stands for s3://data/web/tokens.bin and s3://data/web/tokens.idx.
 
         Args:
             as_copies: Return the copies on this machine instead, if all tokens are on this machine.
-
-        Returns:
-            (store, prefix), such as (the bucket, `web/tokens`): the files are `web/tokens.bin` and
-            `web/tokens.idx`.
         """
         store, name = self._access.stored_at(self._bin_path, as_copy=as_copies)
         return store, name.removesuffix(".bin")
@@ -246,7 +243,9 @@ class MMapIndexedDataset:
         return self.get(index)
 
     def get(self, index: int, offset: int = 0, length: int | None = None) -> Tokens:
-        """Return the tokens of one sequence, a read-only view.
+        """Return the tokens of one sequence, or some of them, without copying.
+
+        For example, sequence 7 has 10 tokens: with an offset of 8, these are the last two.
 
         Args:
             index: Number of the sequence; a negative one counts from the end.

@@ -62,7 +62,10 @@ def foreign_id(dataset: MMapIndexedDataset, position: int, token: int, greatest:
 
 
 def check_all_ids(dataset: MMapIndexedDataset, stream: Stream | None, greatest: int) -> None:
-    """Read all tokens of a dataset, a chunk at a time, and check their ids.
+    """Check that a dataset has no tokens beyond a vocabulary, by reading all of them.
+
+    For example, datasets of other tools may have been made with a larger vocabulary than the
+    tokenizer that the user names: then a token 32,000 is an error if the greatest id is 31,999.
 
     Args:
         dataset: The dataset.

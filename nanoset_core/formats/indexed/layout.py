@@ -181,13 +181,13 @@ def optimal_dtype(vocab_size: int | None) -> np.dtype:
 
 
 def dtype_code(dtype: DTypeLike) -> int:
-    """Return the code of a token type in an .idx.
+    """Return the number that stands for a type of tokens in an index: 8 for uint16, 4 for int32.
 
     Args:
         dtype: The type, of any byte order.
 
     Raises:
-        ConfigError: The format has no code for the type.
+        ConfigError: The format has no number for the type, such as for float16.
     """
     little_endian = np.dtype(dtype).newbyteorder("<")
     for code, known_dtype in DTYPE_CODES.items():
@@ -407,17 +407,21 @@ def no_such_file(path: Path) -> MissingError:
 
 
 def _read_header(path: Path, buffer: mmap.mmap | bytes) -> tuple[int, int, int]:
-    """Return the dtype code, n and m of an .idx.
+    """Read the header of a dataset's index, and check that it is one.
+
+    It has five fields: a magic text, by which the format is recognised, a version, the type of the
+    tokens, and two counts.
 
     Args:
-        path: Path of the .idx, for messages.
-        buffer: The bytes of the .idx.
+        path: Path of the index, for messages.
+        buffer: The bytes of the index.
 
     Returns:
-        (dtype code, number of sequences n, number of document indices m).
+        (code of the type, number of sequences n, number of document indices m), such as (8, 1000,
+        801).
 
     Raises:
-        FormatError: The header is not that of an .idx, or is cut off.
+        FormatError: The header is not that of an index, or is cut off.
     """
     head = bytes(buffer[: HEADER.size])
     if head[: len(MAGIC)] != MAGIC:
@@ -582,15 +586,15 @@ def _check_sequences(path: Path, index: Index) -> None:
 
 
 def _check_lengths(path: Path, lengths: NDArray[np.int32], first_sequence: int) -> None:
-    """Check that no sequence has a negative length.
+    """Check that no sequence has a negative number of tokens, as only damaged files say.
 
     Args:
-        path: Path of the .idx, for messages.
-        lengths: Lengths of consecutive sequences, shape (n_chunk,).
+        path: Path of the index, for messages.
+        lengths: Tokens of consecutive sequences, such as [12, 7, -3], shape (n_chunk,).
         first_sequence: Number of the first of them.
 
     Raises:
-        FormatError: A length is negative.
+        FormatError: A number is negative; the message names the sequence, and the byte of the file.
     """
     if lengths.min() < 0:
         position = int(np.argmax(lengths < 0))

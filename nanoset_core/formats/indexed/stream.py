@@ -135,14 +135,14 @@ class Stream:
 
     @classmethod
     def of_ranges(cls, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Stream:
-        """Return the stream that consists of some ranges of the .bin.
+        """Return the stream (order of tokens) that consists of some ranges of a dataset's file.
+
+        For example, the starts 10 and 50 and the lengths 3 and 4: the first token of the stream is
+        token 10 of the file, and the fourth one is token 50.
 
         Args:
-            starts: First token of each range in the .bin, int64, shape (n_ranges,).
+            starts: First token of each range in the file, int64, shape (n_ranges,).
             lengths: Tokens of each range, int64, shape (n_ranges,).
-
-        Returns:
-            The concatenation of the ranges, in their order.
         """
         stream = cls.__new__(cls)
         stream._ends = np.cumsum(lengths)
@@ -249,15 +249,18 @@ def stream_of(dataset: MMapIndexedDataset) -> Stream | None:
 
 
 def gathered(tokens: Tokens, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """Return a copy of the tokens of some ranges, concatenated.
+    """Copy some ranges of tokens, one after another, into a new array.
+
+    For example, the starts 5 and 0 and the lengths 2 and 1 give the tokens at the positions 5, 6
+    and 0.
 
     Args:
-        tokens: The tokens of a .bin.
+        tokens: All tokens of a dataset's file.
         starts: First token of each range, int64, shape (n_ranges,).
         lengths: Tokens of each range, int64, shape (n_ranges,).
 
     Returns:
-        Shape (sum of lengths,): the starts 5 0 and the lengths 2 1 give the tokens 5, 6 and 0.
+        Shape (sum of lengths,).
     """
     if len(starts) == 1:
         return tokens[starts[0] : starts[0] + lengths[0]].copy()

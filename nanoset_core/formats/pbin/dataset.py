@@ -107,13 +107,16 @@ class PackedDataset:
         return ContinuousSamples(self, block_size, reuse_last_target=reuse_last_target)
 
     def document_blocks(self, block_size: int) -> DocumentBlocks:
-        """Return samples that start where documents start.
+        """Return training samples that start where documents start.
+
+        A sample has several short documents, or a part of a long one. For example, with samples of
+        at most 4 tokens, documents of 1, 2 and 6 tokens give samples of 3, 4 and 2 tokens.
 
         Args:
-            block_size: Largest number of tokens in a sample. Longer documents are cut.
+            block_size: Largest number of tokens in a sample.
 
         Returns:
-            A list of samples: with a block of 4, a document of 6 tokens gives samples of 4 and 2.
+            A list of samples.
 
         Raises:
             ConfigError: The block is smaller than 1 token.

@@ -548,6 +548,8 @@ class _IndexScan:
         Args:
             offset_errors: How many bytes each of the next offsets is too small, shape (n_entries,).
         """
+        # Compare each error with that of the document before it. The first document of these is
+        # compared with the last one of an earlier call.
         previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
         n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
         if n_jumps == 0:
@@ -555,7 +557,7 @@ class _IndexScan:
         self._n_jumps += n_jumps
         self._last_offset_error = int(offset_errors[-1])
         if not _is_whole_headers(offset_errors).all():
-            self._fits_merge = False
+            self._fits_merge = False  # the fault of Modalities does not explain these errors
 
     def facts(self) -> IndexFacts:
         """Return what is known about an index after all its entries were added.

@@ -812,7 +812,7 @@ def _first_bytes(
     """
     # The other bytes are the high ones. A shift to the left drops them. A shift back to the right
     # fills in zeros if the word is unsigned, and copies of the sign if it is signed.
-    shifts = (8 * (_WORD_BYTES - n_bytes)).astype(np.uint64)
+    shifts = (8 * (_WORD_BYTES - n_bytes)).astype(np.uint64)  # 48 bits for a number of 2 bytes
     shifted = words << shifts
     signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
     unsigned = (shifted >> shifts).view(np.int64)
@@ -838,17 +838,21 @@ def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> I
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # A slice ends with the first candidate that does not stop where the next one starts.
-    ends_slice = np.append(stops[:-1] != starts[1:], True)
-    possible_ends = np.flatnonzero(ends_slice)
+    # As long as each candidate stops where the next one starts, all of them are entries. So a slice
+    # can only end with a candidate that stops elsewhere.
+    stops_elsewhere = np.append(stops[:-1] != starts[1:], True)  # [False, True, False, True]
+    possible_ends = np.flatnonzero(stops_elsewhere)  # [1, 3]
     first = 0
     while True:
+        # The slice ends with the next one of these: 1, and the second time 3.
         last = int(possible_ends[np.searchsorted(possible_ends, first)])
-        if stops[last] < 0:
+        if stops[last] < 0:  # incomplete
             yield slice(first, last)
             return
         yield slice(first, last + 1)
-        # Skip the candidates inside of the last entry.
+
+        # The next slice starts where the last entry of this one stops: at byte 15, candidate 3.
+        # This skips candidate 2, which is inside of the last entry.
         first = int(np.searchsorted(starts, stops[last]))
 
 

@@ -204,10 +204,15 @@ class _Lines:
 
 
 def _entries_of(lines: list[bytes], block_start: int) -> Entries:
-    """Return where each line of a block starts, and its length without its line feed.
+    """Return where each line of a text starts, and its length without the line feed.
+
+        line                  {}    no json    [1]
+        with line feed        3     8          4
+        starts at             0     3          11
+        length                2     7          3
 
     Args:
-        lines: The lines, with their line feeds. Only the last line of a text may have none.
+        lines: Consecutive lines, with their line feeds. Only the last line of a text may have none.
         block_start: The byte of the text at which the first line starts.
     """
     sizes = np.fromiter(map(len, lines), np.int64, len(lines))  # (n_lines,) with line feeds

@@ -290,7 +290,10 @@ def entries_in_sequence(chunks: Iterable[NDArray[np.int64]]) -> Iterator[Entries
 
 
 def _flat(document: ArrayLike, where: str) -> NDArray[np.integer]:
-    """Return a document as an array of integers, shape (n_tokens,).
+    """Return the tokens of a document as an array of integers, shape (n_tokens,).
+
+    For example, [5, 17, 2] is a document, and [] is one without tokens. [[5, 17], [2]] and [0.5]
+    are errors.
 
     Args:
         document: Token ids, as a list or an array.

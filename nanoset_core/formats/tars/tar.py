@@ -183,13 +183,13 @@ def record_bytes(size_bytes: int) -> int:
 
 
 def end_of_archive(written_bytes: int) -> bytes:
-    """Return the zeros that close an archive: two blocks, and more up to its full size.
+    """Return the zeros with which a tar ends.
+
+    There are at least 1,024, and so many that the size of the tar is a multiple of 10,240. For
+    example, after 3,072 bytes these are 7,168 zeros.
 
     Args:
-        written_bytes: Size of all records of the archive, a multiple of 512.
-
-    Returns:
-        Zero bytes, after which the size of the archive is a multiple of 10,240.
+        written_bytes: Size of the tar so far, a multiple of 512.
     """
     closing = 2 * BLOCK_BYTES
     padding = -(written_bytes + closing) % ARCHIVE_BYTES  # up to the next multiple
@@ -342,7 +342,10 @@ def _check_end(archive: Archive, where: object, offset: int) -> None:
 
 
 def _parse_header(header: bytes, where: object, offset: int) -> TarMember:
-    """Return the entry of an archive that a header describes.
+    """Return the file that a header in a tar describes: its name, size and position.
+
+    A header has 512 bytes, with fields at fixed places. It contains a checksum of itself, which
+    shows whether the bytes are a header at all.
 
     Args:
         header: 512 bytes.

@@ -261,12 +261,13 @@ class _TarSurvey:
 
 
 def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
-    """Return an extension whose members may be damaged text, in a tar without certain tokens.
+    """Return an extension whose files may have damaged tokens, in a tar without other tokens.
 
-    Decoding the first of these members then reports what is wrong with it.
+    If a tar has only `.json` files, and none of them is a list of numbers, they may be damaged. If
+    they are read as tokens, an error says what is wrong with the first one.
 
     Args:
-        counts: Extension → number of members.
+        counts: Extension → number of members, such as {"json": 12}.
     """
     for extension in _PERHAPS_TEXT:
         if counts.get(extension):
