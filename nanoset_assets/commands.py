@@ -232,7 +232,7 @@ def _show_dry_run(
             selection syntax. Empty: everything.
         corpora: The values of `--corpus`, such as ["web"]: only these collections of texts are
             examined. Empty: all.
-        force: Whether selected outputs that are up to date count as to be rebuilt, too.
+        force: Whether selected outputs that are up to date would be rebuilt, too.
         as_json: Whether JSON is printed instead of tables.
     """
     with contextlib.ExitStack() as stack:
@@ -240,7 +240,7 @@ def _show_dry_run(
         progress.step("looking at text and outputs")
         from nanoset_assets.build import dry_run  # slow: it imports Dagster
 
-        # Leave both caches as they are.
+        # Leave both caches as they are until the end of the block.
         stack.enter_context(cache_read_only())
         is_in_bucket = config.root_place is not None
         if is_in_bucket:
@@ -573,10 +573,12 @@ def _outputs_by_changes(report: BuildReport, steps: Sequence[Step]) -> Mapping[s
 
     Several outputs often have the same change. It is told to the user once, with all their names:
 
-        output               changes                   result
-        nanoset pretrain     ["seed: 7 → 8"]           {"seed: 7 → 8": ["nanoset pretrain",
-        nanoset tuning       ["seed: 7 → 8"]                            "nanoset tuning"]}
+        output               changes
+        nanoset pretrain     ["seed: 7 → 8"]
+        nanoset tuning       ["seed: 7 → 8"]
         corpus web           []
+
+        result: {"seed: 7 → 8": ["nanoset pretrain", "nanoset tuning"]}
 
     Args:
         report: What the build did, with the changes of settings.

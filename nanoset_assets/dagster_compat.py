@@ -151,6 +151,7 @@ def _data_version_by_partition(
     versions: dict[str | None, str] = {}
     for partition in instance.get_materialized_partitions(asset):
         versions[partition] = ""
+
     tags_by_partition = instance.event_log_storage.get_latest_tags_by_partition(
         asset, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
     )
@@ -418,11 +419,11 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     Dagster has its own handling of these signals, which does not suit a command in a terminal. What
     it does, and what happens in this block:
 
-        Dagster by itself                                         in this block
-        raises an error of its own                                KeyboardInterrupt is raised
-        forgets a signal after the last step of a run             KeyboardInterrupt is raised
-        its helper processes get Ctrl-C, and print tracebacks     they ignore Ctrl-C
-        reacts to signals under `nohup`, which should ignore them they are ignored
+        Dagster by itself                                        in this block
+        raises an error of its own                               KeyboardInterrupt is raised
+        forgets a signal after the last step of a run            KeyboardInterrupt is raised
+        its helper processes get Ctrl-C, and print tracebacks    they ignore Ctrl-C
+        reacts to signals although `nohup` should prevent it     signals are ignored
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.

@@ -159,13 +159,15 @@ def _outputs_with_failed_check(
     check_keys: dict[dg.AssetCheckKey, None] = {}  # without duplicates, in their order
     for node in nodes:
         asset = names.asset(asset_path(node))
-        node_by_partition[asset, partition_of(node)] = node
+        node_by_partition[asset, partition_of(node)] = node  # (indexed_dataset, "web") → node
         check_keys[dg.AssetCheckKey(asset, CHECK)] = None
 
     failed_partitions = assets_with_failed_check(instance, check_keys)
-    return frozenset(
-        node for partition, node in node_by_partition.items() if partition in failed_partitions
-    )
+    failed_nodes: set[Node] = set()
+    for partition in failed_partitions:
+        if partition in node_by_partition:  # others were not requested
+            failed_nodes.add(node_by_partition[partition])
+    return frozenset(failed_nodes)
 
 
 def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.AssetMaterialization:
