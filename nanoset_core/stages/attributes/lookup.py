@@ -78,8 +78,7 @@ class LookupWriter:
         )
 
     def _index_ids(self) -> int:
-        """Build the index by which the row with an id is found, and return the number of distinct
-        ids.
+        """Build the index by which the row with an id is found; return how many ids there are.
 
         The index is sorted by hashes of the ids. They were written to a file with the rows, and
         this file is deleted now.

@@ -205,8 +205,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 
 
 def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
-    """Read the attribute tables of a corpus, and give each document the values of the row with its
-    id.
+    """Read the attribute tables of a corpus, and give each document the values for its id.
 
     The tables may be changed while they are read, for example because the program that writes them
     has not finished. The result would be a mixture of old and new values, so that is an error.
@@ -321,8 +320,7 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill a table with the attributes of some documents, and create a file that says that this was
-    done.
+    """Fill a table with the attributes of documents, and create a file that says that it is done.
 
     To count the ids that no document has, each id that was looked up is marked. Tables of another
     build may be used again, so that the ids of their documents are not looked up. The main process

@@ -16,8 +16,7 @@ from nanoset_core.stages.stage import Summary
 
 
 def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Summary:
-    """Return what `nanoset status` shows of attributes: values that other tables have for
-    documents.
+    """Return what `nanoset status` shows of attributes: values of documents from other tables.
 
         names: score, quality
         3 of 200 documents have no row in scores.parquet, as 'doc-17'

@@ -49,8 +49,7 @@ class AlignedColumns:
     """The tables of each output that has some of the columns."""
 
     def sources(self, shard: int, n_documents: int) -> list[TableSource]:
-        """Return the tables with values of a shard's documents, after a check of their numbers of
-        rows.
+        """Return the tables with values of a shard's documents, after checking their sizes.
 
         A shard is a part of a corpus. Its documents may have values in two tables, with a row for
         each document:

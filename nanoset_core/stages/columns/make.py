@@ -186,11 +186,16 @@ class TextKeys:
 
 
 def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
-    """Return which values of a line are read, by the settings under which a corpus was tokenized.
+    """Return which values of a line of text are read, so that it is read as when it was tokenized.
+
+        {"id": "doc-17", "text": "the cat", "language": "en"}
+
+    Here, "text" and "id" are the keys of the tokenized corpus, and "language" is a value that is
+    kept.
 
     Args:
         recipe: Recipe of the columns, which names the values that are kept.
-        tokenized: Manifest of the set of shards.
+        tokenized: Manifest of the tokenized corpus.
     """
     options = tokenized.recipe["options"]
     return TextKeys(

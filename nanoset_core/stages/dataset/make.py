@@ -178,8 +178,7 @@ def _compare_pieces(path: Path, pieces: Sequence[PieceDigest]) -> str:
 
 
 def _bin_sha256(shard: Manifest) -> str:
-    """Return the sha256 of a shard's tokens, from its manifest or, if that has none, by reading
-    them.
+    """Return the sha256 of a shard's tokens, from its manifest if possible, or by reading them.
 
     Args:
         shard: Manifest of the shard, which has the tokens of a part of a corpus.

@@ -47,8 +47,7 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
 
 
 def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingError:
-    """Return the error for a dataset whose shards, the tokens that it was merged from, were
-    deleted.
+    """Return the error for a dataset whose shards, which it was merged from, were deleted.
 
     Args:
         outputs: The output root.

@@ -856,7 +856,5 @@ class _FramingCheck:
 
 
 def _and_more(count: int) -> str:
-    """Return the end of a message that names only the first of several things: ", and 2 more" for
-    3.
-    """
+    """Return the end of a message that names the first of several things: ", and 2 more" for 3."""
     return f", and {count - 1:,} more" if count > 1 else ""

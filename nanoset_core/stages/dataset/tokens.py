@@ -38,8 +38,7 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 
 
 def readable_prefix(dataset: Manifest) -> str:
-    """Return the local path of a dataset from which its tokens can be read, after preparing its
-    files.
+    """Prepare the files of a dataset for reading, and return their local path.
 
     If the dataset is in a bucket, its small .idx is downloaded. Tokens are downloaded as they are
     read, unless a local copy of the .bin exists.

@@ -98,8 +98,7 @@ def verify_corpus_dataset(
 def _check_pair(
     report: Report, project: Project, dataset: Manifest, *, deep: bool, run: Run
 ) -> None:
-    """Check the token file and the index of a dataset on their own, without what they were made
-    from.
+    """Check the token file and the index of a dataset, without what they were made from.
 
     For example, each id must be in the vocabulary, and each document must end with the end token.
 
@@ -155,7 +154,10 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
 
 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
-    """Return what is expected of the tokens of a dataset, such as their greatest id.
+    """Return what is expected of the tokens of a dataset, to check them.
+
+    For example: ids up to 50,256 of type uint16, the token 50,256 at the end of each document, and
+    250,000 tokens in all.
 
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
@@ -217,8 +219,7 @@ def _has_drifted(mean_length: float, mean_length_before: float) -> bool:
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that a dataset is up to date, and has as many tokens as the shards that it was merged
-    from.
+    """Check that a dataset is up to date, and has as many tokens as its shards together.
 
     A corpus is tokenized in parts, the shards. If text or settings have changed since the dataset
     was made, there may be newer shards, whose counts are not those of the dataset.

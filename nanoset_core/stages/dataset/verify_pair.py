@@ -98,8 +98,7 @@ def verify_pair(
 
 
 def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
-    """Check the tokens of a large dataset at evenly spread places, since reading all takes too
-    long.
+    """Check the tokens of a large dataset at evenly spread places: reading all takes too long.
 
     Chunks of tokens may be in the middle of long documents. So the first and last tokens of some
     documents are checked, too.
@@ -348,8 +347,7 @@ def _check_recorded_lines(report: Report, prefix: Location, record: Mapping[str,
 
 
 def _expected_of_record(record: Mapping[str, Any]) -> Expected:
-    """Return what is expected of a .bin and .idx, by the record that `nanoset tokenize` left next
-    to them.
+    """Return what is expected of a .bin and .idx, by the record that `nanoset tokenize` left.
 
         {"options": {"dtype": "uint16", …}, "facts": {"documents": 1000, "tokens": 250000, …}}
 
@@ -399,8 +397,7 @@ def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str,
 
 
 def _tokenize_record(prefix: Location) -> Mapping[str, Any]:
-    """Return the record that `nanoset tokenize` wrote next to a .bin and .idx: what it made them
-    from.
+    """Return the record that `nanoset tokenize` wrote next to a .bin and .idx.
 
     Args:
         prefix: Path of the two files without their endings.

@@ -188,8 +188,7 @@ class _SampledExport:
         return self._write(place)
 
     def _write(self, place: Path) -> Manifest:
-        """Write the files of an export to its folder: those with tokens first, and its manifest
-        last.
+        """Write the files of an export to its folder: first the tokens, and last the manifest.
 
             shard.00000.mds, shard.00001.mds, …    samples: sequences of tokens of one length
             index.json                             lists these files; the library reads it first

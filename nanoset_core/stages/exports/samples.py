@@ -182,8 +182,7 @@ class SampledFormat(ExportFormat):
     def blocks(
         self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]
     ) -> Iterator[bytes]:
-        """Yield the bytes of a file of samples: a header, and then samples, which may have headers,
-        too.
+        """Yield the bytes of a file of samples: a header, and then the samples.
 
         For samples of 2 tokens, and the tokens 5 9 2 7 1 of a last file: the header of the file,
         then H 5 9 H 2 7, and H 1, where H is the header of a sample.

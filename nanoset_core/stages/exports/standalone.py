@@ -82,8 +82,7 @@ def export_pair(
     *,
     overwrite: bool = False,
 ) -> Exported:
-    """Export a .bin and its .idx to the file format of another library, unless that was done
-    already.
+    """Export a .bin and its .idx to the file format of another library, unless that was done.
 
         web.bin, web.idx  →  shard.00000.mds, …, index.json    (MosaicML's format)
 

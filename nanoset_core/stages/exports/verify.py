@@ -36,10 +36,10 @@ _READ_TOKENS = 1 << 20
 
 
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
-    """Check the current version of an export.
+    """Check the current version of an export, which has a dataset's tokens in another file format.
 
-    The files must have their recorded sizes, and the ends of documents or samples in them must be
-    those of the dataset.
+        sizes of the files, and where documents or samples end     always
+        the sha256 of the files, and all tokens                    only if `deep`
 
     Args:
         project: Its outputs have the export and its dataset.

@@ -175,7 +175,9 @@ def remembered_inventory(
 ) -> Inventory | None:
     """Return the list of a corpus's files with their digests, if all digests are stored.
 
-    No file is read for it.
+    Sensors look every few minutes whether text has changed, and cannot read terabytes for that. A
+    digest is stored with the size and times of its file; if these have changed, it no longer
+    counts.
 
     Args:
         project: The project.

@@ -111,8 +111,9 @@ class NanosetLookup:
         return {corpus: self.dataset(corpus).digest for corpus in corpora}
 
     def prefix(self, corpus: str) -> str:
-        """Return the path of a dataset: /data/datasets/web/3f9c…/web_text_document, without .bin
-        and .idx.
+        """Return the path of a dataset on this machine, without .bin and .idx.
+
+            /data/datasets/web/3f9c…/web_text_document
 
         Args:
             corpus: Name of a corpus or view, or of a packed dataset.
@@ -190,8 +191,7 @@ class NanosetLookup:
         return f"goes-on-{digest}/"
 
     def _folder_of_version(self) -> str:
-        """Return the folder for the index files of one version, which NeMo needs, such as
-        "0a1b2c/".
+        """Return the folder, such as "0a1b2c/", for the index files of one version for NeMo.
 
         NeMo's file names are the same for each version of a dataset. Without the folder, a new
         build would replace files that a running training is reading.
@@ -283,8 +283,7 @@ class NanosetLookup:
         return options
 
     def _mixture_options(self) -> dict[str, Any]:
-        """Return the tree of shares (the key `mix`) as options of the recipe, or nothing without a
-        tree.
+        """Return the tree of shares (the key `mix`) as options of the recipe, if there is one.
 
         If an option changes, the digest of the recipe does, and the index files are built again.
         The number of train's samples is one of them: "books: 1 billion tokens" is another weight in
@@ -377,7 +376,9 @@ class NanosetLookup:
     # What the run has read before.
 
     def phase_before(self) -> Self | None:
-        """Return the phase that this one continues, or None if it does not continue a phase.
+        """Return the phase of a run that this one continues, or None if it continues none.
+
+        `pretrain-phase-2` continues `pretrain-phase-1`, if nanoset.yaml says `continue: true`.
 
         Returns:
             The earlier phase. It shares what was looked up about datasets with this one.

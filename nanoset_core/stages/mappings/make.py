@@ -177,8 +177,7 @@ class IndexFileWriter:
         return notes
 
     def _make_room_keeping(self, idx: Path, size: int, folder: str) -> None:
-        """Make room on the disk for index files, without deleting the .idx that they are built
-        from.
+        """Make room on the disk for index files, but keep the .idx that they are built from.
 
         The disk space for copies of files in a bucket may be limited. Then copies that were not
         used for long are deleted. The .idx counts as a file that is needed, together with the new

@@ -201,8 +201,7 @@ class NanosetContext(NanosetLookup):
             check_phase_length(config, self.spec.samples.get("train", 0))
 
     def _mixture_rows(self, split: SplitName, config: NanosetConfig) -> tuple[MixRow, ...]:
-        """Return which share of the samples each part of the mixture (the key `mix`) gets, for
-        reports.
+        """Return which share of the samples each part of the mixture (the key `mix`) gets.
 
         `mix: {web: 0.7, other: {share: 0.3, mix: {books: {}, code: {}}}}` gives a row for each of
         `web`, `other`, `books` and `code`.

@@ -175,9 +175,7 @@ def _percent(share: float) -> str:
 
 
 def _count(count: int | None) -> str:
-    """Return a count with commas, such as "1,000"; None, for an unknown count, becomes an empty
-    text.
-    """
+    """Return a count with commas, such as "1,000"; an unknown one, None, becomes an empty text."""
     return "" if count is None else f"{count:,}"
 
 

@@ -531,8 +531,7 @@ def _trainer_errors(
 
 
 def _mask_error(where: str, found: str) -> ConfigError:
-    """Return the error for a mask, an option such as `eod_mask_loss`, that the trainer does not
-    have.
+    """Return the error for an option such as `eod_mask_loss` that the trainer does not have.
 
     Args:
         where: Place of the option.

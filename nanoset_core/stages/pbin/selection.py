@@ -528,8 +528,7 @@ def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
 
 
 def _read_numbers(path: Path) -> NDArray[np.int64]:
-    r"""Return the numbers of documents in a text file, in the order of the file: "3\n0\n" gives [3,
-    0].
+    r"""Return the numbers in a text file, in the order of the file: "3\n0\n" gives [3, 0].
 
     Args:
         path: The text file.

@@ -20,8 +20,7 @@ FORMER_KEY = "packed"
 def pbin_errors(
     file: Path, names: tuple[str, ...], former_names: tuple[str, ...]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in the key `pbin` of nanoset.yaml, or in its former name
-    `packed`.
+    """Yield an error for each mistake in the key `pbin` of nanoset.yaml, formerly `packed`.
 
         pbin: [web, code]                  fine: a .pbin file for Modalities is made of each dataset
         pbin: [web], packed: [code]        an error: only one of the keys may be used

@@ -295,8 +295,7 @@ class _PbinCall:
         return _PbinCall(source, output, rejects, options, end_id, progress)
 
     def delivery(self) -> Delivery:
-        """Describe the files that this call writes, and from what, so that a later call recognises
-        them.
+        """Describe the files that this call writes, so that a later call recognises them.
 
         The description is stored next to the file, as a record. If a later call has the same inputs
         and settings, its description is equal, and it need not write the file again.
@@ -466,8 +465,7 @@ class _PbinCall:
         shutil.rmtree(folder)
 
     def _convert(self, prefix: Path, folder: Path) -> PbinCounts:
-        """Convert a .bin and its .idx to a `.pbin`, which has the tokens and their index in one
-        file.
+        """Convert a .bin and its .idx to a `.pbin`: the tokens and their index in one file.
 
         Args:
             prefix: Path of the .bin and .idx without an ending.

@@ -76,8 +76,7 @@ class TokenizeJob:
     """
 
     def run(self) -> MadeShards:
-        """Tokenize all ranges of text, only with implementations of the tokenizer that can be
-        trusted.
+        """Tokenize all ranges of text, with implementations of the tokenizer that can be trusted.
 
         There are several implementations (engines), and fast ones are compared with the reference
         in a share of the documents. For example:
@@ -123,8 +122,7 @@ class TokenizeJob:
             return MadeShards(attempt.shards, options)
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
-        """Try to tokenize all ranges of text, until an implementation of the tokenizer gives wrong
-        tokens.
+        """Try to tokenize all ranges of text, until a tokenizer gives wrong tokens.
 
         The caller then tries again without this implementation.
 

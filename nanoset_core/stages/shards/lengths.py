@@ -14,8 +14,9 @@ BAR_COLUMNS = 24
 
 
 def usual_length(histogram: Sequence[int], tokens: int) -> str:
-    """Return how long documents usually are, such as "250 tokens on average, the median between 128
-    and 255".
+    """Return how long documents usually are, in words.
+
+        "250 tokens on average, the median between 128 and 255"
 
     Args:
         histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens. Entry 0 is the

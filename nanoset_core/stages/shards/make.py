@@ -244,8 +244,7 @@ def _add_sequences(builder: MMapIndexedDatasetBuilder, framed: Framed) -> None:
 
 
 def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | FileFact]:
-    """Return what is recorded of each file of a shard, by which a change of the file is noticed
-    later.
+    """Return what is recorded of each file of a shard, by which later changes are noticed.
 
         {"tokens.bin": "77cd…", "tokens.idx": "a07e…", "rejects.jsonl": "b113…", …}
 

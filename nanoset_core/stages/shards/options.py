@@ -131,8 +131,7 @@ def framing(project: Project) -> Framing:
 
 
 def range_bytes(project: Project) -> int:
-    """Return about how many bytes of text one worker tokenizes at a time, and writes to files of
-    its own.
+    """Return about how many bytes of text a worker tokenizes at a time, into files of their own.
 
     `tokenization.range_mib: 256` gives 268,435,456. For compressed files, compressed bytes count.
 
@@ -160,8 +159,7 @@ def check_tokenizer(project: Project) -> None:
 
 
 def tokenizer_notices(project: Project) -> list[str]:
-    """Return what a user should know about the tokenizer, such as special tokens that are added
-    twice.
+    """Return what a user should know about the tokenizer, such as tokens that are added twice.
 
         each document begins with '<s>' twice: the tokenizer's template adds it, and so does
         prepend_bos (--bos); one of them is enough

@@ -195,8 +195,7 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
 
 
 def _has_record(folder: Location, prefix_name: str) -> bool:
-    """Return whether an earlier call of `preprocess` has written to a folder, by the record that it
-    left.
+    """Return whether an earlier call of `preprocess` has written to a folder, by its record.
 
     A record is a file next to a .bin and .idx that says what these were made from. For the prefix
     `web`, it is named `web_text_document.manifest.json`.
@@ -446,10 +445,9 @@ class _Call:
         return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)
 
     def _recorded_settings(self) -> dict[str, Any]:
-        """Return the settings that decide the bytes of the outputs, as the record next to them has
-        them.
+        """Return the settings that decide the bytes of the outputs, for the record next to them.
 
-            {"tokenizer": "9a3f…", "dtype": "uint16", "preset": "megatron", "partitions": 1, …}
+        {"tokenizer": "9a3f…", "dtype": "uint16", "preset": "megatron", "partitions": 1, …}
         """
         # `partitions` has no effect if the order of the input is kept. Then record 1, so that a
         # later call with another value finds these files.

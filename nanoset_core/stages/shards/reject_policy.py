@@ -165,8 +165,7 @@ class RejectPolicy:
     def _unreadable_files_error(
         self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
     ) -> InputError:
-        """Return the error for files that cannot be read to their end, such as a truncated
-        download.
+        """Return the error for files that cannot be read to their end, such as half a download.
 
             a file cannot be read to its end
             where: raw/web/a.jsonl.gz
@@ -383,8 +382,7 @@ def _rejected_share_text(losses: Losses) -> str:
 
 
 def _foreign_files(losses: Losses) -> list[str]:
-    """Return the unreadable files that are not what their endings say, such as a PDF named
-    web.jsonl.
+    """Return the unreadable files that are of another format, such as a PDF named web.jsonl.
 
     Args:
         losses: What was lost, with the fault of each file that could not be read to its end.

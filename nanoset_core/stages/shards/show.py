@@ -11,8 +11,7 @@ from nanoset_core.stages.stage import Summary
 
 
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
-    """Return what `nanoset status` shows of a tokenized corpus: what was lost, and what is
-    repeated.
+    """Return what `nanoset status` shows of a tokenized corpus: what was lost or is repeated.
 
         3 rejected lines that may be damaged (invalid_json 3): a.jsonl 3
         12.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.05

@@ -224,8 +224,7 @@ def _check_lines(report: Report, tokenized: Manifest, shards: Sequence[Manifest]
 
 
 def _show_counts(report: Report, total: ShardFacts) -> None:
-    """Add the counts of a corpus to a report: `{"lines": 1500, "documents": 1497, "rejected": 3,
-    …}`.
+    """Add the counts of a corpus, such as `{"lines": 1500, "documents": 1497, …}`, to a report.
 
     Args:
         report: The report.
