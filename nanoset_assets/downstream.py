@@ -88,16 +88,20 @@ def _live_handoff(outputs: OutputRoot, handoff: _RecordedHandoff) -> Manifest:
         StaleError: Another version is in use, or none.
     """
     live = outputs.current(STAGE, f"{handoff.nanoset}/{HANDOFF}")
-    if live is None or live.digest != handoff.digest:
-        raise StaleError(
-            "the nanoset was rebuilt, moved or deleted after it was materialised",
-            where=outputs.folder / STAGE / handoff.nanoset / HANDOFF,
-            found="none" if live is None else live.digest,
-            expected=handoff.digest,
-            remedy="use the latest materialisation; if the outputs were moved, pass their new "
-            "location as `root`",
-        )
-    return live
+    if live is not None and live.digest == handoff.digest:
+        return live
+
+    live_digest = "none"
+    if live is not None:
+        live_digest = live.digest
+    raise StaleError(
+        "the nanoset was rebuilt, moved or deleted after it was materialised",
+        where=outputs.folder / STAGE / handoff.nanoset / HANDOFF,
+        found=live_digest,
+        expected=handoff.digest,
+        remedy="use the latest materialisation; if the outputs were moved, pass their new "
+        "location as `root`",
+    )
 
 
 def _check_split(outputs: OutputRoot, nanoset: str, split: str, handoff: Manifest) -> None:
@@ -160,9 +164,13 @@ def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) 
     Raises:
         MissingError: There is no event, or it is about another asset.
     """
-    materialization = event.asset_materialization if isinstance(event, dg.EventLogEntry) else event
+    if isinstance(event, dg.EventLogEntry):
+        materialization = event.asset_materialization  # None if the entry is about something else
+    else:
+        materialization = event
     if materialization is None:
         raise _no_handoff(None)
+
     metadata = materialization.metadata
     digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
     if NAME not in metadata or digest is None:  # it is of another asset
@@ -181,9 +189,12 @@ def _no_handoff(key: dg.AssetKey | None) -> MissingError:
     Args:
         key: The asset of the event; None if there is no event.
     """
+    asset = None
+    if key is not None:
+        asset = key.to_user_string()  # such as "pretrain/blend"
     return MissingError(
         "this is not a materialisation of a nanoset's handoff",
-        where=None if key is None else key.to_user_string(),
+        where=asset,
         expected="the latest event of <prefix>/<nanoset>/handoff",
         remedy="materialise the handoff with this version of the platform first",
     )
