@@ -93,10 +93,14 @@ class BlendedNanoset(SplitSamples):
         return cls(datasets, plan, config, open_blend(plan, cache_dir), cache_dir)
 
     def __getitem__(self, index: int | None) -> Sample:
-        """Return a sample as the trainer's dictionary.
+        """Return a training sample as the dictionary that the trainer expects.
+
+        For example, sample 7 of the blend is sample 3 of its dataset 1. Some trainers' dictionaries
+        also say this: {"dataset_id": 1, "tokens": …}.
 
         Args:
-            index: Index of the sample; None returns sample 0 with a loss mask of zeros, as padding.
+            index: Number of the sample; None returns sample 0 with a loss mask of zeros, as
+                padding.
         """
         stored_index = 0 if index is None else index
         dataset_number, sample = self._locate(stored_index)
@@ -123,10 +127,12 @@ class BlendedNanoset(SplitSamples):
         return named_samples
 
     def tokens(self, index: int) -> NDArray[np.int64]:
-        """Return the tokens of a sample.
+        """Return the tokens of a training sample as a flat array, without labels and masks.
+
+        For example, sample 7 of the blend is sample 3 of its dataset 1: this has its tokens.
 
         Args:
-            index: Index of the sample in the blend; a negative one counts from the end.
+            index: Number of the sample in the blend; a negative one counts from the end.
 
         Returns:
             Shape (sequence_length + 1,), or one token less without the extra token.
@@ -162,10 +168,18 @@ class BlendedNanoset(SplitSamples):
         return dataset_number, self.datasets[dataset_number].sources(sample)
 
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
-        """Return the tokens of many samples, padded if they are short; shape (n, sample_tokens).
+        """Return the tokens of many training samples, one sample in each row.
+
+        The samples of a blend are taken from several datasets. Those of each dataset are read
+        together, and written to their rows. A short sample, which may be the last one of a dataset,
+        is padded.
 
         Args:
-            indices: Integers, shape (n,); negative ones count from the end.
+            indices: Numbers of the samples in the blend, shape (n,); negative ones count from the
+                end.
+
+        Returns:
+            Shape (n, sample_tokens).
 
         Raises:
             SampleIndexError: There is no such sample.

@@ -122,7 +122,10 @@ def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
 
 
 def _check_plan(plan: SplitPlan) -> None:
-    """Check the values of a plan whose fields have the right types.
+    """Check the values of a plan that was read from a file.
+
+    A plan says which samples a split (such as train) has, and names its index files: those of each
+    dataset, and if there are several datasets, those of the blend that mixes them.
 
     Raises:
         ValueError: The plan has no dataset, or an index file is not named or is outside of its
@@ -204,7 +207,15 @@ def _with_prefixes_of_plan(
 
 
 def _with_prefixes_of_config(config: NanosetConfig, convert: Callable[[str], str]) -> NanosetConfig:
-    """Return a configuration with the prefix of each dataset replaced by `convert(prefix)`."""
+    """Return the settings of a nanoset with the path of each dataset converted.
+
+    For example, from "datasets/web/1a2b/web", as it is stored, to a path on this machine. Paths of
+    datasets occur in four settings.
+
+    Args:
+        config: The settings.
+        convert: Returns the new path.
+    """
     blends = config.blend_per_split
     if blends is not None:
         blends = [_with_prefixes_of_blend(blend, convert) for blend in blends]

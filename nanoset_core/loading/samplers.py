@@ -508,6 +508,8 @@ def _randperm_of_numpy(count: int, seed: int) -> NDArray[np.int64]:
 def _check_range(name: str, value: int, low: int, high: float = _NO_LIMIT) -> None:
     """Check that an argument of a sampler is between two bounds, both included.
 
+    For 8 ranks, for example, the number of a rank is 0 to 7.
+
     Args:
         name: Name of the argument, for the message.
         value: Its value.

@@ -127,10 +127,11 @@ class SplitSamples:
         return self.cu_seqlens(positions) if self._form.by_document else None
 
     def _position(self, index: int) -> int:
-        """Return an index as a Python integer, after a check that the sample exists.
+        """Return the number of a sample as a Python integer, after a check that the sample exists.
 
-        A negative index stays negative. It is used with index arrays that have one entry for each
-        sample, where it counts from the end, too.
+        Of 10 samples, 0 to 9 exist, and -10 to -1, which count from the end. A negative number
+        stays negative: it is used with arrays that have an entry for each sample, where it counts
+        from the end, too.
 
         Raises:
             SampleIndexError: There is no such sample.

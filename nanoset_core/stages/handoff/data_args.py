@@ -140,17 +140,17 @@ def _has_weights(words: Sequence[str]) -> bool:
 
 
 def _dataset_location(prefix: str, where: object) -> Location:
-    """Return the location of a dataset, a local path or an object in a bucket.
+    """Return where a dataset is: a path on this machine, or an object in a bucket.
+
+    For example, for "data/web" or "s3://bucket/web". Two locations can be compared, which shows
+    whether a dataset was named twice.
 
     Args:
         prefix: Path or URL of the dataset, without .bin or .idx.
-        where: Where the prefix comes from, for messages.
-
-    Returns:
-        A local path, or the place of an object in a bucket, which can be compared with others.
+        where: Where it was written, for messages.
 
     Raises:
-        ConfigError: The prefix is not a valid path or URL.
+        ConfigError: It is not a valid path or URL.
     """
     try:
         return location(prefix)
@@ -227,13 +227,15 @@ def _excerpt_of(words: Sequence[str]) -> str:
 
 
 def read_data_args(path: Path) -> Blend:
-    """Read the blend of a --data-args-path file: words between spaces or newlines.
+    """Read the file that Megatron-LM's option --data-args-path names: datasets and their weights.
+
+    A file with the words `0.7 data/web 0.3 data/code` gives {"data/web": 0.7, "data/code": 0.3}.
 
     Args:
-        path: The file, which contains words such as `0.7 data/web 0.3 data/code`.
+        path: The file. Its words are divided by spaces or newlines.
 
     Returns:
-        One prefix, a list of prefixes, or a mapping from prefix to weight.
+        One path of a dataset, a list of paths, or a mapping from path to weight.
 
     Raises:
         MissingError: The file cannot be read.
@@ -536,10 +538,15 @@ def _parse_identifiers(text: str) -> dict[str, Any]:
 
 
 def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> dict[str, Any]:
-    """Return the identifiers of the tokenizer that follow from the option `--trainer`.
+    """Return what identifies the tokenizer of a run, from the option `--trainer`.
+
+    The option has the version of Megatron-LM and the options of its tokenizer, as YAML:
+
+        {megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model:
+        /models/llama}
 
     Args:
-        text: The value of the option: YAML with the version of Megatron-LM and its options.
+        text: The value of the option.
         preset: Name of the preset, which must be for that version.
         has_identifiers: Whether `--tokenizer-identifiers` is also given, which is a mistake.
 

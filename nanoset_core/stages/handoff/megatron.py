@@ -230,10 +230,13 @@ def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
 def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
     """Yield the lines of arguments.txt, the command line options of Megatron-LM.
 
+    They name the data and its tokenizer, masks such as --reset-position-ids, options that make the
+    start faster, and the length of the run.
+
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-        has_sequences: Whether the handoff has a file with the numbers of sequences and documents of
-            each dataset, which Megatron-LM can read instead of scanning the datasets.
+        has_sequences: Whether there is a file with the size of each dataset, which Megatron-LM can
+            read instead of scanning the datasets.
 
     Yields:
         Options with their values, such as "--seed 1234".
@@ -323,14 +326,16 @@ def _length_arguments(handoff: Handoff) -> Iterator[str]:
 
 
 def _length_of_schedule(handoff: Handoff, schedule: ScheduleSpec) -> Iterator[str]:
-    """Yield the arguments that say how long a run with a schedule is.
+    """Yield the options of Megatron-LM that say how long a run with a schedule is.
+
+        usually                                --train-iters 1000
+        the data has too few samples           --train-samples 63000
+        the run has phases, which read data    --train-samples 64000
+        of their own from some step on         --phase-transition-iterations 500
 
     Args:
         handoff: Describes the data that was built, and the phases of the run.
         schedule: How many iterations the run has, and with which batch size.
-
-    Yields:
-        Options with their values: one for the length, and one for the starts of phases if any.
     """
     transitions = handoff.spec.transitions
     if transitions:

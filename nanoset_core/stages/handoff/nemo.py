@@ -101,7 +101,10 @@ def _data_prefix(
 
 
 def _notes(handoff: Handoff) -> list[str]:
-    """Return notes for the user on numbers of samples, and on what NeMo computes itself.
+    """Tell the user which settings of NeMo must agree with the data that was built.
+
+    For example, "The index files of train are for 64,000 samples", together with a formula of
+    NeMo's settings that must have this value.
 
     Args:
         handoff: Describes the data that was built, with the number of samples of each split.

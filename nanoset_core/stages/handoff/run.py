@@ -160,10 +160,13 @@ class RunSpec(Section):
             )
 
     def _schedule_errors(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting that cannot be used with `step_batch_size_schedule`.
+        """Yield an error for each setting that cannot be used with a schedule of batch sizes.
+
+        Such a schedule, "0:768 1M:1536", says how many samples a step reads, and from when on. So
+        it excludes rampup_batch_size, which says the same in another way.
 
         Args:
-            where: The run.yaml.
+            where: The run.yaml, for messages.
 
         Yields:
             Up to two errors.
@@ -296,14 +299,16 @@ def ramps_up(ramp: Sequence[int], size: int) -> bool:
 
 
 def run_text(handoff: str, global_batch_size: int | None) -> str:
-    """Return a template of run.yaml, which the user completes when the run has started.
+    """Return a template of run.yaml, in which the user describes a run once it has started.
+
+    What is known is filled in, and the rest is a comment:
+
+        handoff: /data/nanosets/pretrain/handoff/91fe…
+        global_batch_size: 64           or: #global_batch_size: 256
 
     Args:
         handoff: The folder that the trainer is started with, which contains the run.yaml.
         global_batch_size: Samples of a step, if they are known.
-
-    Returns:
-        YAML in which settings that are unknown before a run are commented out.
     """
     size = "#global_batch_size: 256"
     if global_batch_size is not None:

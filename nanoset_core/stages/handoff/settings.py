@@ -372,6 +372,13 @@ def trainer_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each setting of a trainer that is invalid or contradicts others.
 
+    The section `trainer` of nanoset.yaml names the version of Megatron-LM and its tokenizer.
+    Mistakes are, for example:
+
+        a tokenizer is also named by the key `tokenizer_identifiers`
+        an option does not exist in this version
+        the key `preset` is for another version
+
     Args:
         where: Text in front of the keys `trainer` and `preset` in messages, such as the file.
         trainer: The settings of the key `trainer`.

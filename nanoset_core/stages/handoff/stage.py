@@ -205,14 +205,15 @@ def write_handoff(project: Project, name: str) -> Manifest:
 
 
 def _write_files(handoff: Handoff, folder: Path) -> Written:
-    """Write the files with which a trainer is started into a folder.
+    """Write the files with which a trainer is started into a folder, such as START.md.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
         folder: An existing folder.
 
     Returns:
-        The notes for the user, and the number of samples of each split.
+        Facts for the record of the output: notes for the user, the number of samples of each split,
+        and whether the trainer can use an option that makes its start faster.
     """
     # Imported here: every command imports this module, but few of them write handoffs.
     from nanoset_core.stages.handoff.make import handoff_files
@@ -232,14 +233,15 @@ def _write_files(handoff: Handoff, folder: Path) -> Written:
 def _parents(
     splits: Mapping[SplitName, Manifest], exports: Mapping[str, Manifest]
 ) -> dict[str, str]:
-    """Return the digest of each output that the trainer's files are made from.
+    """Return what the files for a trainer are made from, by digests.
+
+    For example, {"train": "1a2b…", "valid": "3c4d…", "test": "5e6f…", "export of web": "7a8b…"}. If
+    one of these changes, the files are written again.
 
     Args:
         splits: Split → the manifest of its index files.
-        exports: Name of a corpus or view → the manifest of its export.
-
-    Returns:
-        Digests by names such as "train" and "export of web".
+        exports: Name of a corpus or view → the manifest of its export, a copy in the trainer's
+            format.
     """
     parents: dict[str, str] = {split: manifest.digest for split, manifest in splits.items()}
     for corpus, export in exports.items():

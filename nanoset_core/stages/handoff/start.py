@@ -73,13 +73,15 @@ def start_text(
 
 
 def _introduction(handoff: Handoff) -> list[str]:
-    """Return the lines of START.md that say how many samples were built, and how long they are.
+    """Return the first lines of START.md: how many samples there are, and how long they are.
+
+    For example, "It has samples of 4,096 tokens: 64,000 for train, 800 for valid, 0 for test."
 
     Args:
         handoff: Describes the data that was built, with the number of samples of each split.
 
     Returns:
-        Two lines of Markdown, or three for a phase of a run.
+        Two lines of Markdown, or three if the data is for a phase of a run.
     """
     length = handoff.config.sequence_length
     counts = ", ".join(f"{handoff.samples[split]:,} for {split}" for split in SPLITS)
@@ -163,9 +165,11 @@ def _unknown_tokenizer_lines(handoff: Handoff) -> list[str]:
 def _file_lines(handoff: Handoff, file_names: Sequence[str]) -> list[str]:
     """Return the lines of START.md that say what each file is for.
 
+    For example, "- `preflight.py`: checks on the training machine whether …".
+
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-        file_names: Names of the files of the handoff.
+        file_names: Names of the files in the folder of START.md.
 
     Returns:
         A section of Markdown: a heading, and a list with an entry for each file.
@@ -179,9 +183,11 @@ def _file_lines(handoff: Handoff, file_names: Sequence[str]) -> list[str]:
 
 
 def _yaml_line(argument: str) -> str:
-    """Convert an argument of the trainer to a line of the section `trainer` in nanoset.yaml.
+    """Convert an option of the trainer to a line of nanoset.yaml that says the same.
 
-    "--vocab-size 32000" becomes "vocab_size: 32000".
+        --vocab-size 32000                        vocab_size: 32000
+        --tokenizer-sentencepiece-legacy          tokenizer_sentencepiece_legacy: true
+        --tokenizer-special-tokens <sep> <mask>   special_tokens: ["<sep>", "<mask>"]
 
     Args:
         argument: An option that names the tokenizer, and its values, separated by spaces.

@@ -68,13 +68,14 @@ class TrainLog:
 
     @staticmethod
     def read(file: Path) -> TrainLog:
-        """Read the log of one run of Megatron-LM, or the concatenated logs of its parts.
+        """Read the log of a training run with Megatron-LM, for the settings that run.yaml needs.
+
+        A run that was resumed may have several logs, which the user has concatenated. The log shows
+        with which arguments the trainer was started each time, and how many samples each step has
+        read.
 
         Args:
             file: The log: what Megatron-LM printed.
-
-        Returns:
-            The starts of the trainer and the samples consumed after each step.
 
         Raises:
             MissingError: The log cannot be read.
