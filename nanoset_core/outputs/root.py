@@ -250,10 +250,13 @@ class OutputRoot:
     ) -> Manifest:
         """Return the manifest of a version that another output refers to by its digest.
 
+        For example, the manifest of a training set says that it was made from `datasets/web/3f9c…`.
+        A manifest is the JSON file that describes an output.
+
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
-            digest: Digest of the version, by which its folder is named.
+            stage: First folder of the path, such as `datasets`.
+            name: The rest of it, such as `web`.
+            digest: Folder of the version, such as `3f9c…`.
             what_if_missing: Message of the error if the version is missing.
             remedy: What that error says to do.
 
@@ -313,7 +316,10 @@ class OutputRoot:
     def _existing_version(self, folder: Path) -> _ExistingVersion:
         """Look for a version of an output, and check that it is whole.
 
-        If the user has asked to rebuild outputs, it counts as not usable in any case.
+            it has a manifest, and all files    whole
+            it has no manifest                  missing
+            a file is missing or damaged        neither: it cannot be used
+            the user has asked to rebuild       neither, without looking
 
         Args:
             folder: Folder of the version.
@@ -338,8 +344,8 @@ class OutputRoot:
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output on this machine, unless it is here already.
 
-        It is here if an earlier run has made it, but was interrupted while it was uploaded to a
-        bucket.
+        If outputs are in a bucket, each is first made on this machine, and then uploaded. A run
+        that was interrupted in between has left it here.
 
         Args:
             recipe: What the output is made from: its inputs and settings.
@@ -351,9 +357,13 @@ class OutputRoot:
     def _make(self, recipe: Recipe, write: Writing) -> None:
         """Write the files of an output and its manifest to its local folder.
 
+        The files are written to a temporary folder, which is renamed once it is complete. So
+        readers find the whole output or none.
+
         Args:
             recipe: What the output is made from: its inputs and settings.
-            write: As for `commit`.
+            write: Is called with the temporary folder, writes the files to it, and returns what it
+                knows about them, such as checksums.
         """
 
         def was_made_meanwhile() -> bool:
@@ -369,6 +379,9 @@ class OutputRoot:
 
     def _upload(self, place: Path, *, is_new: bool = False) -> Manifest:
         """Upload an output that was made on this machine, if the outputs are in a bucket.
+
+        On a disk, the output is in its place already, and only its manifest (the JSON file that
+        describes it) is read.
 
         Args:
             place: Its local folder.
@@ -402,18 +415,23 @@ class OutputRoot:
     def rebase(self, manifest: Manifest) -> Manifest:
         """Return a manifest that another process has read, with the folder of this process.
 
-        Machines may have their copies of files in different folders.
+        A manifest describes an output, and knows the folder with local copies of its files.
+        Machines may have these in different places:
+
+            /scratch/a/datasets/web/3f9c…    on the machine that has read the manifest
+            /scratch/b/datasets/web/3f9c…    on this machine
 
         Args:
-            manifest: The manifest, of an output below the same root.
+            manifest: The manifest, of an output below the same folder or bucket.
         """
         place = self.folder / manifest.stage / manifest.name / manifest.digest
         return replace(manifest, folder=place, access=self.access)
 
     def invalidate(self, recipe: Recipe) -> None:
-        """Delete the manifest of a recipe's output, so that nobody takes the output for complete.
+        """Delete the manifest of an output, so that nobody takes the output for complete.
 
-        The caller then replaces its files one by one, and calls `finalize`.
+        The manifest is the JSON file that lists the files of the output. The caller then replaces
+        these files one by one, and calls `finalize`, which writes a new manifest.
 
         Args:
             recipe: What the output is made from: its inputs and settings.
@@ -466,13 +484,17 @@ class OutputRoot:
         return self._upload(place)
 
     def current_version(self, stage: str, name: str) -> CurrentVersion:
-        """Return the current version of an output, with what is wrong with it.
+        """Return the version of an output that is in use, with what is wrong with it.
 
-        A version that is missing or damaged is not an error: the result says so.
+        A version that is missing or damaged is not an error: the result says so, for example "not
+        built yet" or "damaged: web.bin is missing".
+
+        To save requests, the answer may come from a listing of the bucket, which may be older than
+        the last build. So if it shows a damaged version, the bucket is asked once more.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
         """
         if not self._has_listing_of_names():
             return self._look_up_current(stage, name)
@@ -595,11 +617,15 @@ class OutputRoot:
         return self._readable_version(stage, name).manifest
 
     def _readable_version(self, stage: str, name: str) -> CurrentVersion:
-        """Look up the current version of an output, and raise the error if it cannot be read.
+        """Look up the version of an output that is in use, and raise the error if it cannot be
+        read.
+
+        The file `current.json` names the version in use, and the version has a manifest. Somebody
+        may have damaged one of these files.
 
         Args:
-            stage: Stage of the output, such as `datasets`.
-            name: Name of the output, such as `web`.
+            stage: First folder of the output's path, such as `datasets`.
+            name: The rest of it, such as `web`.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -658,7 +684,10 @@ class OutputRoot:
         return version.manifest
 
     def _remember(self, manifest: Manifest) -> None:
-        """Remember that a version is current now, if it would take requests to look it up again.
+        """Remember for a few seconds which version of an output is in use.
+
+        The steps of a build look up the same outputs many times, and each time would take a request
+        to the bucket. For outputs on a disk, nothing is remembered, since looking them up is fast.
 
         Args:
             manifest: Manifest of the version: its recipe, facts and files.
@@ -683,6 +712,10 @@ class OutputRoot:
         self, stage: str, name: str, *, before: Manifest | None = None, strict: bool = False
     ) -> Iterator[Manifest]:
         """Yield all versions of an output, the newest first, also damaged ones.
+
+            datasets/web/b113…    made at 12:00
+            datasets/web/a07e…    made at 11:00
+            datasets/web/3f9c…    made at 10:00
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -725,6 +758,10 @@ class OutputRoot:
 
     def digests_in(self, folder: Path) -> dict[str, int]:
         """Return the versions of an output, each with when it was made.
+
+        For example, {"3f9c…": 1772323384000000000} for the folder `datasets/web`, which contains
+        the version `3f9c…`. The time is that of the version's manifest, the file that is written
+        last.
 
         Args:
             folder: Folder of the output.
@@ -850,12 +887,18 @@ def _earlier_than(version: Manifest, time_by_digest: Mapping[str, int]) -> dict[
 def _complete_file_facts(
     folder: Path, known_facts: Mapping[str, str | FileFact]
 ) -> dict[str, FileFact]:
-    """Return the size and checksum of each file of an output.
+    """Return the size and checksum of each file of an output, for its manifest.
+
+    Some checksums were computed while the files were written; the other files are read now. For
+    example, in a folder with the files web.bin and web.idx:
+
+        known     {"web.bin": "9f86…"}
+        result    {"web.bin": (80 bytes, "9f86…"), "web.idx": (42 bytes, "4c2e…")}
 
     Args:
         folder: The folder of the output, with all its files except those that are stored elsewhere.
         known_facts: Name of some files → what is known already: the sha256, or a complete
-            `FileFact`.
+            `FileFact`, which has size and sha256.
 
     Returns:
         Path below the folder → size and checksum.
@@ -878,7 +921,10 @@ def _complete_file_facts(
 
 
 def _file_fact(path: Path, sha256: str | None) -> FileFact:
-    """Return the size and checksum of a file; a large file gets no checksum if none is known.
+    """Return the size and checksum of a file, for the manifest of an output.
+
+    If the checksum is not known, a small file is read to compute it. A large one (more than
+    HASHED_BYTES) gets none, since that would take long.
 
     Args:
         path: The file.
@@ -938,20 +984,25 @@ def _checked_version(manifest: Manifest) -> CurrentVersion:
 
 
 def _damaged_version(error: FormatError) -> CurrentVersion:
-    """Return the current version of an output whose manifest or current.json is not valid.
+    """Describe an output whose version in use cannot be read, since a file about it is damaged.
+
+    For example, somebody has edited `current.json`, which names the version in use. Then the
+    problem is "damaged: <path>/current.json: this does not name a version: …".
 
     Args:
-        error: The error that was raised when it was read.
+        error: The error that was raised when the file was read.
     """
     problem = f"damaged: {error.where}: {error.what}: {error.found}"
     return CurrentVersion(None, problem, error)
 
 
 def read_current(folder: Path, access: FileAccess) -> str | None:
-    """Return the digest of the current version of an output, or None if it has none.
+    """Return the digest of the version of an output that is in use, or None if it has none.
+
+    It is in the file `current.json` in the folder of the output, such as {"digest": "3f9c…"}.
 
     Args:
-        folder: Folder of the output.
+        folder: Folder of the output, such as `datasets/web`.
         access: How its files are read.
 
     Raises:
@@ -969,11 +1020,18 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 
 
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
-    """Return the bytes of an output's current.json, or None if it is missing.
+    """Return the bytes of an output's current.json, the file that names the version in use.
+
+    If the folder in the bucket was listed, the listing shows a checksum of the file. Its content
+    can only be `{"digest": "…"}` with the name of one of the versions. So it need not be read if
+    one of these has the checksum.
 
     Args:
         folder: Folder of the output.
         access: How its files are read.
+
+    Returns:
+        The bytes, or None if the file is missing.
 
     Raises:
         FormatError: It cannot be read: a folder has its name, for example.
@@ -1002,10 +1060,12 @@ def open_root(
 ) -> OutputRoot:
     """Open the outputs in a local folder, or at an address such as s3://bucket/prefix.
 
+    Files in a bucket are copied to a local folder before they are read. By default it is in the
+    user's cache folder.
+
     Args:
         location: The folder or address, or a root that is open already and returned unchanged.
-        storage: How the bucket is accessed. By default the AWS configuration is used, and copies
-            are kept in the user's cache folder.
+        storage: How the bucket is accessed. By default the AWS configuration is used.
 
     Returns:
         The root. Nothing is read yet, and the folder need not exist.

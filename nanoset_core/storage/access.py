@@ -275,11 +275,14 @@ class FileAccess:
         return path
 
     def _make_room_for(self, path: Path, size: int | None) -> None:
-        """Remove copies until there is room for another one.
+        """Remove copies of other files until there is room for another one.
+
+        The disk space for copies of a bucket's files is limited here. The copies that were not used
+        for longest are removed first; they can be downloaded again.
 
         Args:
             path: Path of the new copy.
-            size: Bytes of the file; None if they are not known.
+            size: Bytes of the file; None if they are not known, so that they are looked up.
         """
         if size is None:
             size = self.size(path) or 0
@@ -293,7 +296,8 @@ class FileAccess:
     def make_room(self, size: int, what: str) -> None:
         """Remove the copies that were not used for longest, until there is room for another file.
 
-        Nothing is removed if disk space is not limited.
+        Copies are files that were downloaded from a bucket. If the disk space for them is not
+        limited, none is removed.
 
         Args:
             size: Bytes of the other file.
@@ -335,8 +339,15 @@ class FileAccess:
     def _refresh(self, path: Path, *, is_marker: bool) -> bytes | None:
         """Read a small file from the bucket, and bring its local copy up to date.
 
-        A manifest describes the other files in its folder. If it has changed, their copies belong
-        to an earlier version of the output, and are removed.
+        A manifest describes the other files in its folder, which have copies on this machine, too.
+        If it has changed, these are removed, since they belong to an earlier version:
+
+            1. the bucket has a new web/manifest.json
+            2. remove the copies web/a.bin and web/b.bin
+            3. write the copy web/manifest.json
+
+        If this process is killed before step 3, the copy is still the old one, so the next call
+        repeats 2.
 
         Args:
             path: Path of the copy.
@@ -406,8 +417,11 @@ class FileAccess:
     ) -> bytes | None:
         """Return the bytes of a small file, if possible without a request to the bucket.
 
-        The listing has the MD5 of the file. If the local copy or a guess has the same MD5, these
-        are its bytes.
+        A listing of the bucket shows the MD5 of the file. It is compared with that of other bytes:
+
+            the local copy has this MD5      the copy has the right bytes
+            one of the guesses has it        the guess is right: write it to the copy
+            neither                          request the file
 
         Args:
             path: Path of the file.
@@ -467,13 +481,13 @@ class FileAccess:
         return data, size_by_file
 
     def snapshot_with(self, name: str) -> Snapshot | None:
-        """Return the listing of this access if it includes a name; None: the store must be asked.
+        """Return the listing of this access if it includes a name; None: the bucket must be asked.
+
+        For example, the access has a listing of the folder `web`. It includes `web/a.bin`, but not
+        `books`.
 
         Args:
-            name: Name of a file or folder in the store.
-
-        Returns:
-            The listing; None if this access has none, or only one of another folder.
+            name: Name of a file or folder in the bucket.
         """
         if self.snapshot is not None and self.snapshot.covers(name):
             return self.snapshot
@@ -510,12 +524,14 @@ class FileAccess:
     def size(self, path: Path) -> int | None:
         """Return the bytes of a stored file, or None if it does not exist.
 
+        A request to a bucket takes long. So the answer is looked for in this order:
+
+            a listing of its folder, if this access has one
+            earlier answers of the bucket
+            a request
+
         Args:
             path: Path of the file in the folder.
-
-        Returns:
-            The size in the store, by a listing or an earlier answer if this access has one;
-            otherwise by a request.
         """
         # Look in a listing if there is one, then among earlier answers of the store, and only then
         # send a request.
@@ -547,14 +563,17 @@ class FileAccess:
         return {name: entries[name].size for name in names if name in entries}
 
     def written_ns(self, path: Path) -> int:
-        """Return when a file was written, without asking the store.
+        """Return when a file was written, without asking the bucket.
+
+            this access has listed the folder    the time in the listing
+            there is a local copy of the file    the time of the copy, which is the same
+            neither                              0
 
         Args:
             path: Path of the file in the folder.
 
         Returns:
-            Nanoseconds since 1970, by the listing of this access or by the time of the local copy;
-            0 if neither exists.
+            Nanoseconds since 1970.
         """
         # A listing has the time of each file.
         listing = None
@@ -619,7 +638,8 @@ class FileAccess:
     def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
         """Ask the store for a description of a file, by which its bytes can be read or copied.
 
-        The description has the file's name, its size and a mark of its version.
+        The description has the file's name, its size and a mark of its version. It may also
+        describe a range of the file: with `begin` = 1000 and `size` = 80, its bytes [1000, 1080).
 
         Args:
             path: Path of the file.
@@ -692,9 +712,11 @@ class FileAccess:
         return self.origin is None and path.is_symlink()
 
     def unfinished(self) -> Iterator[Path]:
-        """Yield the temporary objects that an interrupted joining of objects left in the store.
+        """Yield the temporary objects that an interrupted joining of objects left in a bucket.
 
-        They are found in the listing of this access; without one, none are found.
+        More objects than one request can join are joined in steps, by way of temporary objects such
+        as `datasets/web/.tmp-web.bin-7f3a-0`. If the process is killed, they stay. They are found
+        in the listing of this access; without one, none are found.
 
         Yields:
             Path of each of these objects below the folder.
@@ -724,8 +746,8 @@ class FileAccess:
     def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
         """Open a large file to read parts of it, without downloading the rest.
 
-        A local file is mapped into memory. Of a file in a bucket, the blocks that are read are
-        downloaded.
+            a local file            is mapped into memory
+            a file in a bucket      the blocks that are read are downloaded, and kept on the disk
 
         Args:
             path: Path of the file, or of its copy in the local folder.
@@ -750,9 +772,11 @@ class FileAccess:
         return BlockFile(store, name, path.parent, block_bytes=block_bytes)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Call a function that sends requests to the store for each item, several at a time.
+        """Call a function that sends requests for each item, several at a time if they go to a
+        bucket.
 
-        For local files, which answer at once, the function is called for one item after the other.
+        For example, `access.each(access.size, paths)` returns the sizes of many files. Local files
+        answer at once, so the function is then called for one item after the other.
 
         Args:
             work: The function. If it raises an error, this method raises the first one.
@@ -768,8 +792,8 @@ class FileAccess:
     def each_copy(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Call a function that downloads and reads a file for each item, several at a time.
 
-        If disk space is limited, they are called one after the other. Otherwise, a file could be
-        removed to make room for the next one before it is read.
+        If the disk space for downloaded copies is limited, they are called one after the other.
+        Otherwise, a copy could be removed to make room for the next one before it is read.
 
         Args:
             work: The function. If it raises an error, this method raises the first one.

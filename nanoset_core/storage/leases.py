@@ -146,7 +146,11 @@ class _LeaseRecord(Record):
         return frozenset(self.names if self.made is None else self.made)
 
     def work_of(self, process: Owner) -> Work:
-        """Return what the process that holds the lease is making."""
+        """Return what the process that holds the lease is making.
+
+        A lease is a small object by which a running process shows which outputs it uses, such as
+        {"host": "node-3", "names": ["web"], "stage": "tokenized_shards", "share": 0.4}.
+        """
         return Work(
             host=process.host,
             stage=self.stage or "",
@@ -173,10 +177,15 @@ class _Lease:
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Parse an object by which a process protects outputs that it uses.
+        """Parse a lease, an object by which another process protects outputs that it uses.
+
+        Nobody deletes these outputs while the process is running. For example:
+
+            name       .in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3    (4711: the process id)
+            content    {"host": "node-3", "names": ["web"], "ticket": 5, "since": 1767000000.0}
 
         Args:
-            name: Name of the object, which ends with machine and process id.
+            name: Name of the object.
             data: Its content.
 
         Raises:
@@ -242,12 +251,20 @@ class _OwnLease:
         write_object(self.store, self.name, self.content())
 
     def rivals(self) -> list[_Lease]:
-        """Return the leases of other builds that make an output of this lease."""
+        """Return the leases of other builds that make an output which this build makes, too.
+
+        A lease is an object by which a running build shows which outputs it uses, and makes.
+        """
         # This lease is often the only one. Without it, a single request shows that there is none.
         return self._rivals_among(_leases_in(self.store, ignored=self.name))
 
     def _rivals_among(self, leases: Iterable[_Lease]) -> list[_Lease]:
-        """Return those of some other leases whose builds make an output of this lease."""
+        """Return those of some other leases whose builds make an output which this build makes,
+        too.
+
+        For example, this build makes `web`. A build that makes `web` and `books` is a rival; one
+        that only uses `web` is not. Leases of builds of this process that have ended do not count.
+        """
         return [
             lease
             for lease in leases
@@ -255,7 +272,17 @@ class _OwnLease:
         ]
 
     def is_after(self, rival: _Lease) -> bool:
-        """Return whether a rival has its turn before this lease."""
+        """Return whether a rival, a build that makes the same output, has its turn before this one.
+
+        The lower ticket comes first. Two builds that have drawn the same ticket at the same moment
+        are ordered by the names of their leases:
+
+            rival's ticket    this build's    result
+            2                 5               True
+            5                 5               True if the name of the rival's lease is lower
+            6                 5               False
+            not drawn yet     5               True, since it may be lower
+        """
         if rival.ticket is None:
             # The rival is drawing its ticket at this moment, perhaps a lower one.
             return True
@@ -327,14 +354,19 @@ def leased(
 
 @contextlib.contextmanager
 def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
-    """Keep a lease in its store, which protects outputs from deletion, until the block ends.
+    """Keep a lease in its store, an object that protects outputs from deletion, until the block
+    ends.
 
-    The block begins once no command that deletes outputs is running.
+        1. write the lease                      from now on, nobody begins to delete these outputs
+        2. wait for commands that delete        they began before, and may not know this lease
+        3. wait for builds of the same output   only if `on_wait` is passed
+        4. run the block                        a thread renews the lease every few seconds
+        5. delete the lease
 
     Args:
         lease: The lease.
-        on_wait: Wait for earlier builds of the same outputs, too, and call this function for each.
-            None: do not wait for builds.
+        on_wait: Called for each build of the same output that is waited for. None: do not wait for
+            builds.
 
     Raises:
         StorageError: The lease cannot be written.
@@ -356,7 +388,15 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
 
 
 def _holds_lease(store: Store, names: frozenset[str]) -> bool:
-    """Return whether this context holds a lease on all of some names in a store."""
+    """Return whether this process, in the current context, protects all of some outputs already.
+
+    A function that builds `web` may be called by one that has a lease on `web` and `books`. Then it
+    need not write a second lease.
+
+    Args:
+        store: The store, which has leases as objects.
+        names: Names of the outputs.
+    """
     return any(lease.store == store and lease.names >= names for lease in _held_leases.get())
 
 
@@ -408,10 +448,16 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
     """Make new builds wait until the `with` block ends, so that it can delete outputs.
 
-    For that, it writes a *gate*, an object that builds look for before they begin.
+    The block deletes outputs that nothing needs. Meanwhile no build may begin to use one of them.
+    Both sides write an object, and then look for that of the other side:
+
+        this process    writes a *gate*, and then looks for leases: what they name is not deleted
+        a build         writes a *lease* on its outputs, and then waits while there is a gate
+
+    So whichever begins later sees the other.
 
     Args:
-        access: The output root.
+        access: The folder or bucket of all outputs.
 
     Yields:
         Name of each output that a running build uses → that build's process, as a clause. The block
@@ -448,9 +494,11 @@ def _gate_content(store: Store) -> bytes:
 def leased_names(access: FileAccess) -> Mapping[str, str]:
     """Return the outputs that running builds use, and that must therefore not be deleted.
 
+    Each running build has a lease, an object that names these outputs.
+
     Args:
-        access: The output root. Leases are read from the local folder and from the bucket, if there
-            is one.
+        access: The folder or bucket of all outputs. Leases are read from the local folder and from
+            the bucket, if there is one.
 
     Returns:
         Name of a corpus, nanoset, webdataset or export → the process that uses it, as a clause such
@@ -464,14 +512,18 @@ def leased_names(access: FileAccess) -> Mapping[str, str]:
 
 
 def under_way(access: FileAccess) -> Mapping[str, Work]:
-    """Return what running builds make.
+    """Return what running builds make, with how far they are.
+
+    Each running build has a lease, an object that names its outputs, and says which part of the
+    work it does at the moment.
 
     Args:
-        access: The output root. Leases are read from the local folder and from the bucket, if there
-            is one.
+        access: The folder or bucket of all outputs. Leases are read from the local folder and from
+            the bucket, if there is one.
 
     Returns:
-        Name of a corpus, nanoset, webdataset or export → the work on it.
+        Name of an output → the work on it, such as "tokenized_shards web 40%, on host". If several
+        builds make the same output, the work of one of them.
     """
     work_by_name: dict[str, Work] = {}
     for lease in _leases(access):
@@ -523,10 +575,13 @@ def builds_under_way(access: FileAccess) -> list[Build]:
 
 
 def check_no_build(access: FileAccess, what: str, remedy: str) -> None:
-    """Check that no build is working on outputs of a root.
+    """Check that no build is working on outputs of a folder or bucket.
+
+    A command that erases documents, for example, must not run during a build. The error says which
+    process builds: "process 123 on host, makes web", and that `kill 123` ends it.
 
     Args:
-        access: The output root.
+        access: The folder or bucket of all outputs.
         what: What cannot be done during a build: the beginning of "… while a build is under way".
         remedy: What to do once the build has ended.
 
@@ -581,7 +636,9 @@ def _leases(access: FileAccess) -> Iterator[_Lease]:
 
 
 def _leases_in(store: Store, *, ignored: str | None = None) -> list[_Lease]:
-    """Return the leases of running processes in a store.
+    """Return the leases of running processes in a store, which say which outputs they use.
+
+    A lease that a killed process has left behind is deleted.
 
     Args:
         store: The store.
@@ -592,7 +649,9 @@ def _leases_in(store: Store, *, ignored: str | None = None) -> list[_Lease]:
 
 
 def _read_leases(store: Store, names: Iterable[str]) -> list[_Lease]:
-    """Read leases that were listed. One that was deleted in the meantime is left out.
+    """Read leases, small objects by which running processes show which outputs they use.
+
+    They were listed a moment ago. One that was deleted in the meantime is left out.
 
     Args:
         store: The store.

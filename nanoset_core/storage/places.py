@@ -110,12 +110,15 @@ def requests_at_once(files: Iterable[Location]) -> int:
 def entries_in(folder: Location) -> tuple[Sequence[Location], Mapping[str, InputError]]:
     """Return the files and folders directly in a folder, and an error for each invalid name.
 
+    On a disk, all names are valid. A bucket may have an object with the key `raw//x.jsonl`. As a
+    path, this would be the same as `raw/x.jsonl`, which is another object. So it is not returned as
+    a file, but as an error.
+
     Args:
-        folder: A folder on a disk, where all names are valid, or in a bucket.
+        folder: A folder on a disk or in a bucket.
 
     Returns:
-        (the files and folders, name → error of each that cannot be a path). A bucket may have the
-        key `raw//x.jsonl`, which as a path would be the same as `raw/x.jsonl`.
+        (the files and folders, name → error of each that cannot be a path)
 
     Raises:
         OSError: The folder cannot be listed. A folder of a bucket that does not exist is empty.
@@ -175,16 +178,19 @@ def real_path(path: Location) -> str:
 
 
 def path_below(path: Location, folder: Location) -> str | None:
-    """Return the path of a file or folder relative to a folder that contains it.
+    """Return the path of a file or folder relative to a folder that contains it, or None.
+
+        path                folder            result
+        /data/web/a.bin     /data             web/a.bin
+        /data/web/a.bin     /other            None: it does not contain the file
+        /data               /data             None: it is the same
+        /data/web/a.bin     s3://bucket/a     None: one is on a disk, the other in a bucket
 
     Symbolic links are resolved first.
 
     Args:
-        path: The file or folder: `/data/web/a.bin` is `web/a.bin` relative to `/data`.
+        path: The file or folder.
         folder: The folder.
-
-    Returns:
-        The relative path with slashes; None if the folder does not contain it, or is the same.
     """
     if isinstance(path, Path) != isinstance(folder, Path):
         return None  # one of them is in a bucket, so it cannot be below the other one
@@ -197,13 +203,14 @@ def path_below(path: Location, folder: Location) -> str | None:
 def path_seen_from(path: Location, file: Location) -> str:
     """Return how a file names another one, so that both can be moved together if possible.
 
-    Args:
-        path: The other file.
-        file: The file that names it.
+        file that names    named file            result
+        /data/x.json       /data/web/a.bin       web/a.bin
+        /data/x.json       s3://bucket/a.bin     s3://bucket/a.bin
+        s3://b/x.json      /data/web/a.bin       /data/web/a.bin
 
-    Returns:
-        A path relative to the folder of `file` if both are on disks; otherwise an absolute path, or
-        a URL.
+    Args:
+        path: The named file.
+        file: The file that names it.
     """
     if not isinstance(path, Path):
         return str(path)
@@ -214,13 +221,16 @@ def path_seen_from(path: Location, file: Location) -> str:
 
 
 def location_seen_from(path: str, file: Location) -> Location:
-    """Return the location of a file that another file names.
+    """Return the location of a file that another file names, such as an input in a list of inputs.
+
+        file that names    name                  result
+        /data/x.json       web/a.bin             /data/web/a.bin
+        /data/x.json       s3://bucket/a.bin     s3://bucket/a.bin
+        s3://b/x.json      /data/web/a.bin       /data/web/a.bin, on this machine
 
     Args:
-        path: The name in the file, as `path_seen_from` has returned it: a URL, or a path that
-            starts in the folder of the file.
-        file: The file that contains the name. If it is in a bucket, a name that is not a URL is an
-            absolute path of this machine.
+        path: The name in the file, as `path_seen_from` has returned it.
+        file: The file that contains the name.
 
     Raises:
         ConfigError: The URL is not valid.
@@ -260,6 +270,9 @@ def path_in_place(location: Location) -> str:
 def by_place(locations: Iterable[Location]) -> list[list[Location]]:
     """Group locations by the bucket that they are in; those on this machine are one group.
 
+    For example, `a.bin`, `s3://x/b.bin`, `c.bin` give the groups `a.bin`, `c.bin` and
+    `s3://x/b.bin`.
+
     Args:
         locations: The locations.
 
@@ -276,11 +289,12 @@ def by_place(locations: Iterable[Location]) -> list[list[Location]]:
 def common_bucket(locations: Sequence[Location]) -> Store | None:
     """Return the bucket that contains all locations, or None if there is no such bucket.
 
+        s3://x/a.bin, s3://x/b.bin    the bucket x
+        s3://x/a.bin, s3://y/b.bin    None: there are two buckets
+        s3://x/a.bin, b.bin           None: one is on this machine
+
     Args:
         locations: At least one location.
-
-    Returns:
-        None if a location is on this machine, or if there are several buckets.
     """
     first = locations[0]
     if isinstance(first, Path) or len(by_place(locations)) > 1:
@@ -289,13 +303,12 @@ def common_bucket(locations: Sequence[Location]) -> Store | None:
 
 
 def common_folder(files: Sequence[Location]) -> Location:
-    """Return the folder that contains all files.
+    """Return the innermost folder that contains all files.
+
+    For example, `/data/web` for `/data/web/a/1.bin` and `/data/web/b.bin`.
 
     Args:
         files: At least one file, all on this machine, with absolute paths, or all in one bucket.
-
-    Returns:
-        The innermost such folder: `/data/web` for `/data/web/a/1.bin` and `/data/web/b.bin`.
     """
     # Paths in a bucket do not start with a slash, and that of its top folder is empty.
     folder = os.path.commonpath([f"/{path_in_place(file.parent)}" for file in files])
@@ -308,8 +321,11 @@ def common_folder(files: Sequence[Location]) -> Location:
 def copy_within_bucket(source: Location, target: Location) -> Callable[[], object] | None:
     """Return a function by which the bucket itself copies a file, or None if it cannot.
 
+    If both files are in the same bucket, the bytes need not be downloaded and sent again.
+
     Args:
-        source: The file, whose present version will be copied.
+        source: The file. The version that it has now will be copied, even if it is replaced before
+            the function is called; then the function fails.
         target: The copy.
 
     Raises:

@@ -182,6 +182,9 @@ class Store(ABC):
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """Return a range of an object together with its description.
 
+        For an object of 80 bytes, the range [50, 100) is its last 30 bytes, and [100, 200) has no
+        bytes.
+
         Args:
             name: Name of the object.
             begin: Position of the first byte.
@@ -202,7 +205,8 @@ class Store(ABC):
         """Yield the bytes of an object, or of a range of it, in order.
 
         Args:
-            stored: The description of the object, whose mark must still be that of the object.
+            stored: The description of the object: its name, its size and the mark of its version.
+                The object must still be this version.
 
         Yields:
             Blocks of 8 MiB; the last one may be smaller.
@@ -258,6 +262,9 @@ class Store(ABC):
     ) -> bool:
         """Copy an object to a local file, which appears once its bytes have been checked.
 
+        If the bytes do not have the expected sha256, they may have been damaged on their way. They
+        are read a second time before this is an error.
+
         Args:
             name: Name of the object.
             target: The local file.
@@ -312,15 +319,19 @@ class Store(ABC):
     ) -> str | None:
         """Copy the bytes of an object to a file, and compare them with their checksums.
 
+        A large object may have checksums of consecutive pieces instead of one for all bytes. The
+        result says what is wrong:
+
+            a wrong piece         "sha256 1f0c... of bytes 0 to 100 instead of 9f86..."
+            otherwise wrong       "sha256 1f0c..."
+            right                 None
+
         Args:
             stored: The object.
             first_block: Its first bytes, if they have been read already; the others are read.
             file: The file.
             expected_sha256: Checksum of all bytes; None: it is not compared.
             pieces: Checksums of consecutive pieces; None: they are not compared.
-
-        Returns:
-            How the bytes differ from what was expected; None if they do not.
         """
         sha256 = hashlib.sha256()
         piece_check = PieceCheck(pieces or ())
@@ -477,7 +488,13 @@ class PieceDigest(NamedTuple):
 
 
 def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
-    """Return a list of the pieces of a file as text, with a line `<sha256> <size>` for each piece.
+    """Return a list of the pieces of a file as text, with a line for each piece.
+
+    A large file that is uploaded piece by piece has no checksum of all of its bytes. This list is
+    stored with it instead. For two pieces of 100 and 50 bytes:
+
+        9f86d081...0f00a08 100
+        60303ae2...be0ced7 50
 
     The sha256 of this text covers all bytes of the file.
 
@@ -490,6 +507,8 @@ def pieces_text(pieces: Iterable[PieceDigest]) -> bytes:
 
 def read_pieces(path: Path) -> list[PieceDigest]:
     """Return the digests of the pieces of a large file, from the list that `pieces_text` has made.
+
+    Each line of the list has the sha256 of a piece, and its size: "9f86d081...0f00a08 100".
 
     Args:
         path: Path of the list.
@@ -552,7 +571,11 @@ class PieceCheck:
                 self._finish(self._remaining_pieces.popleft())
 
     def _finish(self, piece: PieceDigest) -> None:
-        """Compare the digest of a piece that was received completely, and begin the next one."""
+        """Compare the checksum of a piece that was received completely, and begin the next one.
+
+        The bytes of a file arrive in order. For example, the first piece has 100 bytes, so after
+        100 bytes their sha256 is compared with the expected one.
+        """
         piece_end = self._piece_begin + piece.size
         digest = self._piece_sha256.hexdigest()
         # Only the first wrong piece is reported.
@@ -580,8 +603,12 @@ class PieceCheck:
 def checked_name(name: str) -> str:
     """Return the name of an object unchanged, after checking it.
 
+        web/tokens.bin    returned
+        ../tokens.bin     an error: it would lead out of the store
+        web//a, /a, ""    an error: a part of it is empty
+
     Args:
-        name: Name of the object within a store, such as `web/tokens.bin`.
+        name: Name of the object within a store.
 
     Raises:
         ConfigError: The name would lead out of the store, or no file system could store it.
@@ -643,6 +670,9 @@ def changed(url: str, found: str, expected: str) -> SourceChangedError:
 def regrouped(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Regroup blocks of any size into parts of one size.
 
+    For example, with `size` = 4, the blocks `b"ab"` and `b"cdefg"` give the parts `b"abcd"` and
+    `b"efg"`.
+
     Args:
         blocks: Consecutive bytes of an object.
         size: Bytes of each part, except the last one, which may be smaller.
@@ -666,6 +696,10 @@ def regrouped(blocks: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 def blocks_in_parallel(store: Store, stored: Stored) -> Iterator[bytes]:
     """Yield the bytes of an object or of a range of it, in order, read by parallel requests.
+
+    A request to a bucket takes long, so eight of them, each for a block of 8 MiB, are sent at the
+    same time. When all eight blocks have arrived, they are yielded, and the next eight are
+    requested.
 
     Args:
         store: The store with the object.
@@ -691,17 +725,19 @@ def in_parallel(
     *,
     window: int = _MAX_QUEUED,
 ) -> list[R]:
-    """Call a function for each item, in several threads, and return the results.
+    """Call a function for each item, in several threads, and return the results in order.
+
+    For example, this looks up many objects of a bucket at the same time:
+
+        in_parallel(store.stat, ["web/a.bin", "web/b.bin"])
 
     Args:
         work: The function. If it raises an error, no further calls are started, and the first
             error, in the order of the items, is raised.
         items: The items, which may come from a long iterator.
         threads: Number of threads.
-        window: Items that are taken from `items` at most before their results are available.
-
-    Returns:
-        The results, in the order of the items.
+        window: Items that are taken from `items` at most before their results are available. It
+            limits the memory if the items are large.
     """
     # A single item needs no other thread.
     remaining = iter(items)

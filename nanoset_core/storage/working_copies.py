@@ -24,7 +24,10 @@ _ROOM = (
 
 
 def scratch_root() -> Path:
-    """Return this user's folder below TMPDIR, after creating it if necessary.
+    """Return this user's folder below TMPDIR, such as `/tmp/nanoset-1000`; create it if necessary.
+
+    Other users may also write to /tmp. One of them could have put a link or a folder there under
+    this name, to see the files that are written to it. That is an error.
 
     Raises:
         StorageError: Something else has its name, such as a folder of another user.
@@ -48,19 +51,22 @@ def scratch_root() -> Path:
 
 
 def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path for unfinished work on an output.
+    """Return the path for unfinished work on an output, which is the same for each call.
 
-    The path is always the same for an output, so that a later command finds the work, and continues
-    it.
+    So a command that was killed, and is run again, finds its work, and continues it.
+
+        target              scratch      result
+        data/web.pbin       None         data/web.work
+        data/web.pbin       /fast        /fast/web-1f0c2a9e.work
+        s3://bucket/web     None         /tmp/nanoset-1000/web-77ab3c4d.work
+
+    Outputs of the same name may share a folder, so the digits are a digest of the output's path.
 
     Args:
         target: The output.
         name: File name of the unfinished work, such as `web.work`.
         scratch: The folder to use. By default it is the folder of the output, or a folder below
             TMPDIR if the output is in a bucket.
-
-    Returns:
-        `name` next to the output; or `web-<digest>.work` in `scratch` or below TMPDIR.
     """
     if scratch is None and isinstance(target, Path):
         return target.parent / name
@@ -80,10 +86,11 @@ def work_folder(target: Location, name: str, scratch: Path | None) -> Path:
 def temporary_folder(name: str) -> Iterator[Path]:
     """Yield a new folder below TMPDIR, which is removed at the end of the block.
 
-    Folders of commands that were killed are removed, too.
+    Folders of commands that were killed could not be removed then. They are removed now.
 
     Args:
-        name: What the name of the folder contains.
+        name: What the name of the folder contains: `copies` gives, for example,
+            `/tmp/nanoset-1000/.tmp-copies-...`.
 
     Yields:
         The empty folder.
@@ -110,8 +117,14 @@ def any_remote(paths: Iterable[Location]) -> bool:
 def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
     """Return local paths of files, after downloading those in buckets to a folder.
 
-    Files that are next to each other in a bucket have copies next to each other. Copies of an
-    earlier call with the same paths are kept if they are up to date.
+    For the folder `/tmp/copies`:
+
+        data/x.bin                               data/x.bin: it is local
+        s3://bucket/web/a.bin                    /tmp/copies/0/a.bin
+        s3://bucket/web/a.idx (same folder)      /tmp/copies/0/a.idx
+        s3://bucket/books/a.bin (another one)    /tmp/copies/1/a.bin
+
+    Copies of an earlier call with the same paths are kept if they are up to date.
 
     Args:
         folder: The folder for copies.
@@ -145,6 +158,9 @@ def copies_in(folder: Path, paths: Sequence[Location]) -> list[Path]:
 @contextmanager
 def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
     """Yield local paths of files; those in buckets have copies until the end of the block.
+
+        with downloaded([Path("a.bin"), location("s3://bucket/b.bin")]) as paths:
+            ...    # paths: a.bin, and <temporary folder>/0/b.bin
 
     Args:
         paths: The files.
