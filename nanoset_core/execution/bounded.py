@@ -12,11 +12,12 @@ Handle = TypeVar("Handle")
 
 
 class BoundedRun(ABC, Generic[Task, Handle]):
-    """One run of tasks, which hands out a limited number of them to workers at any time.
+    """Runs many tasks on workers, and hands out only a limited number of them at any time.
 
-    The tasks may come from an iterator that is too long to be held in memory. A derived class says
-    how a task is handed out, and what a *handle* is: the object that represents a task until it has
-    ended, such as a future.
+    There may be millions of tasks, which an iterator produces one by one. If all were handed out at
+    once, they would fill the memory. A derived class says what the workers are, such as processes
+    or machines of a cluster. A *handle* is the object that stands for a task until it has ended,
+    such as a future.
     """
 
     def __init__(self, max_pending: int) -> None:
@@ -35,11 +36,11 @@ class BoundedRun(ABC, Generic[Task, Handle]):
 
     @abstractmethod
     def wait(self) -> Iterable[Handle]:
-        """Wait until pending tasks have ended.
+        """Wait until some of the pending tasks have ended.
 
         Returns:
-            Handles of tasks in `pending` that have ended. There may be none: then this method is
-            called again.
+            Handles of tasks in `pending` that have ended. There may be none, for example if the
+            workers only reported progress. Then this method is called again.
         """
 
     @abstractmethod
@@ -49,8 +50,11 @@ class BoundedRun(ABC, Generic[Task, Handle]):
     def results(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
         """Run all tasks, and yield their results as they end.
 
-        There may be millions of tasks, so only a limited number is handed out at any time: when one
-        ends, the next one is taken from the iterator.
+        For example, with at most 2 tasks at a time:
+
+            handed out    pending    ended         yielded
+            0 and 1       0, 1       1             (1, its result)
+            2             0, 2       0 and 2       (0, …), (2, …)
 
         Args:
             tasks: The tasks, which may come from a long iterator.

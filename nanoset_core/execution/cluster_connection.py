@@ -11,7 +11,11 @@ from nanoset_core.execution.progress import Progress
 
 
 class ClusterConnection:
-    """The connection of this process to a cluster, which connects again if it was lost."""
+    """The connection of this process to a cluster of workers. If it was lost, it connects again.
+
+    Several runs of tasks may use it at the same time. Each message from a worker says which run it
+    belongs to, and is passed to that run.
+    """
 
     def __init__(self, cluster: TaskCluster) -> None:
         """Prepare a connection; `open` connects.
@@ -51,7 +55,14 @@ class ClusterConnection:
         return self._client
 
     def _connect(self, progress: Progress) -> ClusterClient:
-        """Connect to the cluster, and subscribe to the messages of its workers."""
+        """Connect to the cluster, and let it send the messages of its workers to this process.
+
+        If this fails, the error is kept: a build may have hundreds of outputs, each of which would
+        otherwise wait for the cluster again.
+
+        Args:
+            progress: Shows the user how long was waited.
+        """
         try:
             client = self.cluster.connect(self._stack, progress, self.cluster.wait_seconds)
         except ConfigError as error:
@@ -61,11 +72,12 @@ class ClusterConnection:
         return client
 
     def _receive(self, run_folder: str, message: Message) -> None:
-        """Pass a message of a task to the run that the task belongs to.
+        """Pass a message of a worker to the run of tasks that it belongs to.
 
         Args:
-            run_folder: Folder of the run.
-            message: The message.
+            run_folder: A folder that each run has in the store of the outputs, such as
+                ".workers/4c2e90". It identifies the run.
+            message: Such as the progress of a task, or a warning.
         """
         # It may be a message to another process, or to a run that has ended.
         receive = self.receivers.get(run_folder)
@@ -84,9 +96,14 @@ _kept_connections: dict[TaskCluster, ClusterConnection] | None = None
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
-    """Let all runs of tasks in the block use one connection to each cluster.
+    """Let all runs of tasks in the `with` block use one connection to each cluster.
 
-    Otherwise each run would connect to its cluster again.
+        with connections_kept():
+            tokenize(…)    # connects to the cluster
+            shuffle(…)     # uses the same connection
+                           # the connection is closed at the end of the block
+
+    Without the block, each of the two would connect and disconnect.
     """
     global _kept_connections
     # An inner block uses the connections of the outermost one, which closes them.

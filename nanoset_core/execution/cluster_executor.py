@@ -132,14 +132,18 @@ def _cluster_run(
 
 @dataclass(frozen=True, slots=True)
 class _TaskEnd:
-    """The event that a task has ended."""
+    """The event that a task has ended, in the queue of events of a run."""
 
     handle: TaskHandle
     """The task."""
 
 
 class _ClusterRun(BoundedRun[Any, TaskHandle]):
-    """One run of tasks on a cluster."""
+    """One run of tasks on a cluster of workers.
+
+    Whatever happens to its tasks is put into a queue, from which `wait` takes one event after the
+    other: a task has ended, or a worker reports progress or a warning.
+    """
 
     def __init__(
         self,
@@ -167,7 +171,10 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         """How long to wait for an event before checking that there are workers."""
 
     def submit(self, task: Any) -> TaskHandle:
-        """Hand out a task to the cluster, and return its handle.
+        """Hand out a task to the cluster, and return a handle that stands for it.
+
+        Args:
+            task: The argument for the function that the workers call.
 
         Raises:
             NanosetError: The cluster was lost.
@@ -178,7 +185,12 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
             raise self._workers.lost_cluster_error(error) from error
 
     def _receive_end(self, handle: TaskHandle) -> None:
-        """Note that a task has ended, in any thread."""
+        """Put the event that a task has ended into the queue. The cluster's library calls this in
+        any thread.
+
+        Args:
+            handle: The task.
+        """
         self.events.put(_TaskEnd(handle))
 
     def wait(self) -> Iterable[TaskHandle]:
@@ -219,6 +231,15 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
     def result(self, handle: TaskHandle) -> Any:
         """Return the result of a task that has ended, or raise its error.
 
+        Errors of the cluster are replaced by errors that say what the user can do:
+
+            workers were killed, one after the other, by this task      give them more memory
+            the cluster was lost                                        see whether it still runs
+            a machine cannot import this package                        install it there
+
+        Args:
+            handle: The task.
+
         Raises:
             MissingError: The worker with the result was lost, and there has been no other one.
             NanosetError: The task killed several workers, or the cluster was lost.
@@ -252,7 +273,11 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
 
 
 class _WorkerWatch:
-    """Waits for workers if a cluster has none, for as long as the settings of the cluster say."""
+    """Raises an error if a cluster has had no workers for too long, as the settings say.
+
+    A cluster may exist before its workers do: for example, if a batch system starts them when
+    machines become free.
+    """
 
     def __init__(
         self, connection: ClusterConnection, client: ClusterClient, progress: Progress
@@ -307,12 +332,19 @@ class _WorkerWatch:
         )
 
     def worker_seen(self) -> None:
-        """Note that there is a worker, so that the time to wait for one begins again."""
+        """Note that there is a worker, so that the time to wait for one begins anew if it gets
+        lost.
+        """
         self._wait_for_workers.restart(self.cluster.wait_seconds)
         self._connection.wait_seconds = self.cluster.wait_seconds
 
     def lost_cluster_error(self, error: LostClusterError) -> NanosetError:
-        """Return the error for a cluster that has ended, or that forgot the tasks."""
+        """Return the error for a cluster that has ended, or that was restarted and forgot the
+        tasks.
+
+        Args:
+            error: What the library of the cluster says.
+        """
         return NanosetError(
             f"the {self.cluster.software} cluster dropped the tasks",
             where=self.cluster.name,

@@ -66,7 +66,15 @@ class _CarriedFile:
 
 @dataclass(frozen=True, slots=True)
 class CompatibilityCheck:
-    """Requirements that a worker must meet before it begins; every task contains them."""
+    """What a worker on another machine checks before it works on a task; every task has it along.
+
+    Two things could silently damage the outputs: a worker with another version of some package,
+    which writes other bytes, and a worker that writes to another disk of the same name. So the
+    check has
+
+        software    such as numpy 2.1 and tokenizers 0.21: the worker must have the same
+        token       a random text, which was written to a file of the store: it must read the same
+    """
 
     store: Store
     """Where the outputs are stored."""
@@ -209,12 +217,13 @@ def compatibility_check(
 
 
 def _carry(store: Store, path: Path, name: str) -> _CarriedFile:
-    """Copy a file of this machine to a store, so that workers on other machines can read it.
+    """Copy a file of this machine to the store of the outputs, where workers on other machines read
+    it.
 
     Args:
         store: The store.
-        path: Path of the file.
-        name: Name of the copy in the store.
+        path: Path of the file, such as that of a tokenizer.
+        name: Name of the copy in the store, such as ".workers/4c2e90/0-tokenizer.json".
     """
     file = _CarriedFile(path, name, sha256_file(path))
     store.put_file(file.name, file.path, sha256=file.sha256, is_new=True)
@@ -239,10 +248,12 @@ def _remove_run(access: FileAccess, run_folder: str) -> None:
 
 
 def sweep_runs(access: FileAccess) -> None:
-    """Remove the folders of runs that were killed.
+    """Delete the files that earlier runs of tasks have left in the store, since they were killed.
+
+    A run removes its files at its end. If its process was killed, they are still there.
 
     Args:
-        access: Access to the outputs.
+        access: Access to the store of the outputs.
     """
     written_ns_by_run = _newest_file_by_run(access.store)
     if not written_ns_by_run:
@@ -255,9 +266,13 @@ def sweep_runs(access: FileAccess) -> None:
 
 
 def _newest_file_by_run(store: Store) -> dict[str, int]:
-    """Return the folder of each run → when its newest file was written, in nanoseconds.
+    """Return when each run of tasks was last alive: folder of the run → time in nanoseconds.
 
-    The owner of a run writes its marker again and again, so this tells when it was last alive.
+    The process that hands out the tasks writes a file in this folder again and again. So the time
+    of the newest file shows when the process still ran: {".workers/4c2e90": 1764423000000000000}.
+
+    Args:
+        store: The store of the outputs, which has a folder for each run.
     """
     written_ns_by_run: dict[str, int] = {}
     for file in store.list(FOLDER):
@@ -271,7 +286,8 @@ def _newest_file_by_run(store: Store) -> dict[str, int]:
 def software() -> Software:
     """Return the versions of everything on this machine that may change the bytes of outputs.
 
-    The version of the core is a digest of its source.
+    For example: python 3.12, nanoset_core 3f0a9c71…, numpy 2.1.3, …. This package itself is named
+    by a digest of its source files, so that a changed line counts as another version.
     """
     from importlib.metadata import PackageNotFoundError, version
 
@@ -289,7 +305,11 @@ def software() -> Software:
 
 
 def _source_digest() -> str:
-    """Return a digest of the names, sizes and contents of all source files of the core."""
+    """Return a digest of this package's source files: 16 hexadecimal digits.
+
+    It covers the name, size and content of each file, so that two machines have the same digest
+    exactly if they run the same code.
+    """
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -301,6 +321,11 @@ def _source_digest() -> str:
 
 
 def _format_differences(these: Software, others: Software) -> str:
-    """Return the names and versions that are in `these`, but not in `others`."""
+    """Return what one machine has and another does not, as text: "numpy 2.1.3, orjson 3.10".
+
+    Args:
+        these: The versions on the first machine.
+        others: The versions on the second machine.
+    """
     differing = [item for item in these if item not in others]
     return ", ".join(f"{item.name} {item.version}" for item in differing)

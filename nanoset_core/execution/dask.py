@@ -57,7 +57,13 @@ class DaskClient(ClusterClient):
         return bool(self._client.status == "running")
 
     def receive_messages(self, receive: Callable[[str, Message], None]) -> None:
-        """Call a function for each message of a task, in a thread of Dask."""
+        """Call a function for each message that a task on a worker sends, such as its progress.
+
+        Dask calls it in one of its own threads.
+
+        Args:
+            receive: Called with the folder that identifies a run of tasks, and the message.
+        """
 
         def receive_event(event: tuple[float, list[Any]]) -> None:
             """Pass on an event, which is a time and a message as `_encode_message` returns it."""
@@ -73,7 +79,15 @@ class DaskClient(ClusterClient):
         task: Any,
         receive_end: Callable[[TaskFuture], None],
     ) -> TaskFuture:
-        """Hand out a task to Dask, and call `receive_end` in a thread of Dask when it has ended."""
+        """Hand out a task to the Dask cluster, and return Dask's future for it.
+
+        Args:
+            check: What the worker checks first: that it has the same software, and sees the same
+                files.
+            work: The function that the worker calls for the task.
+            task: The argument of this function.
+            receive_end: Called with the future when the task has ended, in a thread of Dask.
+        """
         # Dask searches the arguments of a call for results of other tasks. The task has none, so
         # spare the search: hand out a call without arguments.
         call = partial(_run_on_dask_worker, check, work, task)
@@ -83,7 +97,19 @@ class DaskClient(ClusterClient):
         return future
 
     def result(self, handle: TaskFuture, keep_waiting: Callable[[], float]) -> Any:
-        """Return the result of a task that has ended, or raise its error; see `ClusterClient`."""
+        """Return the result of a task that has ended, or raise its error.
+
+        Dask's own errors are converted to those that are the same for all kinds of clusters:
+
+            KilledWorker              several workers died of the task       KilledWorkersError
+            CancelledError            the scheduler forgot the task          LostClusterError
+            CommClosedError           the connection was lost                LostClusterError
+            an error of an import     a machine lacks this package           UnloadableTaskError
+
+        Args:
+            handle: The task.
+            keep_waiting: Called whenever the result has not arrived in time; see `ClusterClient`.
+        """
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
@@ -104,6 +130,9 @@ class DaskClient(ClusterClient):
     def _fetch(self, future: TaskFuture, keep_waiting: Callable[[], float]) -> Any:
         """Wait until the result of a task has arrived from the worker, and return it.
 
+        The task has ended, so this is usually fast. But if the worker is lost with the result, Dask
+        lets another worker run the task again, which may take long.
+
         Args:
             future: The task.
             keep_waiting: Called whenever the result has not arrived in time. It returns how many
@@ -122,7 +151,11 @@ class DaskClient(ClusterClient):
                 wait_seconds = keep_waiting()
 
     def cancel(self, handles: Collection[TaskFuture]) -> None:
-        """Drop tasks that have not begun; those in progress end by themselves."""
+        """Take back tasks that no worker has begun. Those in progress end by themselves.
+
+        Args:
+            handles: The tasks.
+        """
         if handles and self.is_connected:
             # An error means that the scheduler has just ended, and so have its tasks.
             with contextlib.suppress(OSError):
@@ -141,11 +174,16 @@ class DaskClient(ClusterClient):
 
 
 def _import_failure(error: Exception) -> str | None:
-    """Return why a machine of the cluster cannot import nanoset; None if the error says otherwise.
+    """Return why a machine of the cluster cannot import this package, or None if the error is
+    another one.
+
+    The package has to be installed on all of them. It may be missing in two places:
+
+        on a worker          ModuleNotFoundError: No module named 'nanoset_core'
+        on the scheduler     RuntimeError: Error during deserialization of the task graph. …
 
     Args:
-        error: The error of a task. A worker that cannot import the task raises a
-            ModuleNotFoundError, and a scheduler that cannot fails to deserialize the task.
+        error: The error of a task.
     """
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
         return str(error)
@@ -155,15 +193,17 @@ def _import_failure(error: Exception) -> str | None:
 
 
 def _encode_message(run_folder: str, message: Message) -> list[Any]:
-    """Return a message of a task as an event of Dask, for which it may have only JSON values.
+    """Convert a message of a task to a list, since Dask only sends values that JSON can hold.
+
+        a message to the user     [".workers/4c2e90", "note", "the text"]
+        progress of a part        [".workers/4c2e90", "part", "web-3", 4096, 12, 1000]
+        a warning                 [".workers/4c2e90", "warning", "the text"]
+
+    The numbers are the bytes, documents and tokens of the part that are done.
 
     Args:
         run_folder: Folder of the run in the store of the outputs, which identifies the run.
         message: The message.
-
-    Returns:
-        The folder, the kind of the message, its text, and for the progress of a part the three
-        numbers of its `Amount`.
     """
     if isinstance(message, TaskNote):
         return [run_folder, "note", message.text]
@@ -173,7 +213,11 @@ def _encode_message(run_folder: str, message: Message) -> list[Any]:
 
 
 def _decode_message(event: list[Any]) -> tuple[str, Message]:
-    """Return the folder and the message that `_encode_message` has made an event from."""
+    """Convert a list that `_encode_message` has made back to the folder and the message.
+
+    Args:
+        event: Such as [".workers/4c2e90", "part", "web-3", 4096, 12, 1000].
+    """
     run_folder, kind, text, *amount = event
     if kind == "note":
         return run_folder, TaskNote(text)
@@ -210,7 +254,14 @@ class _DaskWorker(TaskWorker):
 def _run_on_dask_worker(
     check: CompatibilityCheck, work: Callable[[Task], Result], task: Task
 ) -> Result:
-    """Run a task on the worker of Dask that calls this; see `run_on_worker`."""
+    """Run a task on a Dask worker. Dask calls this function there.
+
+    Args:
+        check: What is checked first: that this worker has the same software, and sees the same
+            files.
+        work: The function to call.
+        task: The argument of this function.
+    """
     from distributed import get_worker as untyped_get_worker
 
     get_worker: Any = untyped_get_worker

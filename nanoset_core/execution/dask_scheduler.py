@@ -60,16 +60,20 @@ class DaskScheduler:
         return f"start some with `{command}`"
 
     def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
-        """Connect to the scheduler as soon as it runs.
+        """Connect to the scheduler as soon as it runs, and return a client.
+
+        A scheduler may be started at the same time as this program, or later. So if nothing answers
+        yet, this tries again twice a second. Other faults, such as a malformed address, are errors
+        at once.
 
         Args:
             stack: When it is closed, the connection ends.
-            progress: Shows how long was waited.
+            progress: Shows the user how long was waited.
             wait_seconds: How long to wait.
 
         Raises:
-            ConfigError: `distributed` is not installed, or the scheduler does not run in time, or
-                it refuses this client.
+            ConfigError: Dask is not installed, or the scheduler does not run in time, or it refuses
+                this client.
         """
         require_distributed(self.where)
         waiting = progress.wait(f"for the Dask scheduler {self.name}", wait_seconds)
@@ -119,10 +123,11 @@ class DaskScheduler:
             raise FileNotFoundError(problem) from None
 
     def _unreachable(self, error: Exception) -> ConfigError:
-        """Return the error for a scheduler that could not be reached in time.
+        """Return the error for a scheduler that could not be reached in time, with what the user
+        can do.
 
         Args:
-            error: Why the last attempt failed.
+            error: Why the last attempt failed, such as "Connection refused".
         """
         if self.file is not None and isinstance(error, FileNotFoundError):
             return self._no_file_error(self.file, error)
@@ -144,12 +149,14 @@ class DaskScheduler:
         )
 
     def _no_file_error(self, file: Path, error: FileNotFoundError) -> ConfigError:
-        """Return the error for a scheduler that has not written its file in time.
+        """Return the error for a scheduler that was to write its address into a file, and has not.
+
+        For example, the file does not exist: "No such file or directory: /shared/scheduler.json".
+        Or it has no address: then `error` has a text of its own.
 
         Args:
-            file: The file in which a scheduler writes its address.
-            error: The system's error for the file; or an error without `strerror`, whose text says
-                that the file has no address.
+            file: The file.
+            error: The error of the last attempt to read it.
         """
         found = str(error)
         if error.strerror:
@@ -167,6 +174,11 @@ class DaskScheduler:
 def _may_pass(error: Exception) -> bool:
     """Return whether another attempt to connect to a scheduler may succeed.
 
+        nothing answers at the address yet           yes: the scheduler may still be starting
+        its file does not exist yet                  yes
+        it refuses the certificate of this client    no
+        the address is malformed                     no
+
     Args:
         error: Why the last attempt failed.
     """
@@ -183,9 +195,12 @@ def _may_pass(error: Exception) -> bool:
 async def _greet(address: str, seconds: float) -> None:
     """Check that a Dask scheduler answers at an address, by connecting and disconnecting.
 
+    Another program may listen there, which never greets as a scheduler does. Dask itself would wait
+    for the greeting for ever.
+
     Args:
-        address: The address.
-        seconds: Time limit.
+        address: The address, such as tcp://scheduler:8786.
+        seconds: How long to wait.
 
     Raises:
         OSError: Nothing accepts connections at the address.
@@ -204,13 +219,13 @@ async def _greet(address: str, seconds: float) -> None:
 
 
 def require_distributed(where: str) -> None:
-    """Check that Dask is installed.
+    """Check that Dask, the package `distributed`, is installed.
 
     Args:
-        where: The setting that asks for it.
+        where: The setting that asks for it, such as "executor.address". The error names it.
 
     Raises:
-        ConfigError: The package `distributed` is not installed.
+        ConfigError: The package is not installed.
     """
     try:
         import distributed as _  # noqa: F401
@@ -224,17 +239,17 @@ def require_distributed(where: str) -> None:
 
 
 def open_client(scheduler: Any) -> DaskClient:
-    """Return a new client of a scheduler.
+    """Return a new client of a Dask scheduler; try again if a fault of Dask prevents it.
 
-    `distributed` asserts that no other message arrives together with the scheduler's greeting. But
-    if a worker joins at this moment, the message about it does. So after a failed assertion, the
-    client is opened again.
+    Dask asserts that the greeting of a scheduler arrives alone. But if a worker joins the cluster
+    at this moment, a message about it arrives together with the greeting, and the assertion fails.
+    Half a second later it will not.
 
     Args:
         scheduler: The address of a scheduler, or a cluster object of this process.
 
     Raises:
-        TimeoutError: The assertion failed at each attempt.
+        TimeoutError: The assertion failed at each of 10 attempts.
     """
     import distributed as untyped_distributed
 

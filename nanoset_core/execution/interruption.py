@@ -48,7 +48,10 @@ class _SignalLog:
         os.set_blocking(self.writer, False)
 
     def first(self) -> signal.Signals | None:
-        """Return the first signal that has arrived, or None."""
+        """Return the first signal that has arrived since this log was created, or None.
+
+        Only signals that ask the process to end count, such as SIGINT (Ctrl-C).
+        """
         try:
             numbers = os.read(self._reader, 1 << 16)  # one byte for each signal
         except BlockingIOError:
@@ -221,7 +224,17 @@ class _FinalizerWatch:
         self._has_ended = False
 
     def hook(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception Python would only print."""
+        """Send a signal again whose exception Python would only print; Python calls this to print
+        it.
+
+        Python calls it for every exception that a finalizer raises. So there are two cases:
+
+            a fault of the finalizer, such as ZeroDivisionError    printed, as usual
+            KeyboardInterrupt, so a signal has arrived             the signal is sent again
+
+        Args:
+            unraisable: The exception, and where it was raised.
+        """
         # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is not one, and
         # neither is the exception that Dagster raises for a signal.
         is_fault = issubclass(unraisable.exc_type, Exception)
@@ -234,7 +247,11 @@ class _FinalizerWatch:
         _thread.start_new_thread(self._send_later, (number,))
 
     def _send_later(self, number: int) -> None:
-        """Send a signal to the main thread after a moment, unless the watch has ended."""
+        """Send a signal to the main thread after a moment, when the finalizer should have ended.
+
+        Args:
+            number: Number of the signal.
+        """
         time.sleep(_RESEND_SECONDS)  # until the finalizer has ended, too
         with self._lock:
             if self._main_thread is not None and not self._has_ended:
@@ -247,27 +264,29 @@ class _FinalizerWatch:
 
 
 def received_signal() -> signal.Signals | None:
-    """Return the first ending signal that has arrived since `interruptible` began.
+    """Return the first signal that has asked this process to end, or None.
 
-    Returns:
-        Such as SIGINT for Ctrl-C; None if none has arrived, or outside of `interruptible`.
+    KeyboardInterrupt does not say which signal has raised it: SIGINT (Ctrl-C), SIGTERM (`kill`) or
+    SIGHUP (the terminal was closed). Only signals since the block of `interruptible` began are
+    known.
     """
     return _logs[-1].first() if _logs else None
 
 
 def ignores_ending_signals() -> bool:
-    """Return whether this process ignores an ending signal.
+    """Return whether this process was told to ignore a signal that ends processes, such as SIGHUP.
 
-    A process does if nohup, or a shell's `&`, has started it.
+    That is so if it was started by `nohup`, or in the background of a shell, by `&`.
     """
     return any(signal.getsignal(number) == signal.SIG_IGN for number in _ENDING_SIGNALS)
 
 
 @contextmanager
 def handlers_restored() -> Iterator[None]:
-    """Restore the handlers of ending signals after a block that changes them.
+    """After the `with` block, let signals such as Ctrl-C have the same effect as before it.
 
-    Only the main thread can change handlers; in others, this does nothing.
+    The block may call a library that changes how the process reacts to signals. Only the main
+    thread can change that; in other threads, this does nothing.
     """
     if not _is_main_thread():
         yield
@@ -282,9 +301,11 @@ def handlers_restored() -> Iterator[None]:
 
 @contextmanager
 def signals_dropped() -> Iterator[None]:
-    """Protect a block that cleans up, and takes a limited time, from all ending signals.
+    """Ignore signals such as Ctrl-C during a block that cleans up.
 
-    Afterwards, `received_signal` says whether one has arrived.
+    For example, a user presses Ctrl-C twice. The first one ends the work, and the second one would
+    end the cleaning up. So the block should take a limited time. Afterwards, `received_signal` says
+    whether a signal has arrived.
     """
     with handlers_restored():
         drop_further_signals()
@@ -292,7 +313,11 @@ def signals_dropped() -> Iterator[None]:
 
 
 def drop_further_signals() -> None:
-    """Ignore all ending signals until the block of `interruptible` or `signals_dropped` ends."""
+    """Ignore all signals that end a process, until the block of `interruptible` or
+    `signals_dropped` ends.
+
+    A signal that is ignored anyway stays so. Other threads than the main one cannot change this.
+    """
     if not _is_main_thread():
         return
     for number in _ENDING_SIGNALS:
@@ -338,7 +363,15 @@ def _is_main_thread() -> bool:
 
 
 def _drop(number: int, frame: FrameType | None) -> None:
-    """Handle a signal by ignoring it; unlike SIG_IGN, child processes do not inherit this."""
+    """Handle a signal by doing nothing.
+
+    The setting SIG_IGN would also ignore it. But processes that are started later would inherit
+    that.
+
+    Args:
+        number: Number of the signal.
+        frame: Where the program was when the signal arrived.
+    """
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:

@@ -90,7 +90,13 @@ class RayClient(ClusterClient):
         return bool(ray.is_initialized())
 
     def receive_messages(self, receive: Callable[[str, Message], None]) -> None:
-        """Call a function for each message of a task, in a thread of its own."""
+        """Call a function for each message that a task on a worker sends, such as its progress.
+
+        It is called in a thread of its own.
+
+        Args:
+            receive: Called with the folder that identifies a run of tasks, and the message.
+        """
         self._receiver = threading.Thread(
             target=self._take_messages, args=(receive,), daemon=True, name="ray-messages"
         )
@@ -163,7 +169,15 @@ class RayClient(ClusterClient):
         return handle
 
     def result(self, handle: RayTask, keep_waiting: Callable[[], float]) -> Any:
-        """Return the result of a task that has ended; it has arrived with the news of the end."""
+        """Return the result of a task that has ended, or raise its error.
+
+        The result has arrived together with the news that the task has ended, so there is nothing
+        to wait for.
+
+        Args:
+            handle: The task.
+            keep_waiting: Not used; other kinds of clusters need it.
+        """
         from ray.exceptions import RayTaskError
 
         error = handle.outcome.exception()
@@ -175,7 +189,12 @@ class RayClient(ClusterClient):
         raise _as_cluster_error(error) from error
 
     def cancel(self, handles: Collection[RayTask]) -> None:
-        """Interrupt tasks in progress as if by Ctrl-C, and drop those that have not begun."""
+        """Interrupt tasks that are in progress, as if by Ctrl-C, and drop those that have not
+        begun.
+
+        Args:
+            handles: The tasks.
+        """
         import ray
 
         for handle in handles:
@@ -265,7 +284,13 @@ def _import_failure(error: BaseException) -> str | None:
 
 
 def _last_line(error: BaseException) -> str:
-    """Return the last line of an error's text; the type of the error if it has none."""
+    """Return the last line of an error's text; the type of the error if it has none.
+
+    For example, of a whole traceback: "ModuleNotFoundError: No module named 'nanoset_core'".
+
+    Args:
+        error: The error.
+    """
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
 
@@ -284,9 +309,10 @@ class _Delivery:
 
 
 class Mailbox:
-    """Holds messages of tasks until the process that handed out the tasks takes them.
+    """Keeps messages of tasks until the process that handed out the tasks takes them.
 
-    It is an actor of Ray: the methods run in one process, and in turns, wherever they are called.
+    Workers of Ray cannot call that process, but both can reach the cluster. So the mailbox runs
+    there: it is an actor of Ray, a process whose methods can be called from elsewhere.
     """
 
     def __init__(self) -> None:

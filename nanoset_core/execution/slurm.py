@@ -80,12 +80,18 @@ class SlurmJobs:
         )
 
     def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
-        """Start a scheduler in this process, submit the jobs, and connect to the scheduler.
+        """Submit jobs to the batch system Slurm, whose processes are the workers of a Dask cluster.
+
+            this process     Dask's scheduler, which hands out the tasks
+            each job         some workers, as many as the job has processors
+
+        The jobs may have to wait for free machines. The scheduler starts at once, so nothing is
+        waited for here.
 
         Args:
             stack: When it is closed, the connection ends, the jobs are cancelled, and the scheduler
                 ends.
-            progress: Not used, since the scheduler starts at once; see `DaskScheduler.connect`.
+            progress: Not used; other kinds of clusters need it.
             wait_seconds: Not used either.
 
         Raises:
@@ -114,7 +120,12 @@ class SlurmJobs:
         return client
 
     def _check_machine(self) -> None:
-        """Raise ConfigError if jobs cannot be submitted from this machine and folder."""
+        """Check that jobs can be submitted to Slurm from this machine, and from this folder.
+
+        Raises:
+            ConfigError: There is no command `sbatch`, or the path of the folder has spaces, for
+                example.
+        """
         if shutil.which("sbatch") is None:
             raise ConfigError(
                 "there is no Slurm on this machine",
@@ -133,10 +144,16 @@ class SlurmJobs:
             )
 
     def _cluster(self, keys: Path) -> Any:
-        """Start a scheduler in this process, and return it as an object that can submit jobs.
+        """Start Dask's scheduler in this process, and return it as an object that can submit jobs
+        to Slurm.
+
+        The settings of this class become arguments of dask-jobqueue, which writes the scripts of
+        the jobs:
+
+            partition="gpu", cpus=8, seconds=3600    #SBATCH -p gpu, --cpus-per-task=8, -t 60:00
 
         Args:
-            keys: Folder for a certificate. Only workers that can read it can join.
+            keys: Folder for a certificate. Only workers that can read it can join the scheduler.
 
         Raises:
             ConfigError: dask-jobqueue is not installed.
@@ -194,12 +211,13 @@ class SlurmJobs:
         return self.seconds - margin_seconds
 
     def _check_job(self, script: str) -> None:
-        """Ask Slurm whether it would accept a job, without submitting it.
+        """Ask Slurm whether it would accept such a job, without submitting it.
 
-        dask-jobqueue would only log that Slurm refuses its jobs.
+        Slurm refuses, for example, a job with more memory than any machine has. Without this check,
+        dask-jobqueue would only log that, and the user would wait for workers for hours.
 
         Args:
-            script: The job's script, with its `#SBATCH` directives.
+            script: The script of the job, with its `#SBATCH` lines.
 
         Raises:
             ConfigError: Slurm would refuse the job.
@@ -222,13 +240,16 @@ class SlurmJobs:
 
 
 def _new_security(folder: Path) -> Any:
-    """Return a new TLS certificate for scheduler, workers and clients of one cluster.
+    """Make a TLS certificate, with which a Dask scheduler recognises its own workers.
+
+    The certificate is written to three files in a folder that only this user can read. So nobody
+    else can join the cluster, or send tasks to it.
 
     Args:
-        folder: Folder for its files, which only this user can read.
+        folder: The folder. The machines of the jobs must see it.
 
     Returns:
-        A `distributed.Security`.
+        Dask's settings (`distributed.Security`) that use these files.
     """
     from distributed import Security as untyped_security
 
@@ -266,10 +287,10 @@ def _close(cluster: Any) -> None:
 
 
 def _site_option(name: str) -> Any:
-    """Return an option that the site has set for all its clusters of Slurm jobs, or None.
+    """Return an option that the administrators have set for all Dask clusters on Slurm, or None.
 
     Args:
-        name: Name of the option in dask-jobqueue's configuration.
+        name: Name of the option, such as "worker-extra-args", in Dask's section `jobqueue.slurm`.
     """
     import dask as untyped_dask
 
