@@ -105,15 +105,16 @@ _UNKNOWN_FAULT = _Fault(
 
 
 def dagster_home(config: ProjectConfig) -> Path:
-    """Return the folder of the history: DAGSTER_HOME if it is set, else `history` of nanoset.yaml.
+    """Return the folder in which Dagster records the history of all runs; create it if needed.
 
-    The folder, and a dagster.yaml in it, are created if they are missing.
+    The environment variable DAGSTER_HOME overrides the setting `history`, as Dagster users expect.
+    A new folder gets a file dagster.yaml, with the settings that Dagster itself needs.
 
     Args:
-        config: The settings of nanoset.yaml.
+        config: The settings of the project.
 
     Returns:
-        The absolute path of the folder.
+        Absolute path of the folder.
 
     Raises:
         StorageError: The folder or its dagster.yaml cannot be created.
@@ -129,19 +130,20 @@ def dagster_home(config: ProjectConfig) -> Path:
 
 
 def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
-    """Open the Dagster instance of a project, which stores the history of its runs.
+    """Open Dagster's history of runs, and create it if this is the first run.
 
-    DAGSTER_HOME, the folder of the history, is set for this process and its children.
+    The history is a database, usually in SQLite files in a folder. DAGSTER_HOME, by which Dagster
+    finds this folder, is set for this process and its children.
 
     Args:
-        config: The settings of nanoset.yaml, which say where the history is.
+        config: The settings of the project, which say where the folder is.
 
     Returns:
-        The instance. The tables of its history exist.
+        Dagster's instance, the object through which everything in the history is read and written.
 
     Raises:
-        HistoryError: The history cannot be read or written.
-        ConfigError: The dagster.yaml in the folder has a mistake.
+        HistoryError: The database cannot be read or written.
+        ConfigError: The file dagster.yaml in the folder has a mistake.
     """
     is_set_by_variable = bool(os.environ.get(HOME_VARIABLE))
     home = dagster_home(config)
@@ -161,14 +163,16 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
 
 
 def _open_instance_in(home: Path) -> dg.DagsterInstance:
-    """Open the instance whose settings are in a folder, to which DAGSTER_HOME is set.
+    """Open Dagster's history of runs in a folder, to which DAGSTER_HOME is set.
+
+    Errors of the database and of Dagster are replaced by errors that say what the user can do.
 
     Args:
         home: The folder, which has a dagster.yaml.
 
     Raises:
-        HistoryError: Its database cannot be read or written.
-        ConfigError: The dagster.yaml in the folder has a mistake.
+        HistoryError: The database cannot be read or written.
+        ConfigError: The dagster.yaml has a mistake.
     """
     import dagster as dg  # takes a second, and is not needed to find the folder of the history
 
@@ -189,32 +193,36 @@ def _open_instance_in(home: Path) -> dg.DagsterInstance:
 
 
 def _complete_event_log(instance: dg.DagsterInstance) -> None:
-    """Create tables of the history that are missing because a process was killed meanwhile.
+    """Create tables of Dagster's history that are missing because a process was killed.
 
-    Dagster creates these tables together with their SQLite file, and assumes later that a file has
-    them all.
+    Dagster creates an SQLite file, and then the tables in it. If it is killed in between, later
+    processes find the file, suppose that it has all tables, and fail. `alembic_version` is the
+    table that is created last. So if it exists, the others do as well.
 
     Args:
-        instance: The instance. If its history is not in SQLite files, nothing is done.
+        instance: Dagster's instance. If its history is not in SQLite files, nothing is done.
     """
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
     event_log = instance.event_log_storage
     if not isinstance(event_log, SqliteEventLogStorage):
         return
-    if not event_log.has_table("alembic_version"):  # the one that is created last
-        # `upgrade` creates all missing tables, and prints its progress.
+    if not event_log.has_table("alembic_version"):
+        # `upgrade` creates all missing tables. It prints its progress, which nobody needs to see.
         with contextlib.redirect_stdout(io.StringIO()):
             instance.upgrade()
 
 
 def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
-    """Return the error for a history in SQLite on a file system without locks.
+    """Return the error for a history of runs on a file system without file locks.
+
+    The history is an SQLite database, which needs locks, so that two processes do not write at
+    once. Some network file systems of clusters have none.
 
     Args:
         home: The folder of the history.
-        reason: The error of the system.
-        setting: The setting by which the user can choose another folder.
+        reason: What the system said when a file was to be locked.
+        setting: By which setting or variable the user can choose another folder.
     """
     return HistoryError(
         "this file system has no file locks, which the history (SQLite) needs",
@@ -228,15 +236,18 @@ def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
 
 @contextlib.contextmanager
 def _locked_if_possible(home: Path) -> Iterator[str | None]:
-    """Keep other processes out of the block by a lock on a file in DAGSTER_HOME, if possible.
+    """Let only one process at a time execute a block, by a lock on a file, if that is possible.
 
-    If the file cannot be opened or locked, the block is executed without a lock.
+    It may be impossible, since the folder cannot be written, or its file system has no locks. The
+    block is executed all the same: perhaps the history of runs, which it opens, is in a database on
+    another machine, and works without locks.
 
     Args:
-        home: The folder of the history.
+        home: The folder of the history, in which the file `.lock` is created.
 
     Yields:
-        Why the file system cannot lock files; None if it can, or if the file cannot be opened.
+        Why the file could not be locked, such as "No locks available (errno 37)". None if it is
+        locked. Also None if it could not even be opened, as this is no fault of the locks.
     """
     lock_path = home / LOCK
     try:
@@ -260,10 +271,13 @@ def _locked_if_possible(home: Path) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of the database, raised in this block, into errors that say what to do.
+    """Turn errors of the history's database, raised in a block, into errors that help the user.
+
+    For example, "sqlite3.OperationalError: database is locked" becomes an error that names the
+    process which has locked it, and says how to end it.
 
     Args:
-        home: The folder of the history.
+        home: The folder of the history of runs.
 
     Raises:
         HistoryError: The database cannot be read or written.
@@ -280,11 +294,17 @@ def history_faults(home: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _history_error(error: BaseException, home: str | os.PathLike[str]) -> HistoryError:
-    """Return an error that tells the user what an error of the database means, and what to do.
+    """Return an error that says what an error of the history's database means, and what to do.
+
+    For example, for "database is locked":
+
+        message    another process keeps the history locked
+        found      database is locked: process 123 (dagster-daemon)
+        remedy     wait and run again, or end that process: `kill 123` ends it
 
     Args:
         error: The error of the database.
-        home: The folder of the history.
+        home: The folder of the history of runs.
     """
     fault = _fault_of(error, home)  # its meaning and remedy
     # SQLAlchemy wraps the original error, and adds the query to the message.
@@ -303,11 +323,18 @@ def _history_error(error: BaseException, home: str | os.PathLike[str]) -> Histor
 
 
 def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
-    """Return what an error of the database means for the user, by a part of SQLite's message.
+    """Find out what an error of the history's database means, by the words in its message.
+
+    For example, "attempt to write a readonly database" contains "readonly database": the user has
+    no right to write the files.
 
     Args:
-        error: The error of the database.
-        home: The folder of the history. It is examined if the disk may be full.
+        error: The error of SQLite.
+        home: The folder of the history. If SQLite reports an I/O error, it is examined whether the
+            disk is full, which SQLite reports in this way, too.
+
+    Returns:
+        The meaning and the remedy, in words.
     """
     message = str(error)
     for fault in _FAULTS:
@@ -320,7 +347,14 @@ def _fault_of(error: BaseException, home: str | os.PathLike[str]) -> _Fault:
 
 
 def _lock_owner(home: str | os.PathLike[str]) -> Owner | None:
-    """Return the process of this machine that holds a lock on a file of a history, or None."""
+    """Find the process that keeps the history of runs locked, so that the user can end it.
+
+    Args:
+        home: The folder of the history, with its database files and SQLite's files next to them.
+
+    Returns:
+        The process; None if no process of this machine has locked a file.
+    """
     for file in sorted(Path(home).rglob("*.db*")):
         with contextlib.suppress(OSError):
             owner = lock_owner(file.stat())
@@ -337,20 +371,26 @@ def _is_full(folder: str | os.PathLike[str]) -> bool:
 
 
 def _database_error(error: BaseException | None) -> BaseException | None:
-    """Return the error of the database that is, or caused, an error; None if there is none.
+    """Return the error of the database that has caused another error; None if there is none.
 
-    Dagster wraps errors of the database in errors of its own.
+    Python links an error to the one during whose handling it was raised:
+
+        DagsterError                      raised because of the next one
+        sqlalchemy.OperationalError       raised because of the next one
+        sqlite3.OperationalError          "database is locked"
+
+    Here, the result is the second one: the first in the chain that comes from the database.
 
     Args:
-        error: Any error. Its causes are searched, too.
+        error: The error with which some code of Dagster has failed.
     """
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 
-    error_ids: set[int] = set()
-    while error is not None and id(error) not in error_ids:
+    seen_ids: set[int] = set()  # of the errors of the chain, which may be a circle
+    while error is not None and id(error) not in seen_ids:
         if isinstance(error, SQLAlchemyError | CommandError | sqlite3.Error):
             return error
-        error_ids.add(id(error))
+        seen_ids.add(id(error))
         error = error.__cause__ or error.__context__
     return None

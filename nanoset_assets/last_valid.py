@@ -43,29 +43,37 @@ _logger = logging.getLogger(__name__)
 def definitions_from_file(
     path: str | os.PathLike[str], make: Callable[[ProjectConfig], dg.Definitions]
 ) -> dg.Definitions:
-    """Return the definitions of a nanoset.yaml, or of its last valid version.
+    """Make the Dagster definitions of a settings file, or of its last version without mistakes.
 
-    A run uses the text that the code server, which launched it, had read. The file may have changed
-    since.
+    Dagster loads the definitions (assets, jobs and sensors) of several teams together. If a mistake
+    in this one file raised an error, none of them would be loaded. So after an edit with a mistake,
+    the text from before the edit is used, and a warning is logged.
+
+    A run loads the definitions in a process of its own. It must use the same text as the server
+    that started it, even if the file was edited in between:
+
+        10:00    the server loads the file            nanosets: {pretrain: …}
+        10:05    the user renames the nanoset         nanosets: {main: …}
+        10:06    the server starts a run of `pretrain`, which uses the text of 10:00
 
     Args:
-        path: The nanoset.yaml.
-        make: Makes the definitions of a configuration. An error that it raises makes the file
-            invalid, too.
+        path: The settings file, nanoset.yaml.
+        make: Makes the definitions from settings. If it raises an error, the file has a mistake,
+            too.
 
     Returns:
-        What `make` returns. If the file has mistakes, a warning is logged.
+        What `make` returns.
 
     Raises:
-        ConfigError: The file has mistakes, and either no earlier version is known or definitions
-            are being validated.
+        ConfigError: The file has mistakes, and no version without mistakes is known; or a command
+            that looks for mistakes is running.
         MissingError: The file does not exist, and no earlier version is known.
     """
     file = _absolute(path)
-    # In a process of a run, use the text that Dagster stored with the run.
-    text_of_code_server = remembered_for_run(_key(file))
-    if text_of_code_server is not None:
-        return make(_parsed(text_of_code_server, file))
+    # In a process of a run, use the text that Dagster has stored with the run.
+    text_of_run = remembered_for_run(_key(file))  # None in a server
+    if text_of_run is not None:
+        return make(_parsed(text_of_run, file))
 
     try:
         config = load_config(file)
@@ -76,9 +84,9 @@ def definitions_from_file(
             raise
         return _definitions_of_last_version(file, last_valid_text, error, make)
 
-    # Keep the text as the last valid version, and for the runs that use these definitions. It is
-    # None if the file was changed after it was loaded.
-    text = _text_of(file, config)
+    # The file has no mistakes. Keep its text for the time after an edit with a mistake, and for the
+    # runs of these definitions.
+    text = _text_of(file, config)  # None if somebody has just changed the file
     if text is not None:
         _store_copy(file, text)
         remember_for_runs(_key(file), text)
@@ -88,13 +96,15 @@ def definitions_from_file(
 def _definitions_of_last_version(
     file: Path, text: str, error: Exception, make: Callable[[ProjectConfig], dg.Definitions]
 ) -> dg.Definitions:
-    """Return the definitions of the last valid version of a nanoset.yaml, and log a warning.
+    """Make the Dagster definitions of an older version of the settings, and log a warning.
+
+    This is for a settings file in which the last edit has made a mistake.
 
     Args:
-        file: Absolute path of the nanoset.yaml.
-        text: Its last valid text.
+        file: Absolute path of the file, for the warning.
+        text: The last text of the file without mistakes.
         error: What is wrong with its present text.
-        make: Makes the definitions of a configuration.
+        make: Makes the definitions from settings.
     """
     definitions = make(_parsed(text, file))
     warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
@@ -104,15 +114,23 @@ def _definitions_of_last_version(
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check that definitions can be made from a nanoset.yaml, or from its last valid version.
+    """Check a settings file, but accept mistakes if an older version can be used in its place.
+
+    Other code calls this before it makes Dagster definitions of the file. There are four cases:
+
+        the file has no mistakes                                              accepted
+        it has, but a version from before the last edit is known              accepted
+        it has, and no other version is known                                 error
+        it has, and the running command looks for mistakes (`dg check defs`)  error
+
+    In a process of a run, nothing is checked: it uses the text that the run was started with.
 
     Args:
-        path: The nanoset.yaml.
+        path: The settings file, nanoset.yaml.
 
     Raises:
-        ConfigError: The file has mistakes, and either no earlier version is known or definitions
-            are being validated.
-        MissingError: The file does not exist, and no earlier version is known.
+        ConfigError: The file has mistakes.
+        MissingError: The file does not exist.
     """
     if is_run_loading():
         return  # a run uses the text that its code server had read, not the file
@@ -120,19 +138,27 @@ def check_file(path: str | os.PathLike[str]) -> None:
     try:
         load_config(file)
     except NanosetError:
-        # The definitions are made from the last valid version, if one may be used: a command that
-        # validates definitions has to report the mistakes.
-        if _last_valid_text(file) is None:
+        older_text = _last_valid_text(file)  # None if there is none that may be used
+        if older_text is None:
             raise
 
 
 def _last_valid_text(file: Path) -> str | None:
-    """Return the last valid text of a nanoset.yaml, or None if it is unknown or must not be used.
+    """Return the text of a settings file before an edit made a mistake, if it may be used.
 
-    It must not be used by a command that only checks definitions, to report the mistakes in them.
+    Commands such as `dg check defs` exist to report mistakes. If they used the older text, they
+    would report none.
+
+    Args:
+        file: Absolute path of the settings file.
+
+    Returns:
+        The text; None if it is unknown, or if such a command is running.
     """
-    is_validation = _VALIDATION in os.environ
-    return None if is_validation else _text_of_copy(file)
+    command_looks_for_mistakes = _VALIDATION in os.environ
+    if command_looks_for_mistakes:
+        return None
+    return _text_of_copy(file)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
@@ -144,7 +170,12 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 
 def _key(file: Path) -> str:
-    """Return the key under which Dagster stores the text of a file with each run."""
+    """Return the name under which Dagster stores the text of a settings file with each run.
+
+    Args:
+        file: Absolute path of the file: `/work/nanoset.yaml` gives
+            `nanoset/config//work/nanoset.yaml`.
+    """
     return f"nanoset/config/{file}"
 
 
@@ -159,7 +190,18 @@ def _parsed(text: str, file: Path) -> ProjectConfig:
 
 
 def _text_of(file: Path, config: ProjectConfig) -> str | None:
-    """Return the text that a configuration was read from, or None if the file has changed."""
+    """Return the text of a settings file, to keep a copy of it, if it is the text that was loaded.
+
+    The file was loaded a moment ago, and is read again here. If somebody has saved it in between,
+    its text may have mistakes or other settings, and must not be kept.
+
+    Args:
+        file: Absolute path of the file.
+        config: The settings that were loaded.
+
+    Returns:
+        The text; None if it no longer gives these settings.
+    """
     try:
         text = file.read_bytes().decode("utf-8")
         return text if _parsed(text, file) == config else None
@@ -168,14 +210,20 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 
 
 def _copies(file: Path) -> list[Path]:
-    """Return the paths at which the copy may be stored, in order: the first that can be written.
+    """Return where a copy of a settings file may be stored: the first path that can be written.
+
+    For the file /work/nanoset.yaml and the folder /home/dagster of Dagster's own data:
+
+        /work/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml
+        /home/dagster/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml    (/work may be read-only)
+
+    The second folder is used by several projects. So the name has a hash of the file's path.
 
     Args:
-        file: Absolute path of a nanoset.yaml.
+        file: Absolute path of the settings file.
 
     Returns:
-        A path next to the file, such as `.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml`; and one
-        below DAGSTER_HOME, if that is set.
+        Both paths, or only the first one if DAGSTER_HOME is not set.
     """
     path_hash = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{file.stem}-{path_hash}.yaml"
@@ -187,12 +235,14 @@ def _copies(file: Path) -> list[Path]:
 
 
 def _store_copy(file: Path, text: str) -> None:
-    """Store a copy of a valid nanoset.yaml, or log a warning if that is not possible.
+    """Keep a copy of a settings file without mistakes, to be used after an edit with a mistake.
+
+    There are two paths for it: next to the file, or in a folder of Dagster if that is not possible.
+    If neither can be written, a warning is logged, since everything else works without a copy.
 
     Args:
-        file: Absolute path of the nanoset.yaml. The copy is stored in its folder, or else below
-            DAGSTER_HOME.
-        text: The content of the file.
+        file: Absolute path of the settings file.
+        text: Its content.
     """
     data = text.encode("utf-8")
     copy_paths = _copies(file)  # next to the file, or else below DAGSTER_HOME
@@ -203,7 +253,8 @@ def _store_copy(file: Path, text: str) -> None:
         except OSError as error:
             failures.append(f"{path.parent}: {error.strerror}")
             continue
-        # Delete copies at later paths: `_text_of_copy` prefers those, and they are outdated.
+        # A copy at a later path is of an older version now. Delete it, since a copy there counts as
+        # newer: see `_text_of_copy`.
         for outdated_path in copy_paths[number + 1 :]:
             outdated_path.unlink(missing_ok=True)
         return
@@ -243,13 +294,19 @@ def _write_copy(copy: Path, data: bytes, original: Path) -> None:
 
 
 def _text_of_copy(file: Path) -> str | None:
-    """Return the text of the last valid version, or None if no readable copy exists.
+    """Return the last text of a settings file without mistakes, from the copy that was kept of it.
+
+    There may be copies at two paths: next to the file, and in a folder of Dagster. When a copy is
+    stored at the first path, the second is deleted. So if both exist, the first could not be
+    written the last time, and the second is newer.
 
     Args:
-        file: Absolute path of the nanoset.yaml, which decides where its copies are.
+        file: Absolute path of the settings file.
+
+    Returns:
+        The text; None if there is no copy without mistakes.
     """
-    # A copy at a later path is newer: it was stored when the earlier path could not be written.
-    for copy in reversed(_copies(file)):
+    for copy in reversed(_copies(file)):  # the second path first
         try:
             text = copy.read_bytes().decode("utf-8")
             _parsed(text, file)

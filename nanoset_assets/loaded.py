@@ -38,27 +38,29 @@ class LoadedAssets:
 
     @staticmethod
     def of(config: ProjectConfig) -> LoadedAssets:
-        """Return all assets that Dagster has for a configuration, each with its partitions.
+        """Return which assets and partitions Dagster has after it loaded certain settings.
 
-        Partitions of assets of corpora are left out: they change without a reload.
+        For example, for settings with the data mixture `pretrain`:
+
+            asset                      partitions
+            ("raw_jsonl",)             the collections of documents, which may be added later
+            ("pretrain", "blend")      "train", "valid", "test"
+            ("pretrain", "handoff")    None     (the asset has no partitions)
 
         Args:
-            config: The settings of nanoset.yaml when the definitions were loaded.
-
-        Returns:
-            For a nanoset `pretrain`, for example, the asset ("pretrain", "blend") with the
-            partitions train, valid and test.
+            config: The settings when Dagster loaded them.
         """
         parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
-            # A stage has one asset for all corpora, or else one for each nanoset, webdataset, …
+            # A stage is a step of the pipeline. It has one asset for all corpora, or else one for
+            # each data mixture, for example, which is then the subject.
             for subject, keys in asset_outputs(stage, config).items():
                 asset = asset_path(Node(stage, Key(subject)))
                 if is_of_corpora(stage):
                     dynamic_assets.add(asset)
                 else:
-                    # Key("pretrain", "train"), the key of an output, is the partition train.
+                    # An output such as Key("pretrain", "train") is the partition "train".
                     parts_by_asset[asset] = frozenset(key.part for key in keys)
         return LoadedAssets(parts_by_asset, frozenset(dynamic_assets))
 
@@ -70,25 +72,31 @@ class LoadedAssets:
         return partition_of(node) in self.parts_by_asset.get(asset, ())
 
     def missing(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the outputs that no run of the loaded definitions can make.
+        """Return the outputs that Dagster cannot build before it has loaded the settings again.
+
+        For example, somebody has added a data mixture to the settings. Until a reload, Dagster has
+        no assets for it.
 
         Args:
-            nodes: Outputs of the current nanoset.yaml.
+            nodes: Outputs that the current settings request.
         """
         return [node for node in nodes if node not in self]
 
 
 def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
-    """Return a note if definitions have to be reloaded, because nanoset.yaml was edited.
+    """Return a note for the user if Dagster has to load the settings again after an edit.
 
-    Every run and tick reads the settings again, so most edits need no reload.
+    Most edits, such as that of a weight, need no reload: every run reads the settings file itself.
+    But assets and their dependencies are only made when Dagster loads the file. For example:
+    "nanoset.yaml has another nanoset 'pretrain' than is loaded: choose Reload on the page
+    Deployment, Code locations".
 
     Args:
-        loaded: The configuration from which the loaded definitions were made.
-        now: The current configuration.
+        loaded: The settings that Dagster has loaded.
+        now: The current settings.
 
     Returns:
-        A list with the note, or an empty one.
+        A list with the note; empty if no reload is needed.
     """
     # Compare the parts of the settings that definitions are made from, such as each nanoset.
     changed_parts = _changed_keys(_definition_inputs(loaded), _definition_inputs(now))
@@ -98,34 +106,35 @@ def reload_notes(loaded: ProjectConfig, now: ProjectConfig) -> list[str]:
 
 
 def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the keys, sorted, that only one of two mappings has, or with another value.
+    """Return the keys under which two mappings differ, sorted.
 
-    Args:
-        before: The first mapping, such as {"a": 1, "b": 2}.
-        after: The second one, such as {"a": 1, "b": 3, "c": 4}.
+    For example:
 
-    Returns:
-        The keys; in this example, ["b", "c"].
+        before    {"a": 1, "b": 2}
+        after     {"a": 1, "b": 3, "c": 4}
+        result    ["b", "c"]                  (`b` has another value, `c` was added)
     """
-    missing = object()  # unlike any value, also unlike None
     changed: list[str] = []
     for key in sorted(before.keys() | after.keys()):
-        if before.get(key, missing) != after.get(key, missing):
+        was_added_or_removed = key not in before or key not in after
+        if was_added_or_removed or before[key] != after[key]:
             changed.append(key)
     return changed
 
 
 def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return the parts of a configuration whose change requires Dagster to reload the definitions.
+    """Return the settings that Dagster's definitions are made from: assets, sensors and so on.
+
+    If one of them changes, Dagster has to load its definitions again. Each has a name for the
+    message that says so:
+
+        {"automation": …, "dagster": …, "raw or root": …, "nanoset 'pretrain'": …, "view 'long'": …}
 
     Args:
-        config: The settings of nanoset.yaml.
-
-    Returns:
-        Name of each part for messages, such as `nanoset 'pretrain'` → a value that can be compared.
+        config: All settings.
     """
     return {
-        # A change of `settle_seconds` needs no reload, as each tick reads it again: leave it out.
+        # A sensor reads `settle_seconds` each time, so a change of it needs no reload.
         "automation": replace(config.automation, settle_seconds=0),
         "dagster": config.dagster,
         "raw or root": (config.raw, config.root),
@@ -134,14 +143,19 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
 
 
 def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return what the assets of a configuration are, and what each is made from.
+    """Return which assets are made for some settings, and what each of them is made from.
+
+    If this changes, Dagster has to load its definitions again. For example, the mixture `pretrain`
+    of the dataset `web`:
+
+        "asset raw_jsonl"       nothing: new collections of documents need no reload
+        "nanoset 'pretrain'"    its index files for train are made from the dataset `web`, …
 
     Args:
-        config: The settings of nanoset.yaml.
+        config: All settings.
 
     Returns:
-        `nanoset 'pretrain'`, for example → all outputs of this data mixture, each with its inputs.
-        An asset of corpora has no outputs here, since new corpora need no reload.
+        Name for messages → all outputs of this name, each with the outputs that it is made from.
     """
     outputs_by_name: dict[str, set[Any]] = defaultdict(set)
     for stage in stages():
@@ -158,12 +172,15 @@ def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
 def _outputs_with_inputs(
     stage: Stage, keys: Iterable[Key], config: ProjectConfig
 ) -> Iterator[tuple[Node, frozenset[Node]]]:
-    """Yield some outputs of a stage, each with the outputs that it is made from.
+    """Yield some outputs of a pipeline step, each with the outputs that it is made from.
+
+    For example, the index files of a split are made from the datasets that the split mixes.
 
     Args:
-        stage: The stage.
-        keys: The outputs, as the stage identifies them.
-        config: The settings of nanoset.yaml, which decide what an output is made from.
+        stage: The step.
+        keys: Which of its outputs, such as Key("pretrain", "train") for the split train of
+            `pretrain`.
+        config: The settings, which say what each output is made from.
     """
     for key in keys:
         node = Node(stage, key)

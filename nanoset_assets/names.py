@@ -40,25 +40,29 @@ class Names:
     """Prefix of the name of every asset group; default: derived from the key prefix."""
 
     def asset(self, path: str | Sequence[str]) -> dg.AssetKey:
-        """Return the Dagster key of an asset, with the project's prefix.
+        """Return the key of an asset in Dagster, with the project's prefix.
+
+        For a project with the prefix `llm`:
+
+            "raw_jsonl"              llm/raw_jsonl
+            ("pretrain", "blend")    llm/pretrain/blend
 
         Args:
-            path: The name of the asset, or a path such as ("pretrain", "blend").
-
-        Returns:
-            Such as AssetKey(["llm", "pretrain", "blend"]) with the prefix `llm`.
+            path: The name of the asset, or the parts of its name.
         """
         parts = [path] if isinstance(path, str) else path
         return dg.AssetKey([*self.key_prefix, *parts])
 
     def path(self, key: dg.AssetKey) -> tuple[str, ...] | None:
-        """Return an asset's path without the prefix, or None for another project's asset.
+        """Return the parts of an asset's name without the project's prefix.
+
+        For a project with the prefix `llm`:
+
+            llm/pretrain/blend    ("pretrain", "blend")
+            other/raw_jsonl       None: an asset of another project
 
         Args:
-            key: The Dagster key of any asset.
-
-        Returns:
-            Such as ("pretrain", "blend").
+            key: The key of any asset in Dagster.
         """
         length = len(self.key_prefix)
         parts = tuple(key.path)
@@ -132,18 +136,23 @@ def names_of(
     group_prefix: str | None,
     where: object = "key_prefix, group_prefix",
 ) -> Names:
-    """Return the names of a project with these prefixes.
+    """Return an object that makes the names of a project in Dagster, all with the same prefix.
+
+    The prefix keeps apart the names of several projects. It may have several parts:
+
+        "llm"              llm/raw_jsonl
+        "team/llm"         team/llm/raw_jsonl
+        ["team", "llm"]    team/llm/raw_jsonl
+        "" or None         raw_jsonl
 
     Args:
-        key_prefix: The parts of the prefix, or one text with `/` between them; empty: no prefix.
-        group_prefix: Prefix of the name of every asset group; None: derived from the key prefix.
-        where: Where the prefixes are configured, for messages.
-
-    Returns:
-        An object that adds the prefixes to every name of the project in Dagster.
+        key_prefix: The prefix, in one of these forms.
+        group_prefix: Prefix of the names of asset groups, which arrange assets in the UI; None:
+            made from `key_prefix`.
+        where: Which setting it is, for messages.
 
     Raises:
-        ConfigError: A prefix cannot be part of a name.
+        ConfigError: A prefix has characters that are not allowed, or is too long.
     """
     if isinstance(key_prefix, str):
         key_prefix = key_prefix.split("/")
@@ -163,14 +172,18 @@ def names_of(
 
 
 def _check_key_prefix(parts: Sequence[str], where: object) -> None:
-    """Check that a key prefix can be part of names and tags.
+    """Check that a prefix can be part of all names of a project in Dagster.
+
+        llm, or [team, llm]    allowed
+        my-llm                 not allowed: the names of jobs have no hyphens
+        a__b                   not allowed: two underscores separate the parts of a name
 
     Args:
-        parts: The parts of the prefix; none if the project has no prefix.
-        where: Where the prefix is configured, for messages.
+        parts: The parts of the prefix; empty if the project has none.
+        where: Which setting it is, for messages.
 
     Raises:
-        ConfigError: A part contains other characters than names may, or the prefix is too long.
+        ConfigError: The prefix is not allowed, or is longer than 40 characters (MAX_CHARACTERS).
     """
     for part in parts:
         if _PREFIX_PART.fullmatch(part) is None:

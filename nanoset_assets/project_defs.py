@@ -79,19 +79,24 @@ class ProjectDefs:
         group_prefix: str | None = None,
         **details: Any,
     ) -> ProjectDefs:
-        """Return what the definitions of a project are made from, with its names in Dagster.
+        """Collect what the Dagster definitions of a project are made from: its settings and names.
+
+        Several projects can be in one Dagster. So the names of each start with a prefix, such as
+        `llm`: its assets are `llm/raw_jsonl`, `llm/tokenized_shards` and so on. The prefix can be
+        set in the settings file or here, in Python; if it is set in both, it must be the same.
 
         Args:
-            config: The settings of nanoset.yaml.
-            key_prefix: Prefix of the key of every asset, such as "llm"; default: that of
-                nanoset.yaml.
-            group_prefix: Prefix of the name of every asset group; default: that of nanoset.yaml.
-            details: Other fields of `ProjectDefs`.
+            config: The settings, from nanoset.yaml.
+            key_prefix: Prefix of all names; None: that of the settings.
+            group_prefix: Prefix of the names of asset groups, which arrange assets in the UI; None:
+                that of the settings.
+            details: Other fields of this class, such as `owners=["team:data"]`.
 
         Raises:
-            ConfigError: A prefix cannot be part of a name, or differs from that of nanoset.yaml.
+            ConfigError: A prefix has characters that are not allowed, or is not that of the
+                settings.
         """
-        # The prefixes in nanoset.yaml, and those in the arguments
+        # Read the prefixes of the settings, and those of the arguments.
         spec = config.dagster
         where = f"{config.file}: dagster"
         in_file = names_of(spec.key_prefix, spec.group_prefix, where)
@@ -106,23 +111,26 @@ class ProjectDefs:
         return ProjectDefs(config, names, **details)
 
     def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
-        """Open the project with its current configuration, or with that of a `nanoset build`.
+        """Open the project with its current settings. Each run and each call of a sensor does this.
+
+        So an edit of the settings file has an effect at once, although Dagster loaded the
+        definitions of assets earlier. The exception is the command `nanoset build`: all of its runs
+        use the settings with which the command was started (`build_project`).
 
         Args:
-            progress: Shows the progress of builds.
-            rebuild: Whether builds make outputs even if they are up to date.
+            progress: Shows how far the work is.
+            rebuild: Whether outputs are built again even if they are up to date.
 
         Returns:
-            The project, with which stages read and make outputs.
+            The project, through which outputs are read and built.
 
         Raises:
-            ConfigError: nanoset.yaml has a mistake.
-            MissingError: nanoset.yaml does not exist.
+            ConfigError: The settings file has a mistake.
+            MissingError: The settings file does not exist.
         """
         if self.build_project is not None:
-            # All runs of a `nanoset build` use the settings with which it began, and share what it
-            # knows about outputs. Reading a long nanoset.yaml in each step would take most of the
-            # time of small outputs.
+            # The runs of a `nanoset build` also share what it knows about outputs. Reading a long
+            # settings file in each run would take most of the time of small outputs.
             return replace(self.build_project, progress=progress, rebuild=rebuild)
         if self.reread is not None:
             config = self.reread()  # the settings are in a defs.yaml, for example
@@ -137,19 +145,22 @@ class ProjectDefs:
         *,
         rebuild: bool = False,
     ) -> Project:
-        """Open the project with its current configuration, in a step of a run.
+        """Open the project with its current settings, in a step of a Dagster run.
+
+        If the settings file has a mistake, trying again at once is useless. So the run gets two
+        tags: one tells Dagster not to retry it, the other tells the sensors of this project to
+        request it again once the file was corrected.
 
         Args:
             context: Dagster's context of the step.
-            progress: Shows the progress of builds.
-            rebuild: Whether builds make outputs even if they are up to date.
+            progress: Shows how far the work is.
+            rebuild: Whether outputs are built again even if they are up to date.
 
         Returns:
-            The project, with which stages read and make outputs.
+            The project, through which outputs are read and built.
 
         Raises:
-            dg.Failure: nanoset.yaml has a mistake, or was deleted. Dagster retries neither the step
-                nor the run; the sensors request the run again once the file is correct.
+            dg.Failure: The settings file has a mistake, or was deleted.
         """
         is_run_of_build = self.build_project is not None
         try:
@@ -157,28 +168,34 @@ class ProjectDefs:
         except NanosetError as error:
             if is_run_of_build:
                 raise  # `nanoset build` reports the error itself
-            # The first tag keeps Dagster from repeating the run at once. By the second, the sensors
-            # know that the run may be requested again later.
-            tags = {_RETRY_FAILURES_TAG: "false", CONFIG_ERROR_TAG: "true"}
+            tags = {
+                _RETRY_FAILURES_TAG: "false",  # for Dagster: do not repeat the run at once
+                CONFIG_ERROR_TAG: "true",  # for the sensors: request it again later
+            }
             context.instance.add_run_tags(context.run.run_id, tags)
             raise failure(error, allow_retries=False) from error
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
-        """Open the project with its current configuration, in a run of an asset.
+        """Open the project with its current settings, in a Dagster run that builds an output.
+
+        In addition, the run gets a tag with the process that executes it. If the process is killed,
+        a later one can tell by this tag that the run will never end, and report it as failed.
 
         Args:
             context: Dagster's context of the run.
-            rebuild: Whether the output is rebuilt even if it is up to date.
+            rebuild: Whether the output is built again even if it is up to date. A tag of the run
+                can demand it as well.
 
         Returns:
-            The project, whose progress is shown in the log of the run.
+            The project. It shows its progress in the log of the run, or on the terminal of the
+            command `nanoset build`.
 
         Raises:
-            dg.Failure: nanoset.yaml has a mistake, or was deleted.
+            dg.Failure: The settings file has a mistake, or was deleted.
         """
         run = context.run
-        # Tag the run with the process that executes it, so that a later process can tell if it was
-        # killed. Dagster may execute the step in a child of that process, which adds no tag.
+        # Dagster may execute this step in a child process, which ends before the run does. That the
+        # child is gone would say nothing about the run, so a child adds no tag.
         if is_run_process():
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
 
@@ -191,14 +208,17 @@ class ProjectDefs:
         return self.load_in_step(context, progress, rebuild=must_rebuild)
 
     def sensor_options(self, sensor: str, max_seconds: int | None = None) -> dict[str, Any]:
-        """Return the name, interval and default status of a sensor, as decorator arguments.
+        """Return what all sensors of the project have in common, as arguments of `dg.sensor`.
+
+        A sensor is a function that Dagster calls every few seconds, to start runs if something has
+        changed. For example:
+
+            {"name": "llm__landed", "minimum_interval_seconds": 5, "default_status": RUNNING}
 
         Args:
-            sensor: Name of the sensor, without the project's prefix.
-            max_seconds: Longest interval between two ticks, if nanoset.yaml sets a longer one.
-
-        Returns:
-            Arguments of `dg.sensor`.
+            sensor: Name of the sensor, without the project's prefix (`llm` in the example).
+            max_seconds: The sensor is called at least that often, even if the settings have a
+                longer interval; None: no limit.
         """
         automation = self.config.automation
         interval = automation.sensor_seconds
@@ -212,36 +232,44 @@ class ProjectDefs:
         }
 
     def translated(self, assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
-        """Return assets with specs that the user's function `translation` may have changed.
+        """Let a function of the user change how the project's assets appear in Dagster.
+
+        For example, a team may want other descriptions, owners or tags. The function `translation`
+        gets the spec of an asset (Dagster's description of it), and returns another one. Without
+        such a function, the assets remain as they are.
 
         Args:
             assets: All assets of the project.
 
-        Returns:
-            The assets, whose descriptions, tags and so on may differ, but whose keys are the same.
-
         Raises:
-            ConfigError: The function changes the key of an asset.
+            ConfigError: The function changes the key of an asset, which other code relies on.
         """
         if self.translation is None:
             return list(assets)
         return list(dg.map_asset_specs(self._translated_spec, assets))
 
     def _translated_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-        """Return the spec that the user's function `translation` makes of the spec of an asset.
+        """Let the user's function change the spec of one asset, and check that its key is the same.
+
+        The function gets the spec (Dagster's description of an asset), and what the asset is:
+
+            key                          name                subject
+            llm/pretrain/blend           pretrain/blend      pretrain     (a data mixture)
+            llm/raw_jsonl                raw_jsonl           ""           (one asset for all)
 
         Args:
             spec: The spec that the project gives the asset.
 
         Raises:
-            ConfigError: The function changes the key of the asset.
+            ConfigError: The function changes the key.
         """
         if self.translation is None:
             return spec
-        # The key without the project's prefix: (subject, asset) for an asset of a nanoset, for
-        # example, and (asset,) for an asset of all corpora.
-        path = self.names.path(spec.key) or ()
-        details = {"name": "/".join(path), "subject": "/".join(path[:-1])}
+        path = self.names.path(spec.key) or ()  # without prefix: ("pretrain", "blend")
+        details = {
+            "name": "/".join(path),  # "pretrain/blend"
+            "subject": "/".join(path[:-1]),  # "pretrain"
+        }
         translated = self.translation(spec, details)
         if translated.key != spec.key:
             raise ConfigError(
@@ -255,14 +283,15 @@ class ProjectDefs:
 
 
 def _check_same_prefix(in_file: Names, in_arguments: Names, where: str) -> None:
-    """Check that nanoset.yaml and the code that uses it set the same key prefix.
+    """Check that the settings file and the Python code set the same prefix for all Dagster names.
 
-    `nanoset build` only knows that of the file, and an asset must have one key everywhere.
+    An asset must have the same name for every program, such as `llm/raw_jsonl`. The command
+    `nanoset build` only reads the file, and Dagster's server also executes the code.
 
     Args:
-        in_file: The names with the prefix of nanoset.yaml.
-        in_arguments: The names with the prefix that the code sets.
-        where: Where the prefix is in the file, for the message.
+        in_file: The names with the prefix of the file.
+        in_arguments: The names with the prefix of the code.
+        where: Which setting it is, for the message.
 
     Raises:
         ConfigError: The prefixes differ.
@@ -284,17 +313,21 @@ def tick_result(
     idle_reason: str = "",
     **more: Any,
 ) -> dg.SensorResult:
-    """Return what a tick requests, or why it requests nothing; notes go to the tick's log.
+    """Return what a sensor tells Dagster at the end of a call: runs to start, or why it has none.
+
+    For example:
+
+        requests          notes                     what Dagster shows
+        a run of `web`    "books: waits for web"    the run, and the note in the log
+        none              "books: waits for web"    skipped: books: waits for web
+        none              none                      skipped: nothing has changed (`idle_reason`)
 
     Args:
-        context: Dagster's context of the tick, one call of a sensor.
-        requests: The runs.
-        notes: Lines for the log of the tick.
-        idle_reason: Why nothing is requested, if there are no notes either.
+        context: Dagster's context of the call.
+        requests: The runs that Dagster shall start.
+        notes: What else the user may want to know.
+        idle_reason: Why no run is requested, if there are no notes either.
         more: Further arguments of `dg.SensorResult`, such as `cursor`.
-
-    Returns:
-        What the function of a sensor has to return to Dagster.
     """
     for note in notes:
         context.log.info(visible(note))

@@ -112,12 +112,13 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         options: Sequence[str] = (),
         inst_data: ConfigurableClassData | None = None,
     ) -> None:
-        """Create a launcher; Dagster does so from dagster.yaml.
+        """Create a launcher. Dagster does so when it reads `run_launcher` in its file dagster.yaml.
 
         Args:
-            log_folder: Folder for the logs of jobs, which all nodes must share.
-            options: Options of sbatch, such as `--partition=cpu`.
-            inst_data: The configuration as Dagster stores it.
+            log_folder: Folder in which jobs write their logs. All machines of the cluster must
+                share it.
+            options: Options of Slurm's command sbatch for every job, such as `--partition=cpu`.
+            inst_data: The same settings in Dagster's own form.
         """
         self._folder = Path(log_folder).absolute()
         self._options = tuple(options)
@@ -154,10 +155,13 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Submit a run as a Slurm job, and store the id of the job in a tag of the run.
+        """Submit a Dagster run as a job of a Slurm cluster. Dagster calls this for each run.
+
+        The job is a shell script with one command, which loads the assets and executes the run. Its
+        id is stored in a tag of the run, `slurm/job: 4711`, by which the job is found later.
 
         Args:
-            context: Names the run, and the code location that a process has to load to execute it.
+            context: Has the run, and says where a process finds the code of the assets.
 
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.
@@ -167,7 +171,7 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         if origin is None:
             raise ConfigError("this run has no record of its code location", where=run.run_id)
 
-        # The script executes the run as Dagster's own launchers do.
+        # The command `dagster api execute_run …`, as Dagster's own launchers use it.
         arguments = ExecuteRunArgs(
             origin, run.run_id, self._instance.get_ref(), set_exit_code_on_failure=True
         )
@@ -177,17 +181,22 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         self._report(run, f"Submitted as Slurm job {job}; it writes to {self._log_file(job)}")
 
     def _submit(self, run: dg.DagsterRun, script: str) -> str:
-        """Submit a script to Slurm, and return the id of the job.
+        """Give a shell script to Slurm as a new job, and return the id of the job.
+
+        The options of the job come from three places, each of which overrides the one before it:
+
+            what every job needs             --no-requeue …
+            dagster.yaml, for all runs       --partition=cpu --mem=16G
+            a tag of this run                --mem=64G                     (so the job gets 64 GB)
 
         Args:
-            run: The run that the script executes. A tag of it may have further options of sbatch.
-            script: The text of a shell script.
+            run: The run that the script executes, with its tags.
+            script: The text of the script.
 
         Raises:
             ConfigError: Slurm is not installed on this machine, or rejects the job.
         """
-        # Of contradicting options, sbatch uses the later one: those of a run override those for all
-        # runs (in dagster.yaml), and these override what every job needs.
+        # Of contradicting options, sbatch uses the last one.
         user_options = [*self._options, *_split_options(run.tags.get(OPTIONS_TAG, ""))]
         options = [*self._required_options(run), *user_options]
 
@@ -204,10 +213,11 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return answer.stdout.strip().partition(";")[0]
 
     def _required_options(self, run: dg.DagsterRun) -> list[str]:
-        """Return the options of sbatch that every run needs.
+        """Return the options of Slurm's command sbatch that every run of Dagster needs.
 
         Args:
-            run: The run, whose job gives its name to the Slurm job.
+            run: The run. For one of the Dagster job `corpus`, the Slurm job has the name
+                `nanoset-corpus`.
         """
         return [
             "--job-name",
@@ -224,25 +234,35 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         ]
 
     def _log_file(self, job: str) -> Path:
-        """Return the log file of a job; sbatch replaces `%j` by the job's id."""
+        """Return the file in which a Slurm job writes its log, such as `logs/slurm-4711.log`.
+
+        Args:
+            job: The id of the job; or `%j`, for which Slurm's command sbatch puts the id.
+        """
         return self._folder / f"slurm-{job}.log"
 
     def _report(self, run: dg.DagsterRun, message: str) -> None:
-        """Show a message on the page of a run."""
+        """Show a message in Dagster's UI, on the page of a run.
+
+        Args:
+            run: The run.
+            message: Such as "Submitted as Slurm job 4711".
+        """
         self._instance.report_engine_event(message, run, cls=type(self))
 
     def terminate(self, run_id: str) -> bool:
-        """Cancel the Slurm job of a run.
+        """Cancel the Slurm job of a Dagster run. Dagster calls this if a user clicks Terminate.
 
-        The first request lets the run end its processes and report that it was canceled. A second
-        request, while the run is still being canceled, kills the job.
+        After the first click, the run's process gets a signal. It ends its child processes, and
+        reports that it was canceled. If it does not react, the user clicks again, and the job is
+        killed.
 
         Args:
-            run_id: The id of the run, which has a tag with the id of its job.
+            run_id: The id of the run. A tag of the run has the id of its Slurm job.
 
         Returns:
-            Whether the job was canceled, or had ended already. False if the run has ended, has no
-            job, or Slurm refuses.
+            Whether the job was canceled, or had ended already. False if the run has ended or has no
+            job, or if Slurm refuses.
         """
         run = self._instance.get_run_by_id(run_id)
         job = None if run is None else run.tags.get(JOB_TAG)
@@ -251,8 +271,8 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         is_second_request = run.status == dg.DagsterRunStatus.CANCELING
         self._instance.report_run_canceling(run)
 
-        # A pending job has no process that could react to a signal. This command removes such a
-        # job, and leaves one that has started alone.
+        # A job that waits in Slurm's queue has no process that could react to a signal. Remove it
+        # from the queue. This has no effect on a job that has started.
         _slurm("scancel", "--state=PENDING", job)
         if _job_state(job).has_ended:
             self._report_end(run)
@@ -260,25 +280,26 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return self._cancel_job(run, job, kills=is_second_request)
 
     def _report_end(self, run: dg.DagsterRun) -> None:
-        """Report that a run whose job has ended was canceled, unless the run has reported its end.
+        """Report to Dagster that a run was canceled, if its process cannot do so itself.
 
-        It has not if its job never started, or was killed.
+        Usually the process of a run reports its end. There is none if the Slurm job was canceled
+        before it started, or was killed.
 
         Args:
-            run: The run, as it was before the job was canceled.
+            run: The run, whose Slurm job has ended.
         """
         current_run = self._instance.get_run_by_id(run.run_id) or run
         if not current_run.is_finished:
             self._instance.report_run_canceled(current_run)
 
     def _cancel_job(self, run: dg.DagsterRun, job: str, *, kills: bool) -> bool:
-        """Let Slurm end a job, and return whether it accepts that.
+        """Ask Slurm to end a job, gently or by force, and return whether Slurm accepts that.
 
         Args:
-            run: The run, on whose page a refusal is shown.
+            run: The Dagster run of the job. If Slurm refuses, its page shows why.
             job: The id of the job.
-            kills: Whether to kill all processes of the job. Otherwise, the run's own process gets
-                SIGTERM, and ends its children itself.
+            kills: True kills all processes of the job at once. False sends the signal SIGTERM to
+                its first process, which ends the others itself.
         """
         options = [] if kills else ["--batch", "--signal=TERM"]
         answer = _slurm("scancel", *options, job)
@@ -292,15 +313,18 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether the Slurm job of a run is alive.
+        """Say whether the Slurm job of a Dagster run is alive. Dagster calls this regularly.
 
-        Dagster's daemon reports a run as failed if its job is not alive.
+        A job may end without a word to Dagster: it needed too much memory, for example, or its
+        machine has failed. Then Dagster reports the run as failed, instead of showing it as running
+        forever.
 
         Args:
-            run: The run, which has a tag with the id of its job.
+            run: The run. A tag of it has the id of its Slurm job.
 
         Returns:
-            Whether the job is alive, and a message for the page of the run.
+            Whether the job is alive, and a message for the page of the run, such as "Slurm job 4711
+            is OUT_OF_MEMORY".
         """
         job = run.tags.get(JOB_TAG)
         if job is None:
@@ -314,14 +338,20 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def get_run_worker_debug_info(
         self, run: dg.DagsterRun, include_container_logs: bool | None = True
     ) -> str | None:
-        """Return the path of the job's log, and Slurm's description of the job.
+        """Return what helps to find out why the Slurm job of a Dagster run has failed.
+
+        Dagster shows it on the page of the run. For example:
+
+            Log: /shared/logs/slurm-4711.log
+            JobId=4711 JobName=nanoset-corpus
+               JobState=OUT_OF_MEMORY …
 
         Args:
-            run: The run, which has a tag with the id of its job.
-            include_container_logs: Of no use here: a job has no container.
+            run: The run. A tag of it has the id of its Slurm job.
+            include_container_logs: Not used, as a Slurm job has no container.
 
         Returns:
-            The text; None if the run has no job.
+            The text; None if the run has no Slurm job.
         """
         job = run.tags.get(JOB_TAG)
         if job is None:
@@ -331,13 +361,12 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
 
 def _split_options(options: str) -> list[str]:
-    """Split the options in a run's tag as a shell would.
+    """Split options of Slurm, which a user has written in a tag of a run, as a shell would.
+
+    For example, `--mem=64G --comment="a b"` gives ["--mem=64G", "--comment=a b"].
 
     Args:
-        options: Options of sbatch, such as `--mem=64G --comment="a b"`.
-
-    Returns:
-        Such as ["--mem=64G", "--comment=a b"].
+        options: The text of the tag; empty if there is none.
 
     Raises:
         ConfigError: A quotation mark is not closed.
@@ -354,37 +383,48 @@ def _split_options(options: str) -> list[str]:
 
 
 def _job_state(job: str) -> _JobState:
-    """Ask Slurm for the state of a job.
+    """Ask Slurm for the state of a job, by its command squeue.
+
+    There are three cases:
+
+        squeue prints                     result
+        RUNNING                           the state RUNNING
+        Invalid job id, or nothing        no state: Slurm forgets jobs that have ended long ago
+        any other error                   no state: Slurm may just be restarting
 
     Args:
         job: The id of the job.
 
     Returns:
-        The state; or a message if it is unknown, `_FORGOTTEN` if Slurm has discarded it.
+        The state, or the reason why it is not known.
     """
     answer = _slurm("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T")
     name = answer.stdout.strip()
     message = answer.stderr.strip()
     if answer.returncode == 0 and name:
         return _JobState(name)
-    # For a forgotten job, some versions of Slurm print nothing and succeed.
+    # For a job that it has forgotten, Slurm prints "Invalid job id specified". Some versions print
+    # nothing, and do not count this as an error.
     if answer.returncode == 0 or _FORGOTTEN in message:
         message = _FORGOTTEN
     return _JobState(None, message)
 
 
 def _slurm(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm command, and wait until it ends.
+    """Execute a command of Slurm, such as `squeue --jobs=4711`, and wait until it ends.
+
+    If the scheduler of the cluster is overloaded, a command may take very long. After a minute
+    (_TIMEOUT_SECONDS), it is given up, as if it had failed with the exit code 1.
 
     Args:
-        command: The command and its arguments, such as "squeue", "--noheader".
-        text: Its standard input.
+        command: The command and its arguments.
+        text: What the command reads from its standard input, such as a script.
 
     Returns:
-        The exit code and output of the command; exit code 1 if it did not end in time.
+        The exit code and what the command has printed.
 
     Raises:
-        ConfigError: The command is not installed.
+        ConfigError: The command is not installed on this machine.
     """
     try:
         return subprocess.run(
