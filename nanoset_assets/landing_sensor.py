@@ -35,15 +35,19 @@ LANDED_SECONDS = 5
 
 
 def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor that builds a corpus when another asset has written its raw text.
+    """Make a sensor that builds a corpus as soon as another asset has written its raw text.
+
+    For example, a user's Dagster asset `crawl` downloads the text of the corpus `web`. Its run says
+    that the text is complete. So a build can start at once, while otherwise the project waits some
+    time after the last change of a file.
 
     Args:
         project_defs: The names and settings of the project in Dagster. `upstream` says which assets
-            of the host write ("land") the text of which corpora.
-        job: The job that builds a corpus, which the sensor requests with a corpus as partition.
+            write which text, such as `{"web": (AssetKey("crawl"),)}`.
+        job: The job that builds a corpus.
 
     Returns:
-        The sensor, for the definitions of the code location.
+        The sensor `landed`, a function that Dagster calls every few seconds.
     """
     assets = _landing_assets(project_defs)
     asset_names = ", ".join(asset.to_user_string() for asset in assets)
@@ -82,10 +86,11 @@ def _evaluate(
     if not new_ids:
         return dg.SensorResult(skip_reason=idle_reason)
 
-    # Leave out the corpora that an active run works on: the next tick looks at them again.
+    # Leave out the corpora that an active run works on: the next call looks at them again.
     candidates = _candidates(context.instance, project_defs, new_ids)
     handled_ids |= {corpus: new_ids[corpus] for corpus in candidates.corpora}
-    # Leave out those without text: another sensor, over the raw folder, waits for it.
+
+    # Leave out those without text. If some appears later, another sensor notices it.
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
 
@@ -108,15 +113,19 @@ class _LandedCorpora(NamedTuple):
 def _candidates(
     instance: dg.DagsterInstance, project_defs: ProjectDefs, due: Iterable[str]
 ) -> _LandedCorpora:
-    """Choose the corpora to build now, and leave out those on which a run is working.
+    """Divide corpora with new text into those that can be built now, and those that have to wait.
+
+    A corpus (a collection of documents) has to wait if a run is building it, or if a run is just
+    writing more of its text. The log then says, for example, "web: waits until crawl has ended".
 
     Args:
-        instance: The instance of Dagster, for the active runs.
+        instance: Dagster's instance, which knows the active runs.
         project_defs: The names and settings of the project in Dagster.
         due: The corpora with new text.
 
     Returns:
-        At most `MAX_REQUESTS` corpora, and a note on each one that has to wait.
+        At most 200 corpora (MAX_REQUESTS) that can be built, and a note on each one that has to
+        wait.
     """
     active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
     waiting_reasons = _waiting_reasons(active_runs)
@@ -131,13 +140,14 @@ def _candidates(
 
 
 def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCorpora:
-    """Select the corpora with text in the raw folder, and note which have none.
+    """Leave out the corpora that have no text, although an asset should have written it.
 
-    The asset that writes ("lands") the text of a corpus may have been made without writing any.
+    For example, a user's asset `crawl` was run to download the text of the corpus `web`, but has
+    found nothing. Then there is nothing to build, and the log says so.
 
     Args:
-        project: The project, with its raw folder.
-        candidates: The corpora whose asset was made.
+        project: The project, which knows the folder of raw text.
+        candidates: The corpora whose text should have been written.
 
     Returns:
         The corpora with text, and a note on each one without.
@@ -159,26 +169,40 @@ def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCo
 
 
 def _run_request(names: Names, corpus: str, event: int) -> dg.RunRequest:
-    """Return the request to build a corpus whose text has landed.
+    """Return the request to build a corpus whose raw text another asset has just written.
+
+    Dagster starts only one run for each run key. The key names the event by which the text was
+    written, such as `web:4711`. So if this request is repeated, nothing is built twice.
 
     Args:
-        names: The names of the project in Dagster.
-        corpus: The corpus, which is a partition.
-        event: Id of its landing event. As part of the run key, it keeps Dagster from starting a
-            second run for the same event.
+        names: Knows the names of the project in Dagster.
+        corpus: Name of the corpus, such as "web".
+        event: The number of the event in Dagster's history, such as 4711.
     """
     run_key = f"{corpus}:{event}"
     return dg.RunRequest(run_key, partition_key=corpus, tags={names.tag(LANDED_TAG): run_key})
 
 
 def _landing_assets(project_defs: ProjectDefs) -> list[dg.AssetKey]:
-    """Return the assets of the host that land text, without duplicates."""
+    """Return the user's assets that write raw text, each once, even if it writes several corpora.
+
+    Args:
+        project_defs: Its `upstream` says which assets write which corpus, such as `{"web":
+            (AssetKey("crawl"),), "news": (AssetKey("crawl"), AssetKey("feeds"))}`.
+    """
     assets = chain.from_iterable(project_defs.upstream.values())
     return list(dict.fromkeys(assets))
 
 
 def _waiting_reasons(active_runs: ActiveRuns) -> dict[str, str]:
-    """Return the corpora that have to wait for an active run, each with the reason."""
+    """Say which corpora cannot be built now, because a run is active, and why.
+
+    For example, `{"web": "waits until crawl has ended", "books": "a run is under way, another
+    follows it"}`: a run is writing the text of `web`, and another run is building `books`.
+
+    Args:
+        active_runs: The runs that are queued or working.
+    """
     reasons: dict[str, str] = {}
     for corpus, asset in active_runs.landing.items():
         reasons[corpus] = f"waits until {asset} has ended"
@@ -221,7 +245,16 @@ def _landed_since(
 
 
 def _latest_build_id(instance: dg.DagsterInstance, names: Names, corpus: str) -> int:
-    """Return the id of the event with which the latest build of a corpus was planned, or 0."""
+    """Return the number of the event with which the last build of a corpus began, or 0.
+
+    Dagster numbers all events of its history. The first step of a build makes the list of the
+    corpus's files, so it began when a run of this step was planned.
+
+    Args:
+        instance: Dagster's instance, with the history.
+        names: Knows the names of the project in Dagster.
+        corpus: Name of the corpus, such as "web".
+    """
     # A build of a corpus begins with the asset of its inventory, whose partitions are the corpora.
     inventory_asset = names.asset(shape_of(INVENTORY).asset)
     return latest_planned(instance, inventory_asset, corpus).storage_id

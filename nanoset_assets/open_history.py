@@ -32,27 +32,31 @@ _INDEX = "index"
 
 @contextmanager
 def history_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the files of Dagster's history open while runs are executed in the block.
+    """Make Dagster's runs faster inside a block, by keeping the files of its history open.
+
+    Dagster opens an SQLite file for each of the dozens of queries of a run. For a small output,
+    that takes longer than the work itself. In the block, the instance uses other objects for the
+    same files, which open them once.
 
     Args:
-        instance: The instance of Dagster that records the runs. If its history is not in SQLite
-            files, but for example in Postgres, it is left as it is.
+        instance: Dagster's instance, which records the runs. If its history is not in SQLite files,
+            but for example in Postgres, nothing is changed.
     """
     with _event_log_kept_open(instance), _run_storage_kept_open(instance):
         yield
 
 
 def asset_database(instance: dg.DagsterInstance) -> Path | None:
-    """Return the SQLite file in which an instance records events about assets and runs.
+    """Return the SQLite file that changes whenever something happens in Dagster.
 
-    It also has the partitions and the results of checks, and is written to whenever one of these,
-    or the status of a run, changes.
+    Other code looks at the time of this file, to see at little cost that nothing has happened. In
+    the file, Dagster records the outputs and checks of all runs, and when a run starts or ends.
 
     Args:
-        instance: The instance of Dagster.
+        instance: Dagster's instance.
 
     Returns:
-        The file; None if the events are recorded elsewhere, for example in Postgres.
+        The file; None if the history is elsewhere, for example in Postgres.
     """
     event_log = instance.event_log_storage
     if not isinstance(event_log, SqliteEventLogStorage):
@@ -62,19 +66,20 @@ def asset_database(instance: dg.DagsterInstance) -> Path | None:
 
 @contextmanager
 def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the files with the events of runs open during the block.
+    """Keep open, during a block, the files in which Dagster records what happens in runs.
+
+    Dagster's own object opens a file for each query, which is slow. In the block, the instance uses
+    another object for the same files, which opens them once.
 
     Args:
-        instance: The instance of Dagster that records the events.
+        instance: Dagster's instance. If it records events elsewhere, such as in Postgres, or by an
+            object that is derived from the usual one, nothing is changed.
     """
     dagster_log = instance.event_log_storage
-    # Leave another kind of log as it is: one in Postgres, or a subclass with other files.
     if type(dagster_log) is not SqliteEventLogStorage:
         yield
         return
 
-    # Dagster's log opens the files for each query. In the block, the instance uses another log in
-    # its place, for the same folder.
     folder = Path(dagster_log.path_for_shard(_INDEX)).parent  # that of one of its files
     open_log = OpenEventLog(str(folder))
     with closing(open_log), event_log_replaced(instance, open_log):
@@ -83,19 +88,20 @@ def _event_log_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _run_storage_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Keep the file with the list of runs open during the block.
+    """Keep open, during a block, the file in which Dagster has the list of all runs.
+
+    Dagster's own object opens the file for each query, which is slow. In the block, the instance
+    uses another object for the same file, which opens it once.
 
     Args:
-        instance: The instance of Dagster that records the runs.
+        instance: Dagster's instance. If its list is elsewhere, such as in Postgres, or in an object
+            that is derived from the usual one, nothing is changed.
     """
     dagster_storage = instance.run_storage
-    # Leave another kind of storage as it is: one in Postgres, or a subclass with another file.
     if type(dagster_storage) is not SqliteRunStorage:
         yield
         return
 
-    # Dagster's storage opens the file for each query. In the block, the instance uses another
-    # storage in its place, for the same file.
     open_storage = OpenRunStorage(dagster_storage._conn_string)
     with closing(open_storage), run_storage_replaced(instance, open_storage):
         yield
@@ -152,10 +158,10 @@ class OpenEventLog(SqliteEventLogStorage):
         self._known_tables: set[str] = set()  # of the index
 
     def has_table(self, table_name: str) -> bool:
-        """Return whether the index has a table.
+        """Return whether the database that all runs have in common has a certain table.
 
-        Dagster asks this several times in each run, and opens the index each time. A table that
-        exists stays, so it is looked up only once.
+        Dagster asks this several times in each run. A table is never removed, so its name is
+        remembered, and the next question is answered without a query.
 
         Args:
             table_name: Such as "asset_keys".
@@ -168,16 +174,20 @@ class OpenEventLog(SqliteEventLogStorage):
 
     @contextmanager
     def run_connection(self, run_id: str | None = None) -> Iterator[Connection]:
-        """Yield a connection to the database with the events of a run, in a transaction.
+        """Yield a connection to the SQLite file with the events of a run, in a transaction.
+
+        Each run has a file of its own, in addition to one for all runs (the index). Runs are
+        executed in sequence, so only the file of the present run stays open. When the next run
+        begins, it is closed.
 
         Args:
             run_id: The run. Dagster declares that it may be None, but always names one.
         """
         assert run_id is not None
         with self._lock:
-            # Each run has a database of its own. If a new run begins, close that of the last one.
-            if run_id not in self._engine_by_database:
-                self._close_databases(except_for=_INDEX)  # which all runs have in common
+            is_new_run = run_id not in self._engine_by_database
+            if is_new_run:
+                self._close_databases(except_for=_INDEX)  # that of the last run
                 self._create_run_database(run_id)
 
             database = self._engine(run_id)
@@ -204,10 +214,11 @@ class OpenEventLog(SqliteEventLogStorage):
                 self._template = None
 
     def _engine(self, database: str) -> Engine:
-        """Return the engine of a database, with a connection that stays open.
+        """Return SQLAlchemy's object for one of the SQLite files, whose connection stays open.
 
         Args:
-            database: Id of a run, or "index".
+            database: Which file: the id of a run, or "index" for the file that all runs have in
+                common.
         """
         engine = self._engine_by_database.get(database)
         if engine is None:
@@ -220,18 +231,28 @@ class OpenEventLog(SqliteEventLogStorage):
         return engine
 
     def _close_databases(self, except_for: str = "") -> None:
-        """Close the connections to all databases except one."""
+        """Close the SQLite files that are open, except one.
+
+        Args:
+            except_for: The id of a run, or "index" for the file that all runs have in common; "" if
+                all files are closed.
+        """
         for database in list(self._engine_by_database):
             if database != except_for:
                 self._engine_by_database.pop(database).dispose()
 
     def _create_run_database(self, run_id: str) -> None:
-        """Create the tables of a run's database, unless they exist.
+        """Create the SQLite file for the events of a new run, with Dagster's tables.
 
-        Dagster takes 0.2 s for this. So it creates only the first database, and others are copied.
+        Dagster takes 0.2 s to create the tables, which is much for a run that makes a small output.
+        So it does this only for the first run. That file is copied to memory while it has no events
+        yet, and the copy becomes the file of each later run:
+
+            first run      Dagster creates the tables, and the file is copied to memory
+            other runs     the copy in memory is written to a new file
 
         Args:
-            run_id: The run, whose id is the name of the database.
+            run_id: The id of the run, which is also the name of the file.
         """
         path = Path(self.path_for_shard(run_id))
         is_new = not path.exists()

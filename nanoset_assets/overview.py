@@ -68,10 +68,11 @@ class _Cursor:
 
     @staticmethod
     def parse(text: str | None) -> "_Cursor":
-        """Return the cursor in a text, which `str` has made from one.
+        """Read what the sensor has stored at the end of its last call.
 
         Args:
-            text: The text; None on the first tick, which has an empty cursor.
+            text: Three values with spaces between them, such as "5f0c… 1767225600 81ab…"; None
+                before the first call. If it cannot be read, nothing is remembered.
         """
         fields = (text or "").split()
         if len(fields) != 3:
@@ -83,14 +84,18 @@ class _Cursor:
 
 
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
-    """Make the asset `overview`, whose page in the UI shows the state of the whole project.
+    """Make a Dagster asset whose page shows the state of the whole project.
+
+    The other assets each show one output. This one answers questions about all of them: how much
+    text is there, what is out of date and why, and who reads the outputs?
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds missing and stale outputs. The page warns if nothing does.
+        automation: What builds outputs that are out of date: sensors of the project, a sensor of
+            the user, or nothing. The page warns if nothing does.
 
     Returns:
-        The asset, with a check that warns of missing and stale outputs.
+        The asset `overview`, with a check that fails if an output is missing or out of date.
     """
     key = project_defs.names.asset(OVERVIEW)
 
@@ -122,14 +127,18 @@ def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.Asse
 
 
 def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.SensorDefinition:
-    """Make the sensor that reports the overview whenever it changes, without a run.
+    """Make a Dagster sensor that keeps the page with the state of the whole project up to date.
+
+    Dagster calls a sensor regularly. This one looks whether the page has changed, and if so,
+    reports it to Dagster itself. So no run has to be started only to renew a page.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds missing and stale outputs. The page warns if nothing does.
+        automation: What builds outputs that are out of date: sensors of the project, a sensor of
+            the user, or nothing. The page warns if nothing does.
 
     Returns:
-        The sensor, for the definitions of the code location.
+        The sensor `overview`.
     """
     key = project_defs.names.asset(OVERVIEW)
     options = project_defs.sensor_options(OVERVIEW)
@@ -171,8 +180,7 @@ def _evaluate(
     except NanosetError as error:
         return _result_for_invalid_config(context, key, error, last_cursor)
 
-    # Making the page is slow, since it compares all outputs. If nothing seems to have changed, by a
-    # digest of what is quick to look up, make it only from time to time.
+    # Has anything changed? If it does not look so, make the page only once an hour.
     instance = context.instance
     repository = context.repository_def
     quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
@@ -192,13 +200,17 @@ def _evaluate(
 def _result_with_page(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, page: OverviewContent, cursor: _Cursor
 ) -> dg.SensorResult:
-    """Return the result of a tick that reports a changed page to Dagster, without a run.
+    """Report a page of the UI to Dagster that has changed, and return this as the sensor's result.
+
+    Usually, a run reports what an asset's page shows. Here, a sensor (a function that Dagster calls
+    regularly) does it: its result contains a new version of the asset, with all tables, and the
+    result of its check, which fails if outputs are missing or out of date.
 
     Args:
-        context: The context of the tick.
-        key: The asset `overview`.
-        page: The tables of the page, and what it warns of.
-        cursor: What the sensor remembers for the next tick.
+        context: Dagster's context of this call of the sensor.
+        key: The key of the asset `overview`.
+        page: The tables of the page, and the outputs that are out of date.
+        cursor: What the sensor has to remember until its next call.
     """
     new_version = dg.AssetMaterialization(key, metadata=page.metadata)
     # The check warns of missing and stale outputs. `verdict` has its arguments, such as `passed`.
@@ -215,15 +227,20 @@ def _result_with_page(
 def _result_for_invalid_config(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, last_cursor: _Cursor
 ) -> dg.SensorResult:
-    """Return the result of a tick that could not load nanoset.yaml: a failed check of the overview.
+    """Report to Dagster that the settings cannot be loaded, and return this as the sensor's result.
 
-    Every tick logs the error, but only the first one reports it to Dagster's history.
+    The page with the state of the project cannot be made then. Its check fails, so that users see
+    the error. Dagster calls the sensor every minute or so, but the check is reported only once:
+
+        first call with this error     the check fails, and the log has the error
+        next calls                     only the log has the error
+        the file is correct again      the page is made and reported
 
     Args:
-        context: The context of the tick.
-        key: The asset `overview`.
-        error: Why the file cannot be loaded.
-        last_cursor: What the previous tick has stored.
+        context: Dagster's context of this call of the sensor.
+        key: The key of the asset `overview`.
+        error: Why the settings cannot be loaded.
+        last_cursor: What the sensor has stored in its last call.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     error_digest = _digest(str(error))
@@ -245,35 +262,41 @@ def _quick_digest(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str:
-    """Return a digest that changes with most of what the overview shows, and is quick to compute.
+    """Return a short text that changes if something has happened which the overview would show.
 
-    It covers the settings, the corpora, the latest runs of this project's assets and of those that
-    depend on them, and a note on stopped sensors. No outputs are read.
+    To make the page, all outputs are examined, which takes long. So this looks only at what is
+    quick to find out: the settings, the names of the corpora (collections of documents), and the
+    latest runs of the assets. If it is the same as in the last call of the sensor, the page is not
+    made.
+
+    It may miss a change, such as a file that somebody has deleted. So the page is also made once an
+    hour.
 
     Args:
-        project_defs: What the definitions of the project were made from.
-        automation: What builds missing and stale outputs.
-        project: The project, with the current configuration.
-        instance: The instance of Dagster, for the latest runs.
-        repository: All definitions of the code location; None if they are unknown.
+        project_defs: The names and settings of the project in Dagster.
+        automation: What builds outputs that are out of date.
+        project: The project with its present settings.
+        instance: Dagster's instance, with the history of runs.
+        repository: All assets in Dagster, also those of other teams; None if they are not known.
     """
     names = project_defs.names
     runs = latest_runs(instance, _assets_and_dependents(names, project, repository))
     corpora = instance.get_dynamic_partitions(names.corpora_name)
     note = condition_note(project_defs, automation, instance, repository)
-    # After a restart of this process, its code may be newer.
+    # When this process was started is included, since its code may be newer than before.
     return _digest((PROCESS_STARTED_AT, project.config, corpora, runs, note))
 
 
 def _assets_and_dependents(
     names: Names, project: Project, repository: dg.RepositoryDefinition | None
 ) -> list[dg.AssetKey]:
-    """Return the project's assets and other assets that depend on them, sorted.
+    """Return the project's assets, and those of other teams that are made from them, sorted.
 
     Args:
-        names: The names of the project in Dagster.
-        project: The project, with the current configuration.
-        repository: All definitions of the code location; None if they are unknown.
+        names: Knows the names of the project in Dagster.
+        project: The project with its present settings.
+        repository: All assets in Dagster; if None, those of other teams are not known, and left
+            out.
     """
     assets = {names.asset(asset_path(node)) for node in requested_nodes(project.config)}
     if repository is not None:
@@ -283,5 +306,11 @@ def _assets_and_dependents(
 
 
 def _digest(value: object) -> str:
-    """Return a digest of a value's representation as text, which fits into a cursor."""
+    """Return a short text, 64 characters, that changes if a value changes.
+
+    A sensor remembers it until its next call, in place of the value, which may be large.
+
+    Args:
+        value: Any value whose representation (`repr`) shows everything that matters.
+    """
     return hashlib.sha256(repr(value).encode()).hexdigest()

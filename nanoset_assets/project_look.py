@@ -72,23 +72,34 @@ def overview_content(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> OverviewContent:
-    """Return the page that compares all outputs with the current nanoset.yaml, text and code.
+    """Compare all outputs of a project with its settings, and arrange the result for Dagster's UI.
+
+    It becomes one page for the whole project, which answers: how much text is there, what is out of
+    date and why, and who reads the outputs? For example:
+
+        summary           "**1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs."
+        not_up_to_date    a table: pretrain/train is stale, since files changed since it was built
+        corpora           a table: documents, tokens, size and build time of each corpus
+        made_of_them      a table: the same of data mixtures and other outputs
+        read_by           a table of other teams' assets that read the outputs
+        tokens            1200     (plotted over time)
 
     Args:
-        project_defs: What the definitions were made from.
-        automation: What builds missing and stale outputs.
-        project: The project, with the current configuration.
-        instance: The instance of Dagster, for the history of materialisations.
-        repository: All definitions of the code location, with assets that depend on this project's;
-            None if they are unknown.
+        project_defs: The names and settings of the project when Dagster loaded it.
+        automation: What builds outputs that are out of date: sensors of the project, a sensor of
+            the user, or nothing.
+        project: The project with its present settings.
+        instance: Dagster's instance, with the history of runs.
+        repository: All assets in Dagster, also those of other teams; None if they are not known.
 
     Returns:
-        The metadata of the page, and the findings of its check.
+        What the page shows, and what its check warns of.
 
     Raises:
         NanosetError: The outputs or the raw text cannot be read.
     """
-    # A row is the outputs that `nanoset status` shows together, or a folder that is not read.
+    # The rows of the command `nanoset status`. A row is one output, or several that belong
+    # together; or a folder that is not read.
     rows = list(project_status(project))
     stale = [f"{row.label}: {_reasons(row)}" for row in rows if _is_stale(row)]
     warnings = reload_notes(project_defs.config, project.config)
@@ -110,7 +121,13 @@ def overview_content(
 
 
 def _is_stale(row: StatusRow) -> bool:
-    """Return whether the outputs of a row are not up to date. A folder without text has none."""
+    """Return whether an output is not up to date.
+
+    Args:
+        row: What the command `nanoset status` says about the output. A folder that contains no text
+            also has such a row, with the state "not read". It is no output, so it cannot be out of
+            date.
+    """
     return bool(row.why) and row.state != "not read"
 
 
@@ -121,14 +138,17 @@ def _tables(
     repository: dg.RepositoryDefinition | None,
     rows: Sequence[StatusRow],
 ) -> dict[str, Any]:
-    """Return the tables of the page that have rows.
+    """Return the tables of the page that shows the state of the whole project.
+
+    There are four: outputs that are not up to date, corpora (collections of documents), the other
+    outputs, and assets of other teams that read them. Tables without rows are left out.
 
     Args:
-        names: The names of the project in Dagster.
-        project: The project, with the current configuration.
-        instance: The instance of Dagster, for the history of materialisations.
-        repository: All definitions of the code location; None if they are unknown.
-        rows: All rows of `nanoset status`. Each is an output, or several of the same kind.
+        names: Knows the names of the project in Dagster.
+        project: The project with its present settings.
+        instance: Dagster's instance, with the history of runs.
+        repository: All assets in Dagster; None if they are not known.
+        rows: What the command `nanoset status` says about each output.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
     # A row of the kind "folder" is a folder that is not read, and no output.
@@ -150,7 +170,12 @@ def _tables(
 
 
 def _reasons(row: StatusRow) -> str:
-    """Return why the outputs of a row are not up to date, in one line."""
+    """Return why an output is not up to date, in one line.
+
+    Args:
+        row: What the command `nanoset status` says about it. `why` has the reasons, such as ["the
+            weight of `web` was changed"].
+    """
     return "; ".join(row.why)
 
 
@@ -160,19 +185,20 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Return a note on the sensor that builds everything, or None if `automation` is not `host`.
+    """Say which sensor builds the outputs; warn if it is switched off, so that nothing is built.
 
-    With `host`, each asset has a condition (Dagster's `AutomationCondition`), and a sensor of the
-    host, which watches all of its assets, builds those whose condition is met.
+    In Dagster, an asset can have a condition that says when it has to be built. A sensor evaluates
+    the conditions. Teams can use one sensor for all their assets (`automation` is then "host").
+    Dagster creates such a sensor, but switched off, and users forget to switch it on.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds missing and stale outputs.
-        instance: The instance of Dagster, which records which sensors are switched on.
-        repository: All definitions of the code location; if None, there is no note.
+        automation: What builds the outputs. If it is not "host", there is nothing to say.
+        instance: Dagster's instance, which knows the sensors that are switched on.
+        repository: All assets and sensors in Dagster; None if they are not known.
 
     Returns:
-        Which sensor it is, or a warning if none is switched on.
+        The sentence, as Markdown, or None.
     """
     if automation != "host" or repository is None:
         return None
@@ -186,10 +212,11 @@ def condition_note(
 
 
 def _nothing_built_warning(sensors: Iterable[str]) -> str:
-    """Return the warning for a project whose automation conditions no sensor evaluates.
+    """Return the warning that outputs are never built, since the sensor for it is switched off.
 
     Args:
-        sensors: Names of the sensors that could be switched on.
+        sensors: Names of the sensors that a user could switch on. If there are none, one has to be
+            created.
     """
     sensor_names = ", ".join(f"`{sensor}`" for sensor in sensors) or "one"
     return (
@@ -200,15 +227,17 @@ def _nothing_built_warning(sensors: Iterable[str]) -> str:
 
 
 def _summary_sentences(totals: Mapping[str, Any], n_corpora: int) -> list[str]:
-    """Return the totals over all corpora and outputs, in sentences.
+    """Say how much text the whole project has, and how much of the planned text this is.
+
+    For example:
+
+        **1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs.
+        **12.0%** of the target of 10,000 tokens.          (if the settings have a target)
 
     Args:
-        totals: What `_totals` returns.
-        n_corpora: The number of corpora.
-
-    Returns:
-        Such as ["**1,200 tokens** in 30 documents of 2 corpora; 8.00 MB of outputs.", "**12.0%** of
-        the target of 10,000 tokens."]
+        totals: The numbers, such as `{"tokens": 1200, "documents": 30, "size_bytes": 8000000,
+            "token_target": 10000}`.
+        n_corpora: How many corpora (collections of documents) there are.
     """
     corpora = "corpus" if n_corpora == 1 else "corpora"
     tokens = format_count(totals["tokens"], "token")
@@ -223,15 +252,18 @@ def _summary_sentences(totals: Mapping[str, Any], n_corpora: int) -> list[str]:
 
 
 def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
-    """Return the totals over all corpora and outputs, as numbers that Dagster plots over time.
+    """Add up the text and the outputs of the whole project, for plots over time.
+
+    For example, for two corpora (collections of documents) of 700 and 500 tokens:
+
+        {"tokens": 1200, "documents": 30, "size_bytes": 8000000}
+
+    If the settings have a target of 10,000 tokens, also `{"token_target": 10000, "target_reached":
+    0.12}`.
 
     Args:
-        project: The project, which may have a target of tokens.
-        rows: All rows of `nanoset status`.
-
-    Returns:
-        Such as `{"tokens": 1200, "documents": 30, "size_bytes": 8000000}`, with the keys
-        `token_target` and `target_reached` (a share) if there is a target.
+        project: Has the settings.
+        rows: What the command `nanoset status` says about each output.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
     totals: dict[str, Any] = {
@@ -247,15 +279,25 @@ def _totals(project: Project, rows: Sequence[StatusRow]) -> dict[str, Any]:
 
 
 def _sum_of(figure: str, rows: Iterable[StatusRow]) -> int:
-    """Return the sum of a figure, such as tokens, over rows; those that lack it count as 0."""
+    """Return the sum of a count, such as "tokens", over some outputs.
+
+    Args:
+        figure: Name of the count.
+        rows: What the command `nanoset status` says about the outputs. One that is not built yet
+            has no counts, and adds nothing.
+    """
     return sum(row.figures.get(figure, 0) for row in rows)
 
 
 def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
-    """Return the rows of the table of outputs that are not up to date, each with the reasons.
+    """Return the table of the outputs that are not up to date, with the reasons.
+
+        output            state      why
+        pretrain/train    stale      files changed since it was built
+        news              missing    not built yet
 
     Args:
-        rows: All rows of `nanoset status`.
+        rows: What the command `nanoset status` says about each output.
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
@@ -267,12 +309,16 @@ def _stale_rows(rows: Iterable[StatusRow]) -> list[dict[str, Any]]:
 def _table_rows(
     rows: Iterable[StatusRow], counts: Sequence[str], seconds_by_row: Mapping[RowKey, float]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a table of outputs: counts, sizes and build times.
+    """Return a table of outputs: what they contain, and how long it took to build them.
+
+        name     documents    tokens       size       seconds
+        web      5,000        1,234,567    2.47 MB    12.3
+        books    100          400,000      800 kB                 (the time is not known)
 
     Args:
-        rows: The rows of `nanoset status` to show.
-        counts: Names of the counts that the table shows, such as tokens.
-        seconds_by_row: Row → how many seconds the builds of its current versions took.
+        rows: What the command `nanoset status` says about the outputs.
+        counts: The columns with counts: in the example, "documents" and "tokens".
+        seconds_by_row: How long it took to build the current version of each output.
     """
     table_rows: list[dict[str, Any]] = []
     for row in rows:
@@ -284,15 +330,18 @@ def _table_rows(
 
 
 def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
-    """Return the cells of a row with its name, counts and size; unknown ones are empty.
+    """Return what a table shows of an output: its name, counts and size.
+
+    For example, `{"name": "pretrain train", "samples": "1,000", "tokens": "2,048,000", "size":
+    "8.00 kB"}`. A count that is not known is an empty text.
 
     Args:
-        row: The row of `nanoset status`.
-        counts: Names of the counts that the table shows, such as tokens.
+        row: What the command `nanoset status` says about the output.
+        counts: Names of the counts to show: in the example, "samples" and "tokens".
     """
     figures = dict(row.figures)
     if "sequences" in figures:
-        # The sequences of a packed dataset are what others call samples.
+        # What a packed dataset counts as sequences are samples in the words of the table.
         figures["samples"] = figures["sequences"]
 
     label = row.name
@@ -310,11 +359,17 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
 ) -> Mapping[RowKey, float]:
-    """Return how long the builds of the latest versions took, by row of `nanoset status`.
+    """Return how long it took to build the current version of each output.
+
+    Dagster records the time of each run. The command `nanoset status` combines some outputs in one
+    row, such as the groups of files of one dataset. Then their times are added up:
+
+        files of group 0    20 s
+        files of group 1    30 s      the row of the dataset: 50 s
 
     Args:
-        names: The names of the project in Dagster.
-        instance: The instance of Dagster, for the history of materialisations.
+        names: Knows the names of the project in Dagster.
+        instance: Dagster's instance, with the history of runs.
         nodes: All outputs of the project.
 
     Returns:
@@ -337,18 +392,20 @@ def _seconds_by_row(
 def _seconds_by_partition(
     instance: dg.DagsterInstance, asset: dg.AssetKey
 ) -> dict[str | None, float]:
-    """Return how long the build of the latest version took, for each partition of an asset.
+    """Return how long it took to build the current version of each partition of a Dagster asset.
+
+    For example, the asset of all datasets has a partition for each collection of documents:
+    `{"web": 12.3, "books": 4.5}`. An asset without partitions has one entry: `{None: 12.3}`.
 
     Args:
-        instance: The instance of Dagster, for the history of materialisations.
-        asset: Key of the asset.
+        instance: Dagster's instance, with the history of runs.
+        asset: The key of the asset.
 
     Returns:
-        Partition, or None for an asset without partitions → seconds. Partitions whose time was not
-        recorded are left out.
+        Partition → seconds. Partitions whose time was not recorded are left out.
     """
-    # A version may have several events: one of the run that built it, and others of runs that found
-    # it up to date after a moment. So collect all events of a partition.
+    # Collect all events of a partition: there may be several for its current version, of which only
+    # one is the build. See `_build_seconds`.
     events_by_partition: dict[str | None, list[dg.AssetMaterialization]] = defaultdict(list)
     records = instance.fetch_materializations(asset, limit=_MAX_EVENTS).records
     for record in records:  # the latest first
@@ -359,20 +416,26 @@ def _seconds_by_partition(
 
 
 def _build_seconds(events: Sequence[dg.AssetMaterialization]) -> float:
-    """Return how long the build of the latest version of an output took, in seconds.
+    """Return how long it took to build the current version of an output.
 
-    The same version may be materialised several times. The longest run has built it; the others
-    only found that it exists.
+    There may be several runs for the same version. The first has built it, and the others only
+    noticed, in a moment, that it exists. So the longest time is that of the build:
+
+        run              version    seconds
+        today            5f0c       0.2
+        yesterday        5f0c       12.3      this one has built the current version
+        last week        81ab       40.0      an older version
 
     Args:
-        events: Materialisations of the output, the latest first.
+        events: What Dagster has recorded of the runs, the latest first.
     """
     versions = [(event.tags or {}).get(DATA_VERSION_TAG) for event in events]
-    seconds_of_latest: list[float] = []
+    current_version = versions[0]
+    seconds_of_current: list[float] = []
     for event, version in zip(events, versions, strict=True):
-        if version == versions[0]:
-            seconds_of_latest.append(float(str(event.metadata["seconds"].value)))
-    return max(seconds_of_latest)
+        if version == current_version:
+            seconds_of_current.append(float(str(event.metadata["seconds"].value)))
+    return max(seconds_of_current)  # [0.2, 12.3] gives 12.3
 
 
 def _reader_rows(
@@ -381,14 +444,18 @@ def _reader_rows(
     repository: dg.RepositoryDefinition | None,
     nodes: Sequence[Node],
 ) -> list[dict[str, Any]]:
-    """Return the rows of the table of readers: other teams' assets that depend on this project's.
+    """Return a table of other teams' assets that read this project's outputs.
 
-    Each row shows from which version of the project's asset the reader was made.
+    By it, one sees who still uses an old version:
+
+        asset         has_read            version    which_is        run
+        eval/train    pretrain/handoff    5f0c       the latest      1a2b3c4d
+        old/train     pretrain/handoff    81ab       an older one    5e6f7a8b
 
     Args:
-        names: The names of the project in Dagster.
-        instance: The instance of Dagster, for the history of materialisations.
-        repository: All definitions of the code location; None if they are unknown.
+        names: Knows the names of the project in Dagster.
+        instance: Dagster's instance, with the history of runs.
+        repository: All assets in Dagster; if None, they are not known, and the table is empty.
         nodes: All outputs of the project.
     """
     if repository is None:
@@ -398,11 +465,15 @@ def _reader_rows(
 
 
 def _reader_row(instance: dg.DagsterInstance, reader: Reader) -> dict[str, Any]:
-    """Return the row of one asset that depends on an asset of this project.
+    """Say which version of an output another team's asset has read, as a row of a table.
+
+    For example, `{"asset": "eval/train", "has_read": "pretrain/handoff", "version": "5f0c",
+    "which_is": "the latest", "run": "1a2b3c4d"}`. If the asset has never been built, the version is
+    "none yet".
 
     Args:
-        instance: The instance of Dagster, for the history of materialisations.
-        reader: The asset, and the project's asset that it depends on, which has no partitions.
+        instance: Dagster's instance. When an asset is built, it records the version of each input.
+        reader: The asset, and which of this project's assets it reads.
     """
     source = reader.source.to_user_string()
     event = instance.get_latest_materialization_event(reader.key)
@@ -445,17 +516,17 @@ class Reader:
 
 
 def readers_of(repository: dg.RepositoryDefinition, our_keys: set[dg.AssetKey]) -> list[Reader]:
-    """Return the assets outside this project that depend on its assets without partitions.
+    """Return the assets of other teams that depend on assets of this project.
 
-    Each partition has a version of its own, so there would be no single version that they read.
+    Only project assets without partitions are considered, such as the files for a trainer.
+    Partitions of an asset have different versions, so one could not say which version was read.
 
     Args:
-        repository: All definitions of the code location.
-        our_keys: The assets of this project.
+        repository: All assets in Dagster.
+        our_keys: The keys of this project's assets.
 
     Returns:
-        Pairs of another asset and the asset of this project that it depends on, such as the handoff
-        of a nanoset.
+        For each dependency: the other team's asset, and the project's asset that it depends on.
     """
     graph = repository.asset_graph
     readers: list[Reader] = []

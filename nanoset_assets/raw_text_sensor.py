@@ -61,14 +61,21 @@ _MAX_NAMES = 5
 
 
 def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make the sensor that watches the raw folder, and has changed corpora built.
+    """Make a Dagster sensor that notices new and changed files of raw text, and has them built.
+
+    A sensor is a function that Dagster calls every few seconds. This one looks at the folders of
+    raw text, such as `raw/web`, each of which is a corpus:
+
+        a new folder                     becomes a partition of the assets in Dagster
+        new or changed files             a run builds the corpus, once nobody writes to it any more
+        a folder was deleted             its partition is removed, unless something still needs it
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        job: The job that builds a corpus, which the sensor requests with a corpus as partition.
+        job: The job that builds a corpus.
 
     Returns:
-        The sensor, for the definitions of the code location.
+        The sensor `raw_text`.
     """
 
     @dg.sensor(
@@ -87,14 +94,16 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
 
 
 def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
-    """Return what one tick of the sensor requests, and log its notes.
+    """Look at the folders of raw text, and return the runs that Dagster shall start for them.
+
+    Dagster calls this every few seconds.
 
     Args:
-        context: Dagster's context of the tick, with the cursor that the last tick stored.
+        context: Dagster's context of this call, with the cursor: what the last call has remembered.
         project_defs: The names and settings of the project in Dagster.
 
     Raises:
-        NanosetError: Something is wrong with the raw folder, and there is nothing to request.
+        NanosetError: Something is wrong with the folders, and there is no run to start.
     """
     instance = context.instance
     # A run whose process was killed would count as active forever: mark it as failed.
@@ -175,15 +184,16 @@ class _Tick:
         return self.project_defs.names.asset(shape_of(INVENTORY).asset)
 
     def result(self) -> dg.SensorResult:
-        """Return the runs and partitions that the tick requests, and the cursor for the next tick.
+        """Return what this call of the sensor requests, and what the next call has to know.
 
-        A tick is one call of the sensor by Dagster. The cursor is what it remembers until the next.
+        Dagster calls the sensor every few seconds. The result has three parts: runs to start,
+        partitions to add or remove, and the cursor, a text that Dagster hands to the next call. By
+        it, the next call sees which files have changed in the meantime.
 
         Raises:
-            NanosetError: Something is wrong with the raw folder, and there is nothing to request,
-                and nothing new to store.
+            NanosetError: Something is wrong with the raw text, and the result would be empty.
         """
-        # These methods also fill `next_cursor`, `notes` and `errors`.
+        # These two methods also fill `next_cursor`, `notes` and `errors`.
         partition_requests = self._partition_requests()
         run_requests = self._run_requests()
         # The signature of a corpus is a hash of the names, sizes and times of its files. By it, the
@@ -263,12 +273,14 @@ class _Tick:
             registered: The corpora that are partitions already. They had text before, so if one is
                 missing now, that is an error.
         """
-        # Corpora with a fault exist, but cannot be read. Several may have the same: report it once.
+        # `faults` has an error for each corpus that exists, but cannot be read. Several corpora may
+        # have the same error: report it once.
         unique_faults = dict.fromkeys(self.text.faults.values())
         self.errors += unique_faults
 
-        # nanoset.yaml may name corpora that exist, and those that another asset has yet to write. A
-        # registered corpus had text before, so if it is missing now, that is an error.
+        # The settings may name corpora that exist, and those that another asset has yet to write.
+        # One that is a partition already was written before. So if it is missing now, it was
+        # deleted, which is an error.
         existing = [*self.text.corpora, *self.text.faults]
         not_written_yet = self._not_written_yet([*existing, *registered])
         try:
@@ -277,7 +289,10 @@ class _Tick:
             self.errors.append(error)
 
     def _not_written_yet(self, known_corpora: list[str]) -> list[str]:
-        """Return the corpora that other assets have to write first, with a note about each.
+        """Return the corpora whose text has yet to be written by other assets, and note each.
+
+        For example, a user's Dagster asset `crawl` downloads the text of the corpus `web`, but was
+        never run. So it is no mistake that the folder `raw/web` is missing.
 
         Args:
             known_corpora: The corpora that have text, or had some before.
@@ -290,9 +305,10 @@ class _Tick:
         return corpora
 
     def _run_requests(self) -> list[dg.RunRequest]:
-        """Return the runs that build changed corpora, at most `MAX_REQUESTS`.
+        """Return requests for runs that build the corpora whose raw text has changed.
 
-        The next tick requests the rest, since their files still differ from their inventories.
+        At most 200 are requested (MAX_REQUESTS). The next call of this sensor, some seconds later,
+        finds that the other corpora are still not built, and requests them.
         """
         requests: list[dg.RunRequest] = []
         changed = self._changed_corpora()
@@ -310,10 +326,17 @@ class _Tick:
         return requests
 
     def _changed_corpora(self) -> list[_ChangedCorpus]:
-        """Return the corpora whose files have changed and that can be built now.
+        """Return the corpora whose raw files have changed, and that can be built now.
 
-        A corpus has changed if its inventory, which lists the files that the last build found, does
-        not list the present files. A note says why a changed corpus has to wait.
+        A corpus is a folder of raw text. When it is built, its files are recorded in a list, the
+        inventory. For example:
+
+            files now            inventory            the corpus
+            a.jsonl              a.jsonl              is up to date
+            a.jsonl, b.jsonl     a.jsonl              has changed: it is returned
+            a.jsonl, c.jsonl     a.jsonl              waits, if somebody is just writing c.jsonl
+
+        The log says why a corpus waits.
         """
         inventories = current_inventories(self.project, self.text.corpora)
         up_to_date = self._up_to_date(inventories)
@@ -336,12 +359,16 @@ class _Tick:
         return changed
 
     def _can_be_built(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a changed corpus can be built now, or has to wait for a later tick.
+        """Return whether a corpus with changed files can be built now; if not, log why.
 
-        A tick is one call of the sensor by Dagster.
+        It has to wait in three cases:
+
+        - A run is building it: "web: a run is under way".
+        - A run of another asset is writing its text: "web: waits until crawl has ended".
+        - Some other program is writing files, so that they may be incomplete.
 
         Args:
-            corpus: The corpus. If it has to wait, a note says for what.
+            corpus: The corpus. It is quiet if nothing has been written to it for a while.
             now: The present time, in seconds since 1970.
         """
         name = corpus.name
@@ -408,15 +435,14 @@ class _Tick:
             contents: The files of the corpus.
             digest: The digest of its current inventory.
         """
-        # Quick: the last tick saw the same files (a signature is a hash of their names, sizes and
-        # times), and found them to be those of the same inventory.
+        # The quick way. A signature is a hash of the names, sizes and times of files.
         name = contents.corpus
         has_same_files = self.last_cursor.signatures.get(name) == contents.signature
         has_same_inventory = self.last_cursor.up_to_date.get(name) == digest
         if has_same_files and has_same_inventory:
             return True
 
-        # Otherwise, compare the current inventory with the one that a build would make now.
+        # The slow way: compare the inventory with the one that a build would make now.
         new_inventory = remembered_inventory(self.project, contents)
         if new_inventory is None:
             return False  # a file is new, and was never read
@@ -492,8 +518,14 @@ class _Tick:
     def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
         """Return whether a corpus has new text, apart from the files that are still being written.
 
+        If not, there is nothing to build now. For example, the last build has read `a.jsonl`:
+
+            files now                          result
+            a.jsonl, b.jsonl (being written)   False
+            a.jsonl, b.jsonl (complete)        True
+
         Args:
-            corpus: A corpus to which something is written.
+            corpus: A corpus (a folder of raw text) to which something is written.
         """
         # Compare the current inventory, the list of files that the last build read, with the one
         # that such a build would make. The latter is known if all settled files were read before.
@@ -519,7 +551,6 @@ class _Tick:
         Args:
             corpus: A changed corpus that can be built now.
         """
-        # Each run has a tag that identifies the files for which it was requested.
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
         run_key = corpus.files_id
@@ -565,10 +596,11 @@ class _Tick:
         return not is_up_to_date
 
     def _skip_reason(self) -> str:
-        """Return a text for Dagster's UI that says why the tick requests no run.
+        """Say for Dagster's UI why this call of the sensor starts no run.
 
         Returns:
-            Such as "2 corpora, 8 files in /data/raw; waiting until nothing writes to web".
+            Such as "2 corpora, 8 files in /data/raw; waiting until nothing writes to web", or "2
+            corpora, 8 files in /data/raw: nothing has changed".
         """
         written_corpora = list(self.next_cursor.written_since)  # something still writes to them
         summary = self._summary()
@@ -583,12 +615,16 @@ class _Tick:
         return "; ".join(parts)
 
     def _summary(self) -> str:
-        """Return how many corpora and files the raw folder has."""
+        """Say how much raw text there is: "2 corpora, 8 files in /data/raw"."""
         folder = self.project.config.raw_folder
         return f"{len(self.text.corpora):,} corpora, {self.text.files:,} files in {folder}"
 
     def _unread_texts(self) -> list[str]:
-        """Name some of the files and folders that are not read, and count the others."""
+        """Name files and folders in the folder of raw text that are no part of any corpus, and why.
+
+        For example, "notes.txt: …". At most five are named (_MAX_NAMES); the others are counted:
+        "and 12 more that are not read".
+        """
         unread = [f"{name}: {reason}" for name, reason in self.text.unread_entries.items()]
         texts = unread[:_MAX_NAMES]
         n_unnamed = len(unread) - _MAX_NAMES
@@ -598,7 +634,14 @@ class _Tick:
 
 
 def _joined(errors: list[NanosetError]) -> NanosetError:
-    """Return one error that lists several; a single error is returned unchanged."""
+    """Combine errors of the raw text into one, so that Dagster shows all of them.
+
+    Args:
+        errors: At least one. If there is only one, it is returned as it is.
+
+    Returns:
+        Such as "2 things are wrong with the raw text:", with the errors in the lines below.
+    """
     if len(errors) == 1:
         return errors[0]
     lines = "\n".join(map(str, errors))

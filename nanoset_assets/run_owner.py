@@ -48,23 +48,31 @@ class RunOwner:
         return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
 
     def is_of(self, run: dg.DagsterRun) -> bool:
-        """Return whether the tag was made for a run, and not copied from another one.
+        """Return whether a run has this tag because of its own process, and not of another run's.
 
-        A run that retries another one has the other run's tag until it starts.
+        The tag of a run names the process that executes it. If Dagster tries a failed run again,
+        the new run is a copy with the same tags, until its own process starts and replaces the tag.
 
         Args:
             run: The run that has the tag.
         """
         if self.run_id:
             return self.run_id == run.run_id
-        # A tag without a run is of the first attempt, which retries no other run.
+        # The tag names no run if it was made before the run was created. This is only done for a
+        # first attempt. A later attempt, which has a parent, has copied the tag.
         return run.parent_run_id is None
 
     def is_gone(self) -> bool:
-        """Return whether the process that has started a run certainly does not exist any more.
+        """Return whether the process that executes a run has ended. If that is not certain: False.
 
-        Process ids are reused. So a process with the same id counts only if it started at the same
-        time. About processes of other machines, nothing is known.
+        A process has ended if no process has its id, or if the id belongs to another process by
+        now:
+
+            tag of the run            now on its machine              result
+            4711, started at 98765    no process 4711                 True
+            4711, started at 98765    4711, started at 98765          False
+            4711, started at 98765    4711, started at 120000         True: another process
+            4711, started at 98765    unknown: not this machine       False
         """
         if self.host != socket.gethostname():
             return False  # unknown
@@ -74,29 +82,35 @@ class RunOwner:
             return True
         except PermissionError:
             pass  # the process exists, but belongs to another user
-        # Process ids are reused: a process that started at another time is a different one. If the
-        # system did not report the time, it is 0, and the process is assumed to exist.
+        # There is a process with this id. Is it the same one? If it is not known when that was
+        # started, suppose so.
         is_start_known = self.start != 0
         return is_start_known and self.start != _start_of(self.pid)
 
 
 def is_run_process() -> bool:
-    """Return whether this process executes a whole run.
+    """Return whether this process executes a whole run of Dagster, and not only one step of it.
 
-    A process that executes one step of a run ends before the run does.
+    Dagster may start a child process for each step of a run. A child ends before the run does, so
+    nobody may conclude from its end that the run has ended. Children are recognised by Python's
+    `multiprocessing`, or by the command `dagster api execute_step`.
     """
     return multiprocessing.parent_process() is None and "execute_step" not in sys.argv
 
 
 def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
-    """Return the tag for a run that this process executes.
+    """Return a tag for a run of Dagster that says which process executes it: this one.
+
+    If the process is killed, Dagster would show the run as active forever. By the tag, a later
+    process can find out that this one has ended.
 
     Args:
-        names: The names of the project, for the name of the tag.
-        run_id: The id of the run, or "" if it is not created yet.
+        names: Knows the names of the project in Dagster, also that of the tag.
+        run_id: The id of the run; "" if the run does not exist yet.
 
     Returns:
-        Name of the tag → this machine, the id of this process, and when it started.
+        Such as `{".dagster/nanoset_process": "node7:4711:98765:1a2b…"}`: machine, process, the time
+        at which it started, and run.
     """
     pid = os.getpid()
     owner = RunOwner(socket.gethostname(), pid, _start_of(pid), run_id)
@@ -104,11 +118,15 @@ def owner_tag(names: Names, run_id: str = "") -> dict[str, str]:
 
 
 def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str]:
-    """Report runs as failed whose process was killed: Dagster would show them as running.
+    """Report runs of Dagster as failed whose process was killed, for example for lack of memory.
+
+    Otherwise Dagster would show them as active forever, and their outputs would never be built,
+    since everything waits for the end of active runs. Each run has a tag with the process that
+    executes it, by which it is examined whether the process still exists.
 
     Args:
-        instance: The instance of Dagster, which records the runs.
-        names: The names of the project in Dagster, for the tag that names the process of a run.
+        instance: Dagster's instance, with all runs.
+        names: Knows the names of the project in Dagster, also that of the tag.
 
     Returns:
         The ids of these runs.
@@ -126,11 +144,21 @@ def close_abandoned_runs(instance: dg.DagsterInstance, names: Names) -> list[str
 
 
 def _start_of(pid: int) -> int:
-    """Return when a process of this machine started, in clock ticks since boot; 0 if unknown."""
+    """Return when a process of this machine was started; 0 if that is not known.
+
+    Linux has a file for each process, such as /proc/4711/stat:
+
+        4711 (my command) S 1 4711 … 98765 …
+
+    The times in it are counted in units of usually 0.01 s since the machine was started.
+
+    Args:
+        pid: The id of the process.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0
-    # The command, in parentheses, may contain spaces and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
+    # Split what follows the command: the command itself may contain spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()  # ["S", "1", "4711", …]
     return int(fields[_START_FIELD])

@@ -50,16 +50,20 @@ MAX_NIGHTLY_REQUESTS = 1000
 
 
 def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]:
-    """Make the schedule, if `automation.reconcile` of nanoset.yaml says when it runs.
+    """Make a Dagster schedule that builds missing and outdated outputs, for example each night.
+
+    Sensors, which Dagster calls every few seconds, do most of this already. But they do not try
+    again what has failed, for example. The schedule looks at everything.
 
     Args:
-        project_defs: The names and settings of the project in Dagster.
+        project_defs: The names of the project in Dagster, and its settings. The setting
+            `automation.reconcile` has the times, such as "0 3 * * *" for three o'clock each night.
 
     Returns:
-        A list with the schedule; empty if nanoset.yaml has no such setting.
+        A list with the schedule; empty if the settings have no times.
 
     Raises:
-        ConfigError: The setting is not a valid cron line.
+        ConfigError: The times are not written as a cron line.
     """
     automation = project_defs.config.automation
     cron_line = automation.reconcile
@@ -150,17 +154,17 @@ def _requests_or_reason(
 def _due_runs(
     project_defs: ProjectDefs, state: GraphState, active_runs: ActiveRuns
 ) -> list[list[Step]]:
-    """Return the runs that make missing and stale outputs, also those that have failed before.
+    """Return the runs that make missing and outdated outputs, also those that have failed before.
 
-    An inventory, the list of the files of a corpus, is made again, too, if the files have changed.
+    The list of a corpus's raw files is an output, too. It is outdated if the files have changed.
 
     Args:
         project_defs: Its settings say which assets Dagster has loaded.
-        state: Which outputs are missing, stale or up to date.
-        active_runs: The active runs, whose outputs are not made again.
+        state: Which outputs are missing, outdated or up to date.
+        active_runs: The runs that are queued or working. What they make is left out.
 
     Returns:
-        The steps of each run. A step makes one output.
+        Each run as a list of steps, each of which makes one output.
     """
     loaded_assets = LoadedAssets.of(project_defs.config)
     due = due_runs(
@@ -172,12 +176,15 @@ def _due_runs(
 def _log_warnings(
     context: dg.ScheduleEvaluationContext, text: RawText, notes: Iterable[str]
 ) -> None:
-    """Log what a person has to correct.
+    """Log what a person has to correct, for whoever reads the log of the schedule.
+
+    For example, a folder of raw text cannot be read. It may make several corpora (collections of
+    documents) fail, but is logged once.
 
     Args:
-        context: The context of the tick, which has its log.
-        text: The corpora of the raw folder, with those that cannot be read.
-        notes: Further warnings, such as that Dagster has to reload its definitions.
+        context: Dagster's context of this call of the schedule.
+        text: The corpora, and for those that cannot be read, the error.
+        notes: Further warnings, such as that Dagster has to load the settings again.
     """
     # Several corpora may have the same fault.
     for fault in dict.fromkeys(text.faults.values()):
@@ -187,12 +194,14 @@ def _log_warnings(
 
 
 def _skip_reason(n_outputs: int, n_corpora: int, being_written: Sequence[str]) -> dg.SkipReason:
-    """Return the text for a tick that requests no run.
+    """Return what Dagster shows if the schedule has started no run.
+
+    For example: "40 outputs of 2 corpora: none is missing or stale; something writes to web".
 
     Args:
-        n_outputs: Outputs that were examined.
-        n_corpora: Corpora of the raw folder.
-        being_written: Corpora with files that something is writing to.
+        n_outputs: How many outputs were examined.
+        n_corpora: How many corpora (collections of documents) there are.
+        being_written: Corpora to which some program is just writing files. They are built later.
     """
     reason = f"{n_outputs:,} outputs of {n_corpora:,} corpora: none is missing or stale"
     if being_written:
@@ -201,14 +210,17 @@ def _skip_reason(n_outputs: int, n_corpora: int, being_written: Sequence[str]) -
 
 
 def _check_cron_line(file: Path, cron_line: str) -> None:
-    """Check that Dagster accepts a cron line, such as `0 3 * * *`.
+    """Check that Dagster accepts the times of a schedule.
+
+    Otherwise it would only fail later, with an error that does not name the setting.
 
     Args:
-        file: The nanoset.yaml, for the message.
-        cron_line: The line, from `automation.reconcile`.
+        file: The settings file, nanoset.yaml, for the message.
+        cron_line: The times in the form of the program cron, such as "0 3 * * *" for three o'clock
+            each night.
 
     Raises:
-        ConfigError: Dagster rejects the cron line.
+        ConfigError: Dagster does not accept them.
     """
     try:
         dg.ScheduleDefinition(job_name=EVERY_ASSET, cron_schedule=cron_line)
@@ -219,15 +231,18 @@ def _check_cron_line(file: Path, cron_line: str) -> None:
 def _corpus_requests(
     names: Names, tick_time: str, text: RawText, corpora: Iterable[str]
 ) -> list[dg.RunRequest]:
-    """Return requests for all assets of corpora, from their files to their datasets.
+    """Return requests for runs that build everything of certain corpora, from files to datasets.
+
+    A corpus is a collection of documents. Dagster starts only one run for each run key, such as
+    `2026-01-31T03:00/web:5f0c…`: the time of the schedule, and a hash of the names and sizes of the
+    corpus's files. So if Dagster calls the schedule twice for the same night, nothing is built
+    twice; but what has failed is tried again in the next night.
 
     Args:
-        names: The names of the project in Dagster.
-        tick_time: When this call of the schedule was due, a part of the run keys. Dagster starts
-            each key once, so a repeated call starts nothing twice, but the next one can repeat what
-            has failed.
+        names: Knows the names of the project in Dagster.
+        tick_time: The time of the schedule, such as "2026-01-31T03:00".
         text: The files of all corpora.
-        corpora: The corpora to build.
+        corpora: Names of the corpora to build.
     """
     assets = _assets_of_a_corpus(names)
     requests: list[dg.RunRequest] = []
@@ -243,7 +258,13 @@ def _corpus_requests(
 
 
 def _assets_of_a_corpus(names: Names) -> list[dg.AssetKey]:
-    """Return the assets that the job of a corpus makes; their stages have the kind "corpus"."""
+    """Return the assets that a run makes to build a corpus: the list of its files, its tokens, …
+
+    In the pipeline, these are the steps of the same kind as the first one, which lists the files.
+
+    Args:
+        names: Knows the names of the project in Dagster.
+    """
     assets: list[dg.AssetKey] = []
     for stage in stages():
         if stage.kind == INVENTORY.kind and is_asset(stage):
@@ -268,8 +289,7 @@ def _output_requests(
     """
     requests: list[dg.RunRequest] = []
     for run in runs:
-        # Dagster ignores a request whose key it has seen. With the time, another tick may repeat
-        # the request. The last output is made from the others, so its digest stands for all.
+        # The last output of a run is made from the others, so its digest stands for all of them.
         last_step = run[-1]
         run_key = f"{tick_time}/{label_of(last_step.node)}:{last_step.digest}"
         requests.append(run_request(names, run, SCHEDULE, run_key=run_key))
@@ -288,11 +308,14 @@ class _FileSurvey:
     """Corpora with files that something is writing to."""
 
     def add(self, corpus: str, inventory: Inventory) -> None:
-        """Add a corpus; some of its files may be listed, while others are still being written.
+        """Record what is known of a corpus's files before they are read.
+
+        Some files may still be written by another program. They are left out of the list that a
+        build would make now, and the corpus is noted as one to be built again.
 
         Args:
-            corpus: Name of the corpus.
-            inventory: The list of its files that a build would make.
+            corpus: Name of the corpus (a collection of documents).
+            inventory: The list of the other files, which may be empty.
         """
         if inventory.awaited:
             self.being_written.append(corpus)
@@ -316,12 +339,12 @@ def _survey(project: Project, text: RawText) -> _FileSurvey:
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # Wait while a file that an earlier build has read is being overwritten: a build would leave
-        # it out, and the corpus would lose its text.
+        # Is a file that the last build has read being overwritten? A build now would leave it out,
+        # and the corpus would lose its text.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # Other files that were written to a moment ago are new: a later build reads them.
+        # List the files that are complete. A file that was changed a moment ago is left out.
         quiet_period = quiet_period_of(project, corpus)
         inventory = remembered_inventory(project, contents, quiet_period)
         if inventory is None:

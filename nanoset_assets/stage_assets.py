@@ -44,27 +44,29 @@ class RunOptions(dg.Config):
 
 
 def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return the assets of a stage of the pipeline in Dagster, and the outputs of each.
+    """Return which Dagster assets a step of the pipeline has, and which outputs belong to each.
 
-    Most assets belong to one *subject*, such as a nanoset, which is a mixture of data for training.
-    Its outputs are then the partitions of the asset. A stage that works on corpora, such as the
-    tokenizer, has a single asset for all of them, whose partitions are added as corpora appear:
+    A step that is done for each data mixture, such as writing index files, has one asset for each
+    of them. The outputs, such as the splits train and valid, are the partitions of the asset. A
+    step that is done for corpora (collections of documents), such as tokenizing, has one asset for
+    all of them, since corpora are added while Dagster runs. It gets the name "" (ALL_CORPORA) here:
 
-        index mappings of the nanoset `pretrain`    {"pretrain": [Key("pretrain", "train"), …]}
-        tokens of all corpora                       {ALL_CORPORA: [Key(ALL_CORPORA)]}
+        step               assets, each with its outputs
+        index mappings     {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
+        tokenizing         {"": [Key("")]}
 
     Args:
-        stage: The stage.
+        stage: The step of the pipeline.
         config: The settings of the project.
 
     Returns:
-        Subject → keys of the outputs. Empty if the settings request no output of the stage, or if
-        its outputs are not shown as assets.
+        Empty if the settings request no output of the step, or if its outputs are not shown in
+        Dagster.
     """
     if not is_asset(stage):
         return {}
-    # The corpora are not known yet. So ask for the outputs of a project whose only corpus has the
-    # name "" (`ALL_CORPORA`).
+    # It is not known yet which corpora exist. So ask for the outputs of a project that has a single
+    # corpus with the name "" (ALL_CORPORA).
     requested_keys = list(stage.keys(config, (ALL_CORPORA,)))
     if is_of_corpora(stage):
         if not requested_keys:
@@ -78,18 +80,20 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
-    """Return which output a run of an asset has to make, or has to check.
+    """Return which output a run of a Dagster asset has to make, or has to check.
 
         asset                              partition    output
         index mappings of `pretrain`       "train"      Key("pretrain", "train")
         files for trainers of `pretrain`   none         Key("pretrain")
         tokens of all corpora              "web"        Key("web")
 
+    A corpus is a collection of documents, and `pretrain` a mixture of several.
+
     Args:
-        context: The context of the run in Dagster, which has the partition.
+        context: Dagster's context of the run, which has the partition.
         stage: The step of the pipeline that the asset belongs to.
-        subject: What the asset is of, such as the nanoset `pretrain`; not used for assets of
-            corpora.
+        subject: What the asset is made for, such as "pretrain". It is not used for corpora, of
+            which the partition is the name.
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
@@ -100,36 +104,45 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 def partitions_of(
     stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
 ) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of an asset, or None for an asset without partitions.
+    """Return the partitions of a Dagster asset, each of which is an output; None if it has none.
+
+        asset                              partitions
+        tokens of all corpora              web, books, …      (corpora can be added at any time)
+        index mappings of `pretrain`       train, valid       (a fixed list)
+        files for trainers of `pretrain`   None
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
+        stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        keys: The outputs of the asset.
-
-    Returns:
-        The corpora, which may be added at any time; or a fixed list, such as train, valid and test.
+        keys: The outputs of the asset, such as [Key("pretrain", "train"), Key("pretrain",
+            "valid")].
     """
     if is_of_corpora(stage):
         return partition_set_of(project_defs.names, stage)  # corpora
-    # Parts are the splits of a nanoset or the groups of tars of a webdataset, for example.
-    parts = [key.part for key in keys if key.part is not None]
-    return dg.StaticPartitionsDefinition(parts) if parts else None
+    parts = [key.part for key in keys if key.part is not None]  # such as ["train", "valid"]
+    if not parts:
+        return None
+    return dg.StaticPartitionsDefinition(parts)
 
 
 def stage_asset(
     stage: Stage, project_defs: ProjectDefs, subject: str, keys: Sequence[Key]
 ) -> dg.AssetsDefinition:
-    """Make the asset of a stage for one nanoset, webdataset, …, or for all corpora.
+    """Make the Dagster asset for a step of the pipeline, such as the index files of a mixture.
+
+    An asset is a function that makes an output, with a description of it: what it is made from, how
+    it looks in the UI, and so on. Dagster calls the function when somebody clicks on Materialize,
+    or when a sensor requests the output.
 
     Args:
-        stage: The stage, which makes one kind of output, such as index mappings.
+        stage: The step of the pipeline.
         project_defs: The names and settings of the project in Dagster.
-        subject: The subject of all outputs of the asset, or `ALL_CORPORA`.
-        keys: The outputs of the asset, which are its partitions.
+        subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
+        keys: The outputs of the asset, which are its partitions, such as the splits train and
+            valid.
 
     Returns:
-        The asset. A run of it makes the output of one partition.
+        The asset. Each run of it makes one partition.
     """
 
     def make_output(
@@ -162,21 +175,27 @@ def stage_asset(
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
     """Return how an asset looks in Dagster's UI, as arguments of `dg.asset`.
 
-    These are its name, a group (which the UI draws as a box around several assets), owners, icons,
-    tags, a description, and where its files are.
+    For the asset with the shuffled order of the mixture `pretrain`, for example:
+
+        key            pretrain/blend
+        group_name     pretrain     (a box around all assets of this mixture)
+        owners         ["team:data"]
+        description    a text for users
+        metadata       where its files are, …
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        subject: What the asset is of, such as the nanoset `pretrain`; or `ALL_CORPORA`.
+        subject: What the asset is made for, such as "pretrain"; or ALL_CORPORA, for an asset whose
+            partitions are corpora (collections of documents).
     """
     names = project_defs.names
     shape = shape_of(stage)
-    # Dagster's graph shows only the last part of a key, such as `blend` of `pretrain/blend`. So
-    # each subject has a group of its own, which the graph shows as a box with the name.
+    # Dagster's graph shows only the last part of a key, such as `blend`. In a box with the name of
+    # the mixture, it is clear which blend it is.
     group = GROUP if is_of_corpora(stage) else subject
-    # The location is metadata of the definition, not of materialisations: if the project is moved,
-    # a materialisation would still show the old location.
+    # Describe the location as a property of the asset, and not of a run, which would show the old
+    # location after the project was moved.
     location = _live_location(stage, project_defs.config, subject)
     return {
         "key": names.asset(asset_path(Node(stage, Key(subject)))),
@@ -192,9 +211,13 @@ def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[s
 def _run_settings(stage: Stage, project_defs: ProjectDefs) -> dict[str, Any]:
     """Return how Dagster executes the runs of an asset, as arguments of `dg.asset`.
 
+    These are tags for the machine that executes a run, how many times Dagster tries it again after
+    an error, whether it may end without an output, and which runs must not be executed at the same
+    time.
+
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
-        project_defs: The settings of the project in Dagster, such as the number of retries.
+        stage: The step of the pipeline that the asset belongs to.
+        project_defs: The settings of the project in Dagster.
     """
     shape = shape_of(stage)
     retries = project_defs.retries
@@ -207,13 +230,18 @@ def _run_settings(stage: Stage, project_defs: ProjectDefs) -> dict[str, Any]:
 
 
 def _pool_of(shape: AssetShape, project_defs: ProjectDefs) -> str | None:
-    """Return the pool that limits how many runs of an asset execute at once, or None.
+    """Return the pool of an asset's runs: Dagster limits how many runs of a pool execute at once.
 
-    Stages with worker processes take all cores, so they share a pool.
+    Some steps of the pipeline, such as tokenizing, start a process for each core of the machine.
+    Two such runs would only slow each other down, so all of them are in one pool.
 
     Args:
-        shape: How the assets of the stage appear in Dagster.
-        project_defs: The project, which may name a pool of the host.
+        shape: Says whether the step starts such processes.
+        project_defs: The settings of the project in Dagster. The user can name another pool, which
+            also has runs of other projects.
+
+    Returns:
+        Name of the pool; None if nothing is limited.
     """
     if not shape.uses_workers:
         return None
@@ -221,10 +249,17 @@ def _pool_of(shape: AssetShape, project_defs: ProjectDefs) -> str | None:
 
 
 def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
-    """Make the output of a run, unless it is no longer requested, and yield its materialisation.
+    """Make the output of a run, and yield what Dagster records of it.
+
+    Two cases are different:
+
+    - The settings no longer request the output, since somebody has changed them after Dagster
+      loaded them. Then nothing is made, and the log says so.
+    - The user has set a function `execute`, which does something before or after the output is
+      made. Then this function is called in place of the usual one.
 
     Args:
-        run: The run of an asset, which knows the output and how to make it.
+        run: Knows the output, and how to make it.
     """
     config = run.project.config
     if _can_be_skipped(run.stage, config, run.key):
@@ -233,7 +268,6 @@ def _results_of(run: AssetRun) -> Iterator[dg.MaterializeResult[Any]]:
     elif run.project_defs.execute is None:
         yield from run.results()
     else:
-        # The host has set a function that does more than make the output.
         yield from run.project_defs.execute(run)
 
 
@@ -260,18 +294,19 @@ def _can_be_skipped(stage: Stage, config: ProjectConfig, key: Key) -> bool:
 def _tags(shape: AssetShape, project_defs: ProjectDefs, subject: str) -> dict[str, str]:
     """Return the tags of an asset, by which users can search for it in Dagster's UI.
 
-    For example, `{"nanoset/stage": "mapping", "nanoset/preset": "megatron"}`, and tags that the
-    project which uses this package has set. The latter take precedence.
+    For example, `{"nanoset/stage": "mapping", "nanoset/preset": "megatron"}`: a step that makes the
+    files of a data mixture, for the trainer Megatron-LM. Tags that the user has set are added, and
+    replace those with the same name.
 
     Args:
-        shape: How the assets of the stage appear in Dagster.
-        project_defs: The project, with the tags that are set for it.
-        subject: What the asset is of, such as a nanoset.
+        shape: Describes the assets of the step of the pipeline in Dagster.
+        project_defs: The settings of the project, with the user's tags.
+        subject: What the asset is made for, such as the mixture "pretrain".
     """
     tags: dict[str, str] = {}
     if shape.tag is not None:
         tags["nanoset/stage"] = shape.tag
-    # Stages with this tag make the files of a nanoset, a data mixture for one trainer: name it.
+    # Steps with this tag make the files of a data mixture for one trainer: name the trainer.
     if shape.tag == "mapping":
         tags["nanoset/preset"] = project_defs.config.nanosets[subject].preset
     return {**tags, **project_defs.tags}
@@ -291,13 +326,14 @@ def _dependencies(
         keys: The outputs of the asset.
     """
     if stage is INVENTORY:
-        # It lists the raw files, which are not an output. But assets of the host may write them.
+        # It lists the raw files. These are no output of the project, but assets of the user may
+        # write them.
         return _landing_dependencies(project_defs)
     dependencies: list[dg.AssetDep] = []
     for asset, partitions in _partitions_read(stage, project_defs.config, keys).items():
-        # Without a mapping, Dagster assumes that each partition reads the one of the same name, or
-        # else all of them.
-        mapping = dg.SpecificPartitionsPartitionMapping(partitions) if partitions else None
+        mapping = None  # Dagster's default: the partition of the same name, or else all of them
+        if partitions:
+            mapping = dg.SpecificPartitionsPartitionMapping(partitions)
         dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
     return dependencies
 
@@ -335,39 +371,52 @@ def _partitions_read(
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether Dagster has to be told which partitions of an asset are read.
+    """Return whether Dagster has to be told which partitions of an asset another one reads.
+
+    In Dagster, corpora (collections of documents) are partitions. For example:
+
+        reading asset             asset that it reads       told?
+        datasets of corpora       tokens of corpora         no: Dagster assumes that the dataset of
+                                                            `web` is made from the tokens of `web`
+        the mixture `pretrain`    datasets of corpora       yes: it reads only `web` and `books`
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
-        source: An output that it reads, which is a partition of another asset.
+        source: The output that it reads, which is a partition of another asset.
     """
     if shape_of(source.stage).is_read_by_partition:
         return True
-    # A nanoset reads only some corpora. An asset whose own partitions are corpora reads the corpus
-    # of the same name, which Dagster assumes by itself.
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 
 def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
-    """Return dependencies on the assets of the host that land raw text.
+    """Return dependencies on the user's assets that write raw text, for the list of its files.
 
-    Dagster has no partition mapping for "this asset lands the text of these corpora", so every
-    corpus is shown to depend on all of them.
+    For example, the asset `crawl` downloads the text of the corpus `web`. So Dagster draws an arrow
+    from `crawl` to the asset that lists the files of all corpora. It cannot be told that `crawl`
+    only writes `web`: every corpus is shown to depend on every such asset.
+
+    Args:
+        project_defs: Its `upstream` says which assets write which corpus, such as `{"web":
+            (AssetKey("crawl"),)}`.
     """
     assets = dict.fromkeys(chain.from_iterable(project_defs.upstream.values()))  # each once
     return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in assets]
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
-    """Return the path or URL of the current versions of an asset's outputs.
+    """Return where the files of an asset's current version are, for its page in Dagster's UI.
+
+    If the names of its outputs are not known in advance, they are placeholders in angle brackets:
+
+        on a disk      /data/outputs/datasets/<corpus>/current
+        in a bucket    s3://bucket/outputs/datasets/<corpus>/<digest>      (buckets have no links)
+        raw files      /data/raw/<corpus>
 
     Args:
-        stage: The step of the pipeline that makes the outputs of the asset.
-        config: The configuration when the definitions were loaded.
-        subject: What the asset is of, such as a nanoset; or `ALL_CORPORA`.
-
-    Returns:
-        Such as `/data/outputs/datasets/<corpus>/current`, with placeholders in angle brackets.
+        stage: The step of the pipeline that the asset belongs to.
+        config: The settings when Dagster loaded them.
+        subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
     """
     if stage is INVENTORY:
         # An inventory lists raw files: show their folder rather than the list.
