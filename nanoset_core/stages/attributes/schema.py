@@ -109,6 +109,9 @@ class AttributeSchema:
     def _new_column(self, path: Location, name: str) -> FormatError:
         """Return the error for a column that the files before this one do not have.
 
+            found: a column 'language'
+            expected: the columns of scores/a.parquet: id, score
+
         Args:
             path: Path of the file.
             name: Name of the column.
@@ -185,6 +188,10 @@ class AttributeSchema:
 
     def _missing_column(self, path: Location, name: str, names: Collection[str]) -> ConfigError:
         """Return the error for a file without a column that it should have.
+
+            a table of attributes lacks a column
+            found: id, quality
+            expected: a column 'score'
 
         Args:
             path: Path of the file.

@@ -656,6 +656,8 @@ class TokenCheck:
 def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
     """Return where the tokens of a dataset are stored: all bytes of its .bin.
 
+    The result can be sent to other processes and machines, which then read parts of it.
+
     Args:
         dataset: The dataset, with its .bin and .idx opened.
         as_copies: Read the local copy of a file in a bucket, if it exists.
@@ -671,7 +673,10 @@ def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArr
 
 
 def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
-    """Return where the lengths of sequences are stored: after the header of the dataset's .idx.
+    """Return where the lengths of sequences are stored: in the .idx, right after its header.
+
+        header      34 bytes
+        lengths     4 bytes for each sequence
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.

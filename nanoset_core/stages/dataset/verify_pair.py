@@ -185,7 +185,9 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
 
 
 def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
-    """Check that the tokens of a pair have the type that the tokenizer requires.
+    """Check that the tokens of a dataset have the type that the tokenizer requires.
+
+    A vocabulary of 50,257 tokens requires integers of two bytes (uint16), and one of 100,000 of four.
 
     Args:
         report: Report on the pair, to which errors are added.

@@ -68,8 +68,12 @@ def exports_for_trainer(
 ) -> dict[str, str | None]:
     """Return the export of each corpus that the trainer of a nanoset reads.
 
-    nanotron's main branch reads .ds files, which are exports of the format datatrove, rather than
-    .bin files.
+    nanotron's main branch reads .ds files rather than .bin files. These are made by exports of the
+    format datatrove:
+
+        nanoset      preset: nanotron-main, blend: {web: 0.7, code: 0.3}
+        exports      web-ds: {of: web, format: datatrove}
+        result       {"web": "web-ds", "code": None}
 
     Args:
         settings: The settings of the nanoset.
@@ -96,8 +100,11 @@ def reader_errors(
 ) -> Iterator[ConfigError]:
     """Yield an error for each nanoset whose trainer cannot read the exports of its corpora.
 
-    If a trainer reads .ds files instead of .bin files, each corpus needs an export, and all of
-    these must name the same tokenizer.
+    If a trainer reads .ds files instead of .bin files, each corpus needs an export that makes
+    these, and all of the exports must name the same tokenizer:
+
+        web has an export, code has none                       an error
+        tokenizer_name: gpt2 for web, llama for code           an error
 
     Args:
         file: nanoset.yaml, for messages.

@@ -239,6 +239,9 @@ def _location_of(name: str) -> Location:
 def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _ResolvedInput:
     """Return the files of text in a folder and the folders below it.
 
+        web/a.jsonl, web/part/b.jsonl.gz      returned
+        web/README.md, web/_SUCCESS           not returned: not text of a corpus
+
     Args:
         folder: The folder, of this machine or in a bucket.
         leave_out: Returns whether a file is not read.

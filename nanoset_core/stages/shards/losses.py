@@ -109,6 +109,11 @@ class Losses:
     def lists(self, is_included: Callable[[str], bool] = bool) -> Iterator[Path]:
         """Yield the files in which shards list the lines that they rejected for certain reasons.
 
+        A shard has the tokens of a part of a corpus. If it rejected no line for these reasons, its
+        list is left out:
+
+            shards/web/3f9c…/rejects.jsonl
+
         Args:
             is_included: Returns whether a reason is one of them; by default all are.
         """

@@ -332,12 +332,14 @@ def _framing_of(options: PreprocessOptions) -> Framing:
 
 
 def _token_id(options: PreprocessOptions, token: str | None, flag: str) -> int | None:
-    """Return the id of a token that a flag names, or None if the flag was not given.
+    """Return the id of a token that an option of the command names, or None without the option.
+
+    `--eod <|endoftext|>` gives 50,256 for GPT-2's tokenizer.
 
     Args:
         options: The settings, with the tokenizer.
         token: The text of the token, or None.
-        flag: The flag, for the error.
+        flag: The option, for the error.
 
     Raises:
         ConfigError: The tokenizer lacks the token.

@@ -54,6 +54,9 @@ class InputRanges:
     def pieces(self) -> list[Piece]:
         """Return the pieces of all files, after reading those that were not read yet.
 
+        A large file is hashed in pieces, each with a digest, by which a later call recognises it:
+        bytes 0 to 64 MiB of a.jsonl, and so on.
+
         Returns:
             The pieces in document order, with digests as in inventories.
 

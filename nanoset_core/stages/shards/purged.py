@@ -260,7 +260,10 @@ def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
 
 
 def leave_out(ranges: Iterable[SourceRange], erased: ErasedDocuments) -> list[SourceRange]:
-    """Return ranges of a corpus's text that leave out its erased documents.
+    """Return ranges of a corpus's text that leave out the documents that a user has erased.
+
+    A range is read and tokenized as a whole. One that contains an erased document gets a list of
+    their positions, which readers skip. It also gets another digest, so that it is tokenized again.
 
     Args:
         ranges: The ranges, in document order.

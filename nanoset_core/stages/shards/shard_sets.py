@@ -62,9 +62,12 @@ def set_recipe(
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
     """Return the shards of a tokenized corpus, after checking that none of their files is missing.
 
+    A shard has the tokens of a part of the corpus, in a folder such as shards/web/3f9c…. The
+    manifest of the corpus lists the names of these folders.
+
     Args:
         project: Its outputs are read.
-        tokenized: Manifest of the tokenized corpus, which lists its shards.
+        tokenized: Manifest of the tokenized corpus.
 
     Returns:
         A manifest for each shard, in document order. There may be 100,000 of them, so they are
@@ -235,6 +238,11 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
 
 def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
     """Return the manifests of those shards of a corpus in which text was lost.
+
+    A shard has the tokens of a part of the corpus. Its manifest counts what was lost, by reason:
+
+        3f9c…    {"reasons": {}}                       left out
+        a07e…    {"reasons": {"invalid_json": 3}}      returned
 
     Args:
         outputs: The outputs of the project.

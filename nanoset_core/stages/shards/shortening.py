@@ -74,7 +74,13 @@ class ShortenedShards(PerShard[ShortenTask, None]):
 
 
 def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Written:
-    """Write a copy of a shard without some of its documents.
+    """Write a copy of a shard, the tokens of a part of a corpus, without some of its documents.
+
+    If a user erases documents, this is much faster than tokenizing the text again:
+
+        document      0      1      2
+        tokens        5 9    7 2    8
+        without 1     5 9           8
 
     Args:
         shard: The shard with all documents, as this process can reach its files.
@@ -135,9 +141,11 @@ def _copy_tokens(shard: Manifest, is_kept: NDArray[np.bool_], folder: Path) -> i
 def _lengths_of_removed(table: DocumentRows, is_kept: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return the tokens of each document that is left out, shape (n_removed,).
 
+    For documents of 50, 30 and 20 tokens, of which the second is left out: [30].
+
     Args:
-        table: The table of all documents of a shard.
-        is_kept: Whether each document is kept, shape (n_documents,).
+        table: The table of all documents of a shard, with their lengths.
+        is_kept: Whether each document is kept, shape (n_documents,): [True, False, True].
     """
     removed_lengths = []
     for first_row, lengths in table.lengths():

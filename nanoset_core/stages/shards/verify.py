@@ -39,9 +39,11 @@ _COUNTS = ("lines", "documents", "skipped", "sequences", "tokens", "rejected", "
 def verify_shards(
     project: Project, corpus: str, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current shards of a corpus, which are the parts that it was tokenized in.
+    """Check the tokens of a corpus as they were made: in parts, the shards, before they are merged.
 
-    Every line must be counted, no more text lost than the settings allow, and all files whole.
+        lines       each became a document, or is counted as lost or left out
+        losses      not more text was lost than the settings allow
+        files       they have the recorded sizes, or, if `deep`, the recorded sha256
 
     Args:
         project: Its outputs are checked, against the limits for lost text in its settings.
@@ -172,6 +174,10 @@ def _warn_of_loss(
     remedy: str,
 ) -> None:
     """Add a warning to a report if text of one kind was lost.
+
+        text was not read to its end
+        where: raw/web
+        found: 1 file not readable to the end (…): a.jsonl.gz from line 7 on (…)
 
     Args:
         report: The report.
