@@ -187,7 +187,7 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
 def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
     """Check that the tokens of a dataset have the type that the tokenizer requires.
 
-    A vocabulary of 50,257 tokens requires integers of two bytes (uint16), and one of 100,000 of four.
+    50,257 tokens require integers of two bytes (uint16), and 100,000 tokens integers of four.
 
     Args:
         report: Report on the pair, to which errors are added.
