@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -569,21 +568,27 @@ class _NumberReader:
             n_values: How many documents have a number, at least one.
             tokens: How many tokens each of all documents has, shape (n_documents,).
         """
+
+        def read_numbers() -> Iterator[WeighedValues]:
+            """Read the numbers in chunks, from the first one on. A histogram needs them twice."""
+            return self._weighed_chunks(tokens)
+
         last_rank = n_values - 1
         # A Fraction of a text such as "0.05" is exact, unlike the float 0.05.
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
         ranks = [0, *ranks_of_quantiles, last_rank]
 
-        # The numbers may not fit into memory, so they are not sorted. They are stored as unsigned
-        # integers, the keys, of which a smaller number has a smaller one. `keys_at_ranks` reads
-        # them several times, and finds those at the ranks. Turn these back into numbers.
+        # The numbers may not fit into memory, so they are not sorted. They are in a file, as keys:
+        # unsigned integers in the same order, so that -1.5 has a smaller key than 0.2.
+        # `keys_at_ranks` reads the file several times to find the keys at the ranks. Turn these
+        # into numbers.
         keys = keys_at_ranks(self._key_chunks, ranks)
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
         return NumberStatistics(
             minimum,
             maximum,
             quantiles=dict(zip(QUANTILES, quantiles, strict=True)),
-            bins=histogram(partial(self._weighed_chunks, tokens)),
+            bins=histogram(read_numbers),
         )
 
     def _key_chunks(self) -> Iterator[NDArray[np.uint64]]:

@@ -45,23 +45,25 @@ class FoundCorpus:
     """The key of the text, or None if it has no lines."""
 
     def settings(self, text_key: str, id_key: str) -> dict[str, Any]:
-        """Return the settings that only this collection of texts (corpus) needs.
+        """Return the settings that this collection of texts (corpus) needs in a new nanoset.yaml.
 
-        `nanoset init` writes a first nanoset.yaml. Settings that most corpora share are in a common
-        section, such as `text_key: text`, the key of the JSON lines that has the text. For example,
-        if a corpus has its text under another key, and has only some files of the folder `web`:
+        `nanoset init` writes a first nanoset.yaml. Most corpora need no settings of their own: each
+        is a folder of its name, and its JSON lines have the same keys as those of the others.
+        Suppose that most lines are such as {"text": "It rains."}. Then the corpus `web_valid`,
+        which is the file valid.jsonl of the folder `web` with lines such as {"body": "Hi!"}, needs
+        these:
 
             web_valid:
               folder: web
-              text_key: body      # Its first lines have body and url.
+              text_key: body      # Its first lines have body.
               files: [valid.*]    # By their names valid data: 1 file, 10 kB.
 
         Args:
-            text_key: The key of the text in most corpora, such as "text".
-            id_key: The key of the document's id in most corpora.
+            text_key: The key of the text in most corpora, here "text".
+            id_key: The key of the document's id in most corpora, such as "id".
 
         Returns:
-            Keys and values of this section. There is none if the corpus needs none.
+            Key → value, in the order in which they are written; empty if the corpus needs none.
         """
         values: dict[str, Any] = {}
         if self.name != self.folder:
@@ -77,16 +79,19 @@ class FoundCorpus:
         return values
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that say which files of a folder this corpus has, if not all.
+        """Return the settings that say which files of a folder belong to this corpus, if not all
+        do.
 
-        A corpus is a collection of texts. If some files of a folder are for validation, by their
-        names, these are a corpus of their own. Suppose that a folder has 9 files and valid.jsonl:
+        A corpus is a collection of texts. If the names of some files in a folder say that they are
+        for validation, the folder becomes two corpora. For example, a folder with a.jsonl, b.jsonl
+        and valid.jsonl:
 
-            validation data    files: [valid.*]      # By their names valid data: 1 file, …
-            all other files    exclude: [valid.*]    # Held out of train data, which is 9 files, …
+            for validation    files: [valid.*]      # By their names valid data: 1 file, 10 kB.
+            for training      exclude: [valid.*]    # Held out of train data, which is 2 files, …
 
         Returns:
-            "files" or "exclude" → a list of patterns, with the comment.
+            "files" or "exclude" → a list of patterns, with such a comment. It is empty if all files
+            of the folder belong to this corpus.
         """
         n_files = format_count(len(self.contents.texts), "file")
         size = f"{n_files}, {format_bytes(self.contents.size)}"  # of the files of this corpus
@@ -191,14 +196,18 @@ def _held_out_split_of_folder(folder: str) -> SplitName | None:
     Args:
         folder: Name of the folder.
     """
-    # `held_out` looks for a word such as "valid" in a name. It returns what the word means, and a
-    # pattern for similar names: the name up to the word, and then anything. So if the pattern has
-    # the complete name, the word is the last one:
-    #     web_valid          ("valid", "web_valid*")
-    #     valid_sentences    ("valid", "valid_*")
-    pattern_for_last_word = f"{folder}*"
+    # `held_out` looks for a word such as "valid" in the name, and returns what the word means, and
+    # a pattern of similar names, which is all up to the word, and a star:
+    #     web_valid          valid, web_valid*
+    #     valid_sentences    valid, valid_*
+    word = held_out(folder)
+    if word is None:
+        return None
+
+    # If the word is the last one, all of the name precedes the star.
+    is_last_word = word.pattern == f"{folder}*"
     for split in SPLITS[1:]:  # valid and test
-        if held_out(folder) == (split, pattern_for_last_word):
+        if is_last_word and word.split == split:
             return split
     return None
 

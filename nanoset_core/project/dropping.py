@@ -75,15 +75,18 @@ class _ShardFile:
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Return where the tokens of a shard, which is a tokenized piece of text, are stored.
+        """Find out whether the tokens of a shard, a tokenized piece of text, are in a file of its
+        own.
 
-        They are in a file of its own, or in that of a dataset, which is all shards joined:
+        All shards of a text collection are joined to a dataset. To save space, the file of a shard
+        can then be deleted, and its manifest says which bytes of the dataset are the same tokens:
 
-            own file            size 200
-            bytes of a dataset  size 0: the shard has no file
+            folder of the shard         recorded in the manifest                        size
+            02bd…, with tokens.bin      tokens.bin                                      200
+            9e41…, without it           bytes 300 to 500 of datasets/web/3f9c…/web.bin  0
 
         Args:
-            shard: Manifest of the shard, which says where they are.
+            shard: The manifest, a JSON file that describes the shard.
         """
         size = shard.access.size(shard.folder / BIN)
         return _ShardFile(
@@ -93,7 +96,10 @@ class _ShardFile:
         )
 
     def as_duplicate(self, corpus: str, dataset_range: FileFact) -> DuplicateTokens:
-        """Return a shard (tokenized text), with the bytes of a dataset that should be the same.
+        """Pair the tokens of a shard with the bytes of a dataset that should be the same tokens.
+
+        A shard is a tokenized piece of a text collection, and the dataset is all shards joined. If
+        the bytes are compared later, and are the same, the file of the shard can be deleted.
 
         Args:
             corpus: Name of the text collection, such as web.

@@ -159,15 +159,20 @@ def plan(
 
 
 def _due_nodes(graph: Graph, selected: Iterable[Node], *, force: bool) -> set[Node]:
-    """Return what a build would make: selected outputs not up to date, and their inputs.
+    """Return what a build would make: the outputs that the user wants, and what these need.
 
-    For example, the user selects a nanoset, which is made from a dataset. If a file of raw text has
-    changed, both are not up to date, and both are made.
+    Only what is not up to date is made. For example, the user wants `pretrain`, a mixture of texts
+    for training, which is made from two datasets:
+
+        dataset of web     a file of raw text was added      made
+        dataset of code    up to date                        not made
+        pretrain           made from both, so out of date    made
 
     Args:
         graph: The project's outputs, with the reasons why they are not up to date.
-        selected: The outputs that the user wants.
-        force: Whether to make these again even if they are up to date.
+        selected: The outputs that the user wants, here `pretrain`.
+        force: Whether to make these even if they are up to date. What they need is still made only
+            if it is not.
     """
 
     def is_stale(node: Node) -> bool:
@@ -250,16 +255,17 @@ def _planned_rows(
 
 
 def _corpus_failure(survey: ProjectSurvey, row_nodes: Sequence[Node]) -> str | None:
-    """Return why a text collection (corpus) cannot be read, if some outputs are those of a corpus.
+    """Return why the files of a text collection (corpus) cannot be read, for a row of a dry run.
+
+    A dry run of a build shows outputs that are made in sequence in one row:
+
+        list of the files of news, shards, dataset    "a.jsonl is not UTF-8", if `news` is damaged
+        list of the files of web, shards, dataset     None, since `web` can be read
+        index and blend of a training                 None, since this is not a row of a corpus
 
     Args:
-        survey: The project's outputs, and the corpora that cannot be read.
-        row_nodes: Outputs that `nanoset status` shows in one row. Those of a corpus begin with its
-            inventory, a list of its files.
-
-    Returns:
-        The reason, such as "a.jsonl is not UTF-8". None if the corpus can be read, or if these are
-        other outputs.
+        survey: Has the corpora that cannot be read, such as {"news": "a.jsonl is not UTF-8"}.
+        row_nodes: The outputs of the row.
     """
     subject = row_nodes[0].key.subject
     is_row_of_corpus = inventory_node(subject) in row_nodes

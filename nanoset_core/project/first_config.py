@@ -152,19 +152,27 @@ def _draft_config(
     key_prefix: Sequence[str],
     ask: Ask,
 ) -> _DraftConfig:
-    """Choose the settings of a new project, for `nanoset init`, without writing them yet.
+    """Choose the settings that `nanoset init` will write into the nanoset.yaml of a new project.
 
-    If something cannot be chosen, such as which key of JSON lines has the text, the error is not
-    raised, but returned: the caller may have a more important error to report, such as that there
-    is a nanoset.yaml already.
+    Nothing is written yet. The caller first compares the text with a nanoset.yaml that may exist.
+
+    If a setting cannot be chosen, the user has to be told, for example that no key of the JSON
+    lines {"a": "…", "b": "…"} is certain to have the text. But if there is a nanoset.yaml already,
+    that is the more important error. So the first one is returned, and the caller decides which to
+    raise.
 
     Args:
         folder: The project's folder.
-        text: What is in its subfolder `raw`.
-        tokenizer: File or folder of the tokenizer; None for the one in the project's folder.
-        text_key: The key of JSON lines that has the text; None for what the first lines suggest.
-        key_prefix: Precedes all names of the project in Dagster, the program that runs builds.
+        text: What is in its subfolder `raw`: files of text.
+        tokenizer: File or folder of the tokenizer; None to look for one in the project's folder.
+        text_key: The key of the JSON lines that has the text, such as "text"; None to find it by
+            their first lines.
+        key_prefix: Words before all names of the project in Dagster, the program that runs builds,
+            such as ["team", "llm"].
         ask: Asks the user if something cannot be decided.
+
+    Returns:
+        The settings, as values and as the text of the file; or the error.
     """
     try:
         chosen_tokenizer = choose_tokenizer(folder, tokenizer, ask)
@@ -177,9 +185,10 @@ def _draft_config(
 
 
 def _existing_config_error(path: Path) -> ConfigError:
-    """Return the error for `nanoset init` in a project that has a nanoset.yaml already.
+    """Return the error that there is a nanoset.yaml already, which `nanoset init` would overwrite.
 
-    A file that is exactly as `nanoset init` would write it is no error.
+    A file that is exactly as `nanoset init` would write it now is no error, so that it can be
+    called twice.
 
     Args:
         path: The existing file, which stays as it is.
@@ -221,13 +230,19 @@ def _has_content(file: Path, content: bytes) -> bool:
 
 
 def _reasons(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield a line on each setting that was chosen for a reason, to show it to the user.
+    """Yield a line for each chosen setting that has a reason, which `nanoset init` shows the user.
 
-    For example: "documents.text_key: body. The first lines of web have id, body."
+    For example, the sections
+
+        {"raw": "raw", "documents": {"text_key": ExplainedValue("body", "No key is named text.")}}
+
+
+    give the line "documents.text_key: body. No key is named text."
 
     Args:
-        values: A section of nanoset.yaml: key → value, or key → the mapping of a section within it.
-        prefix: The keys of the sections that contain it, each with a dot, such as "documents.".
+        values: Sections of nanoset.yaml: key → value, or key → a section within this one.
+        prefix: What precedes the keys in the lines: "documents." within the section `documents`,
+            and nothing at first.
     """
     for key, value in values.items():
         if isinstance(value, ExplainedValue):

@@ -90,12 +90,14 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
 def _planned_duplicates(
     project: Project, builds_by_name: Mapping[str, str]
 ) -> Iterator[DuplicateTokens]:
-    """Yield the pieces of text whose tokens are stored twice, so that one copy can be deleted.
+    """Yield the pieces of text whose tokens are stored twice, for a preview of `nanoset gc`.
 
-    A text collection (corpus) is tokenized in pieces, the shards, which are joined to a dataset.
-    The file of a shard can then be deleted. But if a running build works on the corpus `web`, the
-    shards of `web` stay as they are, with the reason "a build works on it (…)" in the field
-    `why_not`.
+    A text collection (corpus) is tokenized in pieces, the shards, which are then joined to a
+    dataset. So the file of each shard could be deleted. A shard that a running build may read
+    stays:
+
+        shard of web, while a build works on web     its field `why_not` is "a build works on it …"
+        shard of code                                `why_not` is None: its file can be deleted
 
     Args:
         project: The project, whose output folder is searched.

@@ -252,15 +252,18 @@ class Graph:
         return digests
 
     def project_of(self, node: Node) -> Project:
-        """Return the project in a form that looks at outputs with few requests to a bucket.
+        """Return the project, prepared to look at an output and similar ones with a single request.
 
-        If the outputs are in a bucket, each look at a file is a request, and there may be thousands
-        of outputs. The returned project lists the folder of the output once, and then answers from
-        the list for all outputs in this folder, such as datasets/web and datasets/code.
+        If the outputs are in a bucket, each look at a file is a request, which takes some time, and
+        there may be thousands of files. The returned project lists a whole folder by one request
+        when it is first used, and then answers from that list. Listings are remembered:
+
+            asked for the dataset of web     lists datasets
+            asked for the dataset of code    uses the same list
+            asked for the index of pretrain  lists nanosets/pretrain
 
         Args:
-            node: The output. Those of text collections share the folder of their kind (datasets).
-                Others have a folder of their own (nanosets/pretrain).
+            node: The output.
         """
         folder = node.stage.layout.folder
         if not node.is_of_corpus:
@@ -462,16 +465,21 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return the graph of a project's outputs: what each should be made from.
+    """Return the graph of a project's outputs, given the raw files: it finds out what is out of
+    date.
 
-    All outputs of a corpus (a collection of texts) are made from its inventory, a list of its
-    files. So it is enough to say what the inventories should be.
+    A graph knows what every output should be made from. All of that follows from the raw files:
+
+        list of the files of web  →  shards (tokens) of web  →  dataset of web  →  training data
+
+    So the caller only passes what the lists of files should be.
 
     Args:
         project: The project, whose nanoset.yaml requests the outputs.
-        inventories: Name of a corpus → recipe of its inventory: a hash of each file.
-        corpora: Names of all corpora of the raw folder; by default those with an inventory. Outputs
-            of the others are part of the graph, but it is not known what they should be made from.
+        inventories: For example, {"web": recipe}. The recipe has a hash of all files of `web`,
+            which is a corpus (a collection of texts).
+        corpora: Names of all corpora; None if they are those of `inventories`. It is not known what
+            the outputs of other corpora should be made from, but they are part of the graph.
     """
     known = {inventory_node(corpus): recipe for corpus, recipe in inventories.items()}
     return Graph(project, known, corpora)
@@ -498,15 +506,19 @@ def requested_nodes(config: ProjectConfig, corpora: Collection[str] = ()) -> lis
 
 
 def digest_of_node(node: Node, recipe: Recipe) -> str:
-    """Return the digest by which an output is known: a hash of what it is made from.
+    """Return the digest that an output gets: a hash of everything that decides its content.
 
-    If two builds make an output from the same inputs with the same settings, the digest is the
-    same. It is the name of the output's folder, such as datasets/web/3f9c…. Dagster, the program
-    that runs builds, records it as data version.
+    That is its recipe: the settings and the digests of its inputs. So the same inputs and settings
+    always give the same digest, and a new digest means that something has changed. It is the name
+    of the output's folder:
+
+        datasets/web/3f9c…      before a file was added to `web`
+        datasets/web/81aa…      afterwards
 
     Args:
-        node: The output. Some are parts of a larger one, such as a group of tar files of a
-            webdataset. All parts have the digest of the webdataset's plan.
+        node: The output. Some have no folder of their own, because they are parts of a larger
+            output, such as a group of the tar files of a webdataset. All parts have the digest of
+            the plan that they are made from.
         recipe: What it is made from.
     """
     if isinstance(node.stage, InParts):
@@ -771,17 +783,21 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:
-    """Add an output to an ordered collection, after its inputs, which are added first.
+    """Add an output to a list of outputs, but before it, add the inputs that it is shown with.
 
-    For example, a nanoset (a mixture of texts for training) has two outputs, and its `blend` is
-    made from its `index`. So both are added, the index first. Inputs that belong to something else,
-    such as to another nanoset, are not added.
+    `nanoset status` lists together what belongs together, inputs first. For example, a nanoset (a
+    mixture of texts for training) has an index, and a blend, which is made from the index:
+
+        before                  ordered: the dataset of web
+        add the blend           ordered: the dataset of web, the index, the blend
+        add the index           no change: it is in the list already
+
+    Inputs that belong to something else, such as another dataset, are not added here.
 
     Args:
         config: The settings of the project, which say what each output is made from.
         node: The output.
-        ordered: The outputs so far, as the keys of a dict, which keeps their order. Those that are
-            in it already keep their place.
+        ordered: The list, as the keys of a dict, which remember their order. It is changed.
     """
     if node in ordered:
         return

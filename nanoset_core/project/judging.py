@@ -101,22 +101,23 @@ def judge_version(listing: FileAccess, output: StoredOutput, digest: str) -> Gar
 def _reason_of_other_place(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> str | None:
-    """Return why an old version of an output may be somebody's copy, so that it stays.
+    """Return why a folder may be somebody's copy of an old build, which must not be deleted.
 
-    A version is one build of an output. There are two such reasons:
+    `nanoset gc` deletes old versions (builds) of outputs. There are two reasons to leave one alone:
 
-        somebody copied it here      "its manifest is that of datasets/web/3f9c…"
-        a symbolic link leads here   "a symbolic link leads to it"
+        /data/datasets/web-copy/3f9c…    its manifest, a file that describes the build, says that it
+                                         was written as datasets/web/3f9c…: somebody copied it here
+        /data/datasets/web/81aa…         a symbolic link leads to it: somebody uses it by the link
 
     Args:
         listing: Access to the output folder.
         output: The output in whose folder the version is.
         folder: Folder of the version.
-        manifest: Its manifest, a file that describes it, and says where it was written. None if the
-            build was killed before it wrote one.
+        manifest: Its manifest; None if the build was killed before it wrote one.
 
     Returns:
-        The reason, or None.
+        A clause such as "its manifest is that of datasets/web/3f9c…"; None if there is no such
+        reason.
     """
     if manifest is not None:
         path = f"{output.stage_folder}/{output.name}/{folder.name}"

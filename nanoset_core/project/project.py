@@ -115,10 +115,18 @@ class Project:
 
     @property
     def executor(self) -> Executor | None:
-        """The cluster on which the tasks of a build run; None for processes of this machine.
+        """The cluster on which the tasks of a build run; None if they run in processes of this
+        machine.
 
-        It makes no difference to the outputs where tasks run. On a cluster, a worker may not see
-        the disk of this machine. So the executor sends it the tokenizer, which the tasks need.
+        For example, tokenizing a large text is divided into thousands of tasks. The setting
+        `executor` says where they run, and makes no difference to the results:
+
+            executor: {kind: processes}                       None
+            executor: {kind: dask, address: tcp://a:8786}     the Dask cluster at this address
+            executor: {kind: slurm, jobs: 20}                 20 jobs of Slurm
+
+        Workers of a cluster may not see the disk of this machine. So they are sent the files of the
+        tokenizer, which the tasks need.
         """
         spec, chosen_by = chosen_executor(f"{self.config.file}: executor", self.config.executor)
         if spec.kind == "processes":

@@ -145,10 +145,16 @@ class PurgeReceipt:
         return sorted(digests)
 
     def _read(self, path: Path) -> PurgeRecord | None:
-        """Return the content of a receipt, or None if there is none.
+        """Read a receipt, the JSON file in which a purge lists which documents and files it erased.
+
+        A purge removes documents from all outputs. For the same documents, there may be two files:
+        `.5e8f….json`, written when it begins, and `5e8f….json`, written when it ends.
 
         Args:
-            path: Path of the JSON file, complete or unfinished.
+            path: Path of one of these files.
+
+        Returns:
+            The content; None if there is no such file.
 
         Raises:
             FormatError: The file is not a receipt.
@@ -165,13 +171,15 @@ def _files_by_path(plan: PurgePlan) -> dict[str, Mapping[str, Any]]:
 
 
 def is_unfinished(project: Project, ids: Iterable[str], corpora: Iterable[str]) -> bool:
-    """Return whether a purge, which erases documents from all outputs, was interrupted.
+    """Return whether an earlier attempt to erase these documents was interrupted, and has to go on.
 
-    An unfinished purge has left an unfinished receipt, a JSON file with a dot in front of its name.
+    The command `nanoset purge` erases documents from all outputs. When it begins, it writes a
+    receipt with a dot in front of its name, `.5e8f….json`, and when it ends, one without. So if the
+    first one exists, the purge did not end. The name is a hash of the arguments.
 
     Args:
         project: The project.
-        ids: Ids of the documents.
+        ids: Ids of the documents, such as ["http://a.org/1"].
         corpora: Names of the text collections that were searched; empty for all.
 
     Raises:

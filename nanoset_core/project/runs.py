@@ -145,20 +145,22 @@ def divide_into_runs(
 def _is_made_before(
     node: Node, run: Hashable, run_by_node: Mapping[Node, Hashable], runs_in_sequence: bool
 ) -> bool:
-    """Return whether an output will exist when the next step of a run begins.
+    """Return whether an output will exist when a step that is made from it begins.
 
-    A build is divided into runs, and each run makes several outputs in steps. The output may be
-    made
+    A build is divided into runs, such as one for each text collection, and a run takes several
+    steps, one after another. For example, a step of the run "web" makes a dataset from shards
+    (tokenized text). The shards may be made
 
-        by an earlier step of the same run      it will exist
-        by another run                          it will exist only if runs are executed in sequence
-        by no run                               it will not exist
+        by an earlier step of the same run    they will exist
+        by a step of another run              they will exist if runs are executed in sequence
+        by no step                            they will not exist
 
     Args:
-        node: The output.
-        run: Key of the run, such as "web".
-        run_by_node: The outputs that are made so far → key of the run that makes them.
-        runs_in_sequence: Whether runs are executed one after another, and not at the same time.
+        node: The output that is needed, such as the shards.
+        run: Key of the run that needs it, such as "web".
+        run_by_node: The outputs that earlier steps make → key of the run that makes each.
+        runs_in_sequence: Whether each run ends before the next one begins. Otherwise, runs are
+            executed at the same time.
     """
     if node not in run_by_node:
         return False

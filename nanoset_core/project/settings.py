@@ -95,14 +95,18 @@ class ProjectConfig(WrittenConfig):
         return self.corpora.get(corpus, CorpusSpec())
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether a model is trained on a collection of texts (corpus), by the settings.
+        """Return whether the settings let a model learn from a collection of texts (corpus).
 
-        A trainer may read the corpus itself, a view (a selection) of it, or packs (its documents,
-        joined to longer samples). It may also read a corpus only for validation, which is not
-        training.
+        If so, `nanoset status` mentions files in it whose names say that they are for validation. A
+        trainer may read the corpus itself, a view (a selection of its documents), or packs (its
+        documents, joined to longer samples):
+
+            blend: {web: 1.0}                       it is trained on web
+            blend: {best-web: 1.0}                  also on web, if best-web is a view of web
+            blend_per_split: {valid: web, …}        not on web, if train reads something else
 
         Args:
-            corpus: Name of the corpus.
+            corpus: Name of the corpus, such as web.
         """
         # The datasets that are made from this corpus: its own, and its views and packs.
         names = {corpus}

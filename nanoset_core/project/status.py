@@ -324,14 +324,14 @@ def _state(failure: str | None, reasons: Sequence[str], *, exists: bool) -> Stat
 
 
 def _settings_warnings(graph: Graph, nodes: Iterable[Node]) -> list[str]:
-    """Return warnings about the settings of some outputs, which are allowed but rarely intended.
+    """Return warnings about settings that are allowed, but probably not what the user means.
 
-    For example, documents are sorted by quality, but the trainer shuffles them, so that sorting has
-    no effect.
+    For example, a selection of documents (view) is sorted by quality, but the trainer shuffles all
+    samples: "… the order has no effect".
 
     Args:
-        graph: The project's outputs.
-        nodes: The outputs.
+        graph: The project's outputs, with the settings of the project.
+        nodes: The outputs that the warnings are about, which `nanoset status` shows in one row.
     """
     warnings: list[str] = []
     for node in nodes:
