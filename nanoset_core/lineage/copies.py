@@ -235,12 +235,15 @@ def _read_named(
 ) -> _ReadNames:
     """Read the tokens of the documents that the user has named, to compare others with them.
 
+    The user may also name documents that are not to be reported as copies, since they are known
+    already. The named ones themselves are not reported, either.
+
     Args:
         project: Its outputs are searched.
-        corpora: The corpora in which documents with these ids are looked up. One that cannot be
-            read does not end the search.
-        ids: Ids of the named documents, which are not copies of themselves.
-        ignored_ids: Ids of further documents that are not reported as copies.
+        corpora: The corpora in which the ids are looked up. One that cannot be read does not end
+            the search.
+        ids: Ids of the named documents.
+        ignored_ids: Ids of further documents that are not reported.
     """
     named = _ReadNames(_NamedTokens(), {}, {})
     for corpus in corpora:
@@ -474,11 +477,14 @@ def _possible_copies(
 
 
 def _with_named_length(project: Project, corpus: _Corpus, named: _NamedTokens) -> NDArray[np.int64]:
-    """Return the documents of a corpus that have as many tokens as a named document.
+    """Return the documents of a corpus that have as many tokens as a document that the user named.
+
+    Others cannot be copies of it. For example, if the user named documents of 80 and 120 tokens,
+    these are all documents of 80 or 120 tokens.
 
     Args:
         project: Its outputs are searched.
-        corpus: The opened corpus.
+        corpus: The corpus.
         named: The tokens of the named documents.
 
     Returns:

@@ -322,17 +322,19 @@ def _joined_cu_seqlens(positions: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _stored_cu_seqlens(samples: Sequence[dict[str, Any]]) -> NDArray[np.int32]:
-    """Return where documents begin in training samples that were read with this information.
+    """Return where documents begin in training samples, as the samples themselves say.
+
+    For example, {"tokens": …, "cu_seqlens": 0 3 5 5 5 5} is a sample of five tokens, with documents
+    of 3 and 2. Samples have this entry only if they are opened with an option.
 
     Args:
-        samples: Dictionaries with an entry `cu_seqlens`, such as 0 3 5 5 5 5 for documents of 3 and
-            2 tokens; shape (sequence_length + 1,).
+        samples: Such dictionaries.
 
     Returns:
-        Shape (n_samples, sequence_length + 1).
+        The rows `cu_seqlens` of all samples, shape (n_samples, sequence_length + 1).
 
     Raises:
-        ConfigError: A sample does not have it, since the samples were opened without this option.
+        ConfigError: A sample does not have the entry.
     """
     if any(CU_SEQLENS not in sample for sample in samples):
         raise ConfigError(

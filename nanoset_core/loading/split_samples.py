@@ -32,14 +32,15 @@ class SplitSamples:
         form: SampleForm,
         cache_dir: str | os.PathLike[str] | None,
     ) -> None:
-        """Prepare what all samples share.
+        """Prepare what the samples of one dataset and those of a blend of several have in common.
 
         Args:
-            config: Settings of the nanoset.
-            part: The plan of the index files: that of a dataset or of a blend, if there is one.
-            where: What error messages call the samples.
+            config: Settings of the nanoset, such as the length of a sample.
+            part: The plan of the index files, which say what each sample consists of: that of a
+                dataset or of a blend. None for a blend that is not planned.
+            where: What error messages call the samples, such as "/data/web, train".
             count: Number of samples.
-            form: Makes the dictionaries.
+            form: Makes the dictionaries that the trainer expects.
             cache_dir: Folder of the index files, or None if they are only in memory.
         """
         self.config = config

@@ -35,15 +35,18 @@ def first_repeated_dataset(prefixes: Iterable[Location]) -> tuple[Location, Loca
 
 
 def check_different_datasets(prefixes: Iterable[Location], where: object, remedy: str) -> None:
-    """Check that no two prefixes lead to the same dataset, since every sample would come twice.
+    """Check that no dataset is named twice, by whatever paths.
+
+    Otherwise training would see each of its samples twice. A dataset may also be named by two
+    different paths, such as data/web and a link to it.
 
     Args:
-        prefixes: Prefixes of the datasets; missing ones are not reported.
+        prefixes: Paths of the datasets, without .bin and .idx; missing ones are not reported.
         where: The setting or argument that names them, for the message.
         remedy: What the user should do, for the message.
 
     Raises:
-        ConfigError: Two prefixes lead to the same dataset.
+        ConfigError: Two paths lead to the same dataset.
     """
     repeated = first_repeated_dataset(prefixes)
     if repeated is not None:

@@ -195,7 +195,12 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
 
 @contextmanager
 def required(path: object, expected: str, remedy: str) -> Iterator[None]:
-    """Raise a MissingError with a remedy if a block of code cannot find the file that it opens.
+    """Let a block of code raise a helpful error if the file that it opens does not exist.
+
+        with required(path, "a .pbin file", "write it first, or correct the path"):
+            file = open(path)
+
+    raises "no such file", with what was expected and what the user can do.
 
     Args:
         path: The file, for the message.

@@ -107,9 +107,10 @@ def _same_extension_error(first: TarMember, second: TarMember, where: object) ->
 
 
 def iterate_token_members(archive: Archive, where: object) -> Iterator[TarMember]:
-    """Yield every member whose extension is one of `DATA_KEYS`.
+    """Yield the files with tokens in a tar that this project has written.
 
-    This is for tars that nanoset has written, in which each sample has one such member.
+    In such a tar, each training sample has one file, `00000000_00000000.npy` or `….json.gz`.
+    Others, such as a README.md that somebody has added, are skipped.
 
     Args:
         archive: Bytes of the archive.

@@ -82,10 +82,12 @@ class TarInput:
 
 
 def passed_over_text(surveys: Sequence[TarInput]) -> str | None:
-    """Return a message about members without tokens, or None if there are none.
+    """Return a message about files in tars that have no tokens, or None if there are none.
+
+    For example, "3 members without tokens passed over, such as 'README.md' in a.tar".
 
     Args:
-        surveys: The surveys of all inputs of a command.
+        surveys: What was found in the tars of each input of a command.
     """
     tars: list[TarSource] = []
     for survey in surveys:

@@ -462,13 +462,18 @@ _Keywords = Iterator[tuple[str, object]]
 
 
 def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
-    """Yield the identifiers of HuggingFaceTokenizer, in the trainer's order.
+    """Yield what identifies a tokenizer of the type HuggingFaceTokenizer, in the trainer's order.
+
+    Megatron-LM hashes these names and values, and uses the hash in the names of its index files. So
+    each version's names, and their order, must be exactly kept. For core 0.18 and later:
+
+        chat_template, vocab_file, merges_file, additional_special_tokens, use_fast, …
 
     Args:
         spec: The settings of the trainer.
 
     Yields:
-        (name of the identifier, value).
+        (name, value).
     """
     if spec.minor >= 18:
         yield "chat_template", spec.chat_template
@@ -480,15 +485,20 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
 
 
 def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
-    """Yield the identifiers of GPT2BPETokenizer, in the trainer's order.
+    """Yield what identifies a tokenizer of the type GPT2BPETokenizer, in the trainer's order.
 
-    This type has its special tokens before its files, and no chat template.
+    Megatron-LM hashes these names and values, and uses the hash in the names of its index files. So
+    a version's names, and their order, must be exactly kept. For core 0.16 and later, they are:
+
+        additional_special_tokens, vocab_file, merges_file, use_fast, …
+
+    This type has its special tokens before its files, and no chat template, unlike other types.
 
     Args:
         spec: The settings of the trainer.
 
     Yields:
-        (name of the identifier, value).
+        (name, value).
     """
     if spec.minor >= 16:
         yield "additional_special_tokens", list(spec.special_tokens)
