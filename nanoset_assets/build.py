@@ -103,10 +103,13 @@ def build(
         HistoryError: A run could not be recorded.
     """
     started = time.monotonic()
+    selections = select
+    if isinstance(select, str):
+        selections = [select]
     builder = _Builder(
         project=project,
         instance=instance,
-        select=[select] if isinstance(select, str) else select,
+        select=selections,
         corpora=corpora,
         verbose=verbose,
         say=say,
@@ -370,7 +373,9 @@ def dry_run(
     # Find the selected outputs. The definitions, which are slow to make, are only needed to resolve
     # Dagster's selection syntax.
     project_defs = ProjectDefs.of(project.config)
-    definitions = definitions_of(project_defs) if select else dg.Definitions()
+    definitions = dg.Definitions()
+    if select:
+        definitions = definitions_of(project_defs)
     chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
 
     # Decide what is made, and in which order. The plan names outputs by their labels.

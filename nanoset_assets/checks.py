@@ -218,7 +218,10 @@ def _verification_error(report: Report) -> VerificationError:
     n_more = len(report.errors) - 1
     if n_more:
         message += f" (and {n_more:,} more: run `nanoset verify`)"
-    where = first.output if first.where is None else f"{first.output}: {first.where}"
+
+    where = first.output  # such as "datasets/web"
+    if first.where is not None:
+        where += f": {first.where}"
     return VerificationError(
         message, where=where, found=first.found, expected=first.expected, remedy=first.remedy
     )

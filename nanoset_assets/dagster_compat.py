@@ -125,10 +125,9 @@ def _latest_data_version(instance: dg.DagsterInstance, asset: dg.AssetKey) -> st
         The data version. "" if none was recorded with it; None if the asset was never made.
     """
     event = instance.get_latest_materialization_event(asset)
-    materialization = None if event is None else event.asset_materialization
-    if materialization is None:
+    if event is None or event.asset_materialization is None:
         return None
-    tags = materialization.tags or {}
+    tags = event.asset_materialization.tags or {}
     return tags.get(DATA_VERSION_TAG, "")
 
 
@@ -405,7 +404,9 @@ def _is_warning(
         [check], partition_filter=PartitionKeyFilter(key=partition)
     )
     record = records.get(check)
-    evaluation = None if record is None else record.evaluation
+    if record is None:
+        return False
+    evaluation = record.evaluation
     # The record of a check that has not ended has another kind of object here.
     if not isinstance(evaluation, dg.AssetCheckEvaluation):
         return False

@@ -67,7 +67,9 @@ def load_materialized(
         FormatError: A file of the nanoset is damaged.
     """
     handoff = _recorded_handoff(event)
-    outputs = open_root(handoff.root if root is None else root, storage)
+    if root is None:
+        root = handoff.root
+    outputs = open_root(root, storage)
     live_handoff = _live_handoff(outputs, handoff)
     nanoset = load_nanoset(outputs, handoff.nanoset, split, storage, **masks)
     _check_split(outputs, handoff.nanoset, split, live_handoff)
