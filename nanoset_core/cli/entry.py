@@ -201,7 +201,7 @@ def _make_stderr_unfailing() -> None:
 
 
 def _escape_unknown_letters() -> None:
-    r"""Print an escape such as "\\xe9" for a letter that the terminal cannot show, such as "é".
+    r"""Print an escape such as "\xe9" for a letter that the terminal cannot show, such as "é".
 
     Otherwise Python would raise an error when such a letter is printed.
     """
@@ -379,7 +379,7 @@ def _error_of_undecoded_bytes(text: str) -> ConfigError | None:
     r"""Return the error for an argument or a name of a file that is not encoded in UTF-8.
 
     Such a name may come from an old system: "é" in Latin-1 is the single byte E9. Python reads this
-    byte as "\\udce9", a character that stands for a byte and cannot be written in any encoding.
+    byte as "\udce9", a character that stands for a byte and cannot be written in any encoding.
 
     Args:
         text: A text that could not be encoded, and may be such a name.

@@ -52,13 +52,13 @@ class TaskWorker(ABC):
         self.send(f"{text} ({self.place})")
 
     def with_place(self, error: NanosetError) -> NanosetError:
-        """Return an error of a task with the name of this worker, for the user.
+        """Return an error of a task that also says on which machine it happened, for the user.
+
+        For example, "web/a.jsonl" becomes "web/a.jsonl, on the worker tcp://10.0.0.7:40123 of
+        node7".
 
         Args:
             error: The error. It is not changed.
-
-        Returns:
-            The same error, whose `where` ends with the name.
         """
         # The worker comes last: a build knows by the start of `where` what it may rebuild.
         where = f"{error.where}, {self.place}" if error.where else self.place
@@ -119,7 +119,11 @@ class _PassingHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _storage_warnings_to(receive: Callable[[str], None]) -> Iterator[None]:
-    """Pass warnings about buckets, such as that one does not answer, to a function in the block.
+    """Within the `with` block, pass warnings about buckets to a function, such as that one does not
+    answer.
+
+    They are logged on this machine, where the user does not see them. The function sends them to
+    the machine that the user sees.
 
     Args:
         receive: The function, which is called with the text of each warning.

@@ -168,7 +168,11 @@ class _Pool:
             self._fork_all()
 
     def _fork_all(self) -> None:
-        """Start all workers now, before the pool has threads, with which forking is not safe."""
+        """Start all worker processes now, as copies of this process with all its memory.
+
+        Copying a process is only safe while it has a single thread. The pool gets threads of its
+        own as soon as it has tasks, so all workers are started before.
+        """
         with children_shielded(), warnings.catch_warnings():
             # Python also warns of threads that libraries have started outside of it, such as those
             # of numpy. `forked_workers` has checked that there are no others.
@@ -179,9 +183,14 @@ class _Pool:
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function for every task in the workers, and yield the results as tasks end.
+        """Call a function for every task in the worker processes, and yield the results as tasks
+        end.
 
-        Only one run may be active at a time.
+        Three things can go wrong:
+
+            a task raises an error      it is raised here, after tasks in progress have ended
+            Ctrl-C                      the workers are ended at once
+            a worker is killed          the others are ended; perhaps memory is short
 
         Args:
             work: The function. A worker must be able to import it by its name.
@@ -218,7 +227,15 @@ class _Pool:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """End the workers, in the middle of their tasks if the block was interrupted."""
+        """End the worker processes.
+
+        After an error of a task, those in progress are finished first. After Ctrl-C, they are not.
+
+        Args:
+            kind: Type of the exception with which the block has ended, or None.
+            error: The exception.
+            traceback: Its traceback.
+        """
         # Unlike the errors of tasks, KeyboardInterrupt and GeneratorExit are no `Exception`.
         was_interrupted = isinstance(error, BaseException) and not isinstance(error, Exception)
         if was_interrupted:
@@ -281,9 +298,13 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
             raise BrokenProcessPool("a worker died while another was started") from error
 
     def wait(self) -> list[Future[Any]]:
-        """Return the tasks that have ended, after half a second even if there are none.
+        """Wait until a task has ended, but at most half a second, and return the tasks that have
+        ended.
 
-        Meanwhile, reports of workers are passed on.
+        In either case, reports of the workers on their progress are passed on.
+
+        Returns:
+            The tasks that have ended, in the order in which they were handed out; perhaps none.
         """
         ended = wait(self.pending, _LOOK_SECONDS, FIRST_COMPLETED).done
         while self._progress_receiver.poll():
@@ -374,7 +395,14 @@ def _start_worker(
 
 
 def _exit_with_owner(exit_receiver: Connection) -> None:
-    """Wait until the owner closes its end of the pipe, and exit this process."""
+    """Wait until the process that started this worker has ended, and then end this worker, too.
+
+    The owner never sends anything through the pipe. When it ends, in whatever way, the system
+    closes its side of the pipe, which ends the waiting.
+
+    Args:
+        exit_receiver: This worker's side of the pipe.
+    """
     try:
         exit_receiver.poll(None)
     finally:

@@ -99,16 +99,19 @@ class Progress:
         return _silent, ()
 
     def work(self, stage: str, name: str, total: int, unit: str = "bytes") -> RunningWork:
-        """Return a new piece of work, which is shown as soon as it reports that it has advanced.
+        """Begin to show a piece of long work, such as tokenizing a file.
+
+            work = progress.work("tokenize", "web", total=1_000_000)    # bytes of the corpus web
+            work.advance(4096)                                          # a terminal shows a bar
 
         Args:
-            stage: What is being done, such as `tokenize`.
-            name: What it is done to, such as the name of a corpus.
+            stage: What is being done, such as "tokenize".
+            name: What it is done to, such as the name of a corpus (a collection of texts).
             total: Size of the whole work, in units.
             unit: What is counted: `bytes`, `documents` and so on.
 
         Returns:
-            The work, with nothing done yet. The caller reports what is done by its `advance`.
+            The work, with nothing done yet. It is shown as soon as it reports that it has advanced.
         """
         return RunningWork(self, stage, name, total, unit)
 
@@ -141,9 +144,11 @@ class Progress:
     def say(self, line: str) -> None:
         """Show a line that a command prints.
 
+            merging web …      a step begins, which is named until the next one begins
+            merged 4 files     something has happened
+
         Args:
-            line: The line. If it ends in `GOES_ON`, as `merging web …` does, a step begins that the
-                line describes.
+            line: The line. It is the first case if it ends in `GOES_ON`, which is " …".
         """
         about = line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else ""
         self._begin(BegunStep(about, since=time.monotonic()))
@@ -151,12 +156,12 @@ class Progress:
             self._display.say(line)
 
     def step(self, about: str, number: int = 0, total: int = 0) -> None:
-        """Show that a step of a command begins.
+        """Show that a step of a command begins, such as "[3/25] corpus web".
 
         Args:
-            about: What the step does.
+            about: What the step does: "corpus web".
             number: Number of the step, from 1.
-            total: Number of all steps; 0 if they are not counted.
+            total: Number of all steps; 0 if they are not counted, so that there is no "[3/25] ".
         """
         count = step_count(number, total)
         self._begin(BegunStep(f"{count}{about}", count, time.monotonic()))
@@ -174,10 +179,11 @@ class Progress:
             return ProgressState(self._step, list(self._works.values()))
 
     def receive(self, report: TaskReport) -> None:
-        """Show what a task has reported, except progress, which belongs to some `RunningWork`.
+        """Show a message that a task has sent; each text is shown once.
 
         Args:
-            report: The report. Only messages are shown; each is shown once.
+            report: What the task has sent. If it says how much of the task is done, it is not for
+                this method, but for the `RunningWork` that the task is a part of.
         """
         if isinstance(report, TaskNote):
             self.note(report.text)
@@ -206,7 +212,13 @@ class Progress:
         self._display.work(work, is_new=is_new)
 
     def _begin(self, step: BegunStep) -> None:
-        """Begin a step. Work of the previous step is no longer shown, unless it reports again."""
+        """Note which step has begun. Work of the previous step is not shown any more.
+
+        It is shown again if it reports that it has advanced.
+
+        Args:
+            step: The step.
+        """
         with self._lock:
             self._step = step
             self._works.clear()
@@ -300,30 +312,37 @@ class RunningWork:
         self.report()
 
     def add_existing(self, amount: Amount) -> None:
-        """Count what earlier builds have done; it is shown with the next report.
+        """Count what earlier builds have done of this work. It is shown with the next report.
+
+        For example, a build was interrupted at 60 %. The next one adds these 60 % first, and
+        continues.
 
         Args:
-            amount: What they have done. It does not count for the speed if it is added before the
-                first report.
+            amount: What was done. If it is added before the first report, it does not count for the
+                speed, since it took no time now.
         """
         self._finished += amount
 
     def advance_part(self, part: str, amount: Amount) -> None:
-        """Report that a part of the work is finished.
+        """Report that a part of the work is finished, which a task has done.
+
+        While the task was running, it may have reported 10 % and 50 % of its part. These reports
+        are replaced by the whole part.
 
         Args:
             part: Name of the part.
-            amount: The whole part, which replaces all earlier reports about it.
+            amount: Bytes, documents and tokens of the whole part.
         """
         self._amount_by_part.pop(part, None)
         self._finished += amount
         self.report()
 
     def receive(self, report: TaskReport) -> None:
-        """Show the report of a task: progress of a part of this work, or a message.
+        """Show what a task reports: how much of its part of this work is done, or a message.
 
         Args:
-            report: Progress of a part replaces what was reported of this part before.
+            report: The report. If a task reports 10 % and then 50 % of its part, only the last one
+                counts.
         """
         if isinstance(report, PartReport):
             self._amount_by_part[report.part] = report.amount
@@ -410,9 +429,15 @@ class Wait(RunningWork):
     def has_time_left(self) -> bool:
         """Return whether to wait any longer, after showing how long was waited so far.
 
+        For example, with a limit of 60 seconds, for a caller that looks every 20 seconds:
+
+            call at second    0      20     40     60
+            result            True   True   True   False
+
+        After False, the next call begins to wait again.
+
         Returns:
-            True from the first call on, until the limit is reached; with a limit of 0, always
-            False. After False, the next call begins to wait again.
+            True until the limit is reached. With a limit of 0, always False.
         """
         now = time.monotonic()
         seconds = 0.0 if self._since is None else now - self._since
@@ -433,6 +458,8 @@ class Wait(RunningWork):
 
     def restart(self, limit: float) -> None:
         """Show that waiting has ended, and prepare to wait again if the thing gets lost.
+
+        For example, a worker has joined a cluster, and may leave it later.
 
         Args:
             limit: How long to wait at most the next time, in seconds.
@@ -456,7 +483,11 @@ class Wait(RunningWork):
 
 
 def _whole_seconds(limit: float) -> int:
-    """Return a limit in whole seconds, rounded up and at least 1, as the total of a `Wait`."""
+    """Return a time limit in whole seconds, rounded up: 3 for 2.5. It is at least 1.
+
+    Args:
+        limit: The limit, in seconds.
+    """
     return max(math.ceil(limit), 1)
 
 
@@ -497,11 +528,11 @@ _receiver: ContextVar[Receive] = ContextVar("receive", default=_ignore)
 
 
 def report_progress(report: TaskReport) -> None:
-    """Report progress from within a task, which may run in any process.
+    """Report from within a task how much of it is done. The task may run in any process.
 
     Args:
-        report: How much of the task's part is done, or a message to the user. It is lost if nothing
-            in this context receives reports.
+        report: How much is done, or a message to the user. It is lost if nobody has asked for
+            reports by `progress_reported_to`.
     """
     receive = _receiver.get()
     receive(report)
@@ -509,7 +540,10 @@ def report_progress(report: TaskReport) -> None:
 
 @contextmanager
 def progress_reported_to(receive: Receive) -> Iterator[None]:
-    """Pass the reports of tasks that are run in the block to a function.
+    """Within the `with` block, pass what tasks report to a function.
+
+        with progress_reported_to(print):
+            tokenize(part)    # calls report_progress(…), and so print(…)
 
     Args:
         receive: The function, which is called for each report, in the process and thread of the
@@ -523,9 +557,9 @@ def progress_reported_to(receive: Receive) -> Iterator[None]:
 
 
 def set_progress_receiver(receive: Receive) -> None:
-    """Pass the reports of all later tasks of this worker process to a function.
+    """From now on, pass what tasks of this worker process report to a function.
 
     Args:
-        receive: The function.
+        receive: The function. It sends the reports to the process that hands out the tasks.
     """
     _receiver.set(receive)

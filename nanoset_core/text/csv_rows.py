@@ -331,7 +331,10 @@ class _CsvLines:
         self.is_exhausted = True
 
     def _parts(self) -> Iterator[str]:
-        """Yield the text of the file in parts that are not empty, a character for each byte."""
+        """Yield the text of the file in parts of limited size, with one character for each byte.
+
+        The mark at the start of some files, which says that they are UTF-8 (BOM), is left out.
+        """
         is_start = True
         for chunk in text_chunks(self._stored, describe_other_than_text):
             for start in range(0, len(chunk), SPLIT_BYTES):
@@ -347,7 +350,16 @@ class _CsvLines:
         self._record_start = self.position
 
     def _check_record_length(self, position: int) -> None:
-        """Raise FaultError if the record that reaches to this position is too long."""
+        """Check that a record of the file is not too long: its end is not found within 64 MiB.
+
+        Usually a quote was not closed, so that all text after it seems to be one field.
+
+        Args:
+            position: How far the file was read: the record reaches at least to this byte.
+
+        Raises:
+            FaultError: The record is too long.
+        """
         if position - self._record_start > MAX_ROW_BYTES:
             raise FaultError(
                 "corrupt_csv",
@@ -356,8 +368,14 @@ class _CsvLines:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Divide a text into lines with their line ends: carriage returns, line feeds, or both.
+    r"""Divide a text into lines, which keep their line ends.
 
-    `str.splitlines` would also divide it at other characters, such as form feeds.
+    For example, "a\r\nb\n" gives ["a\r\n", "b\n"].
+
+    Only carriage returns and line feeds end a line. `str.splitlines` would also divide the text at
+    other characters, such as form feeds.
+
+    Args:
+        text: The text.
     """
     return io.StringIO(text, newline="").readlines()

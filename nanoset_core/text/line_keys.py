@@ -105,7 +105,12 @@ class LineKeys:
 
     @property
     def text(self) -> str | None:
-        """The key that holds the text, or None if that is not certain."""
+        """The key that holds the text of a document, or None if that is not certain.
+
+        content, lang        "content": a usual name
+        tale, lang           "tale": the only one that has no usual name for something else
+        tale, poem           None: either of them may be meant
+        """
         for name in _TEXT_NAMES:
             key = _key_named(name, self.filled)
             if key is not None:
@@ -121,7 +126,10 @@ class LineKeys:
 
     @property
     def id(self) -> str | None:
-        """The key that holds the documents' ids, or None if no key is named like one."""
+        """The key that holds the ids of documents, or None if no key is named like one.
+
+        For example, "id" or "meta.doc_id". Its values are texts, integers or UUIDs.
+        """
         keys = [key for key, length in self.texts.items() if length > 0]
         keys += [key for key, type_name in self.others.items() if type_name in _ID_TYPES]
         text_key = self.text
@@ -190,7 +198,15 @@ def _last_name(key: str) -> str:
 
 
 def _key_named(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key with this last name; one at the top precedes those within objects."""
+    """Return the key with a given last name; one at the top precedes those within objects.
+
+    For example, of "data.text" and "Text", the latter is the one for "text". None if there is no
+    such key.
+
+    Args:
+        name: The last name in small letters, such as "text".
+        keys: The keys, in which dots separate the names of nested objects.
+    """
     for key in sorted(keys, key=lambda key: key.count(".")):
         if _last_name(key) == name:
             return key
@@ -198,7 +214,14 @@ def _key_named(name: str, keys: Iterable[str]) -> str | None:
 
 
 def _rows(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file of lines, or the first rows of a table, in order.
+    """Yield the first documents of a file as dictionaries, whatever the format of the file is.
+
+    For example, a line {"id": 1, "content": "The cat sat."}, or a row of a table with these
+    columns.
+
+    Args:
+        folder: The folder of the files.
+        file: The file: JSON lines, CSV, Parquet or Arrow.
 
     Raises:
         FaultError: The file cannot be read to its end.
@@ -225,7 +248,16 @@ def _all_columns(_schema: Any) -> None:
 
 
 def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file of lines."""
+    """Yield the JSON objects of a file of lines. Lines that are something else are left out.
+
+        {"id": 1}      yielded
+        [1, 2]         left out: no object
+        {"id": 2       left out: no JSON
+
+    Args:
+        folder: The folder of the files.
+        file: The file.
+    """
     # Lines that are not JSON, or other values than objects, are skipped.
     for block in read_lines(StoredPiece(folder, whole_file(file)), _MAX_LINE_BYTES):
         for line in block.lines:
@@ -236,11 +268,16 @@ def _rows_of_lines(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]
 
 
 def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a CSV file as dictionaries.
+    """Yield the rows of a CSV file as dictionaries, such as {"content": "The cat sat.", "year":
+    1999}.
 
-    Rows that are not UTF-8, or have a wrong number of fields, are left out. Documents get all
-    values as texts. Here, numbers become numbers, so that a column of numbers is not taken for the
-    column of texts.
+    Documents get all values as texts. Here, numbers become numbers, so that a column of numbers is
+    not taken for the column of texts. Rows that are not UTF-8, or have too many or too few fields,
+    are left out.
+
+    Args:
+        folder: The folder of the files.
+        file: The file.
     """
     for part in read_csv(StoredPiece(folder, whole_file(file)), _all_columns):
         if part.problem is not None:  # a row with a wrong number of fields
@@ -251,7 +288,11 @@ def _rows_of_csv(folder: RawFolder, file: FileStat) -> Iterator[dict[str, Any]]:
 
 
 def _number_or_text(text: str) -> int | float | str:
-    """Return the number that a text is, or the text itself."""
+    """Return the number that a text is, or the text itself: 1999 for "1999", 0.5 for "0.5".
+
+    Args:
+        text: A value of a CSV file.
+    """
     for number_type in (int, float):
         with suppress(ValueError):
             return number_type(text)
@@ -259,13 +300,13 @@ def _number_or_text(text: str) -> int | float | str:
 
 
 def _rows_of_table(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a record batch as dictionaries.
+    """Yield the rows of a table as dictionaries, such as {"content": "The cat sat.", "year": 1999}.
 
     A column with a value that Python cannot represent, such as a date after the year 9999, is left
     out.
 
     Args:
-        batch: A pyarrow.RecordBatch.
+        batch: Some rows of the table, as a pyarrow.RecordBatch.
     """
     import pyarrow as pa
 
@@ -282,12 +323,13 @@ def _flattened(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of a row, with the keys of nested objects joined by dots.
 
-    {"a": 1, "b": {"c": 2}} gives ("a", 1) and ("b.c", 2). Nulls are left out.
+    For example, {"a": 1, "b": {"c": 2, "d": null}} gives ("a", 1) and ("b.c", 2).
 
     Args:
         row: The row, or an object in the row.
-        prefix: Dotted keys that lead to the object, with a dot at the end; empty for a row.
-        depth: 1 for a row, 2 for an object in the row, and so on.
+        prefix: How the keys begin: "b." for the object above; "" for the row.
+        depth: 1 for a row, 2 for an object in the row, and so on. Below level 3, an object is a
+            value.
     """
     for key, value in row.items():
         if isinstance(value, dict) and depth < _MAX_DEPTH:

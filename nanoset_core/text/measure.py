@@ -98,10 +98,14 @@ class _Sampler:
         return self.read_bytes >= _SAMPLE_BYTES
 
     def read(self, file: FileStat) -> None:
-        """Add a file to the sample: all of it, or its beginning if that completes the sample.
+        """Add a file to the sample: all of it, or its beginning if that makes the sample large
+        enough.
 
         A file that cannot be read is no error here, since building the corpus reports it. It counts
         as read to its end: a build would get no more documents from it.
+
+        Args:
+            file: The file.
         """
         n_rows = 0  # lines or rows of this file
         n_bytes = 0  # of these lines after decompression, or of these rows
@@ -131,7 +135,11 @@ class _Sampler:
         )
 
     def _add(self, batch: DocumentBatch) -> None:
-        """Count the documents of a batch, and keep the text of the first ones."""
+        """Count the documents of a batch, and keep the text of the first ones.
+
+        Args:
+            batch: The next documents of a file.
+        """
         self.documents += len(batch.texts)
         self.read_bytes += batch.read_bytes
         for text in batch.texts:
@@ -177,7 +185,12 @@ def _estimated_stored_bytes(
 
 
 def _parquet_rows(folder: RawFolder, file: FileStat) -> int:
-    """Return the number of rows of a Parquet file."""
+    """Return the number of rows of a Parquet file, which its footer says: no row is read.
+
+    Args:
+        folder: The folder of the files.
+        file: The Parquet file.
+    """
     import pyarrow.parquet as pq
 
     return int(pq.read_metadata(str(folder / file.path)).num_rows)

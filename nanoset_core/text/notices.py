@@ -148,13 +148,13 @@ class Notice:
 
 
 def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice]:
-    """Return a notice for each kind that at least one file has.
+    """Return a notice for each thing that is unusual about some files, such as that they are empty.
+
+    For example, {"empty": ["a.jsonl", "b.jsonl"], "gone": []} gives one notice: "2 files are empty:
+    a.jsonl, b.jsonl".
 
     Args:
-        names_by_kind: Kind → names of the files that a notice of this kind is about.
-
-    Returns:
-        The notices, in the order of the kinds.
+        names_by_kind: What is unusual → names of the files for which it is so.
     """
     notices = []
     for kind, names in names_by_kind.items():
@@ -164,14 +164,11 @@ def notices_on(names_by_kind: Mapping[NoticeKind, Sequence[str]]) -> list[Notice
 
 
 def abbreviated(names: Sequence[str], n_shown: int = 3) -> str:
-    """Return the first names of a list, and how many more it has.
+    """Return the first names of a list as text, and how many more it has: "a, b, c and 1,997 more".
 
     Args:
         names: The names, in the order in which they are shown.
         n_shown: How many are shown.
-
-    Returns:
-        Text such as `a, b, c and 1,997 more`.
     """
     text = ", ".join(names[:n_shown])
     n_more = len(names) - n_shown

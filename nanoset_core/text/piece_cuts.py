@@ -17,10 +17,15 @@ _MAX_WINDOW_BYTES = 8 << 20
 
 
 def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
-    """Yield the positions at which a file is cut into pieces, finding each from the one before.
+    """Yield the positions at which a large file of lines is cut into pieces, in order.
 
-    A piece ends as soon as it has `piece_bytes` bytes or more and its last line is complete. No cut
-    is yielded for the last piece, which ends with the file.
+    A piece ends at the first end of a line after `piece_bytes` bytes. For example, the lines of a
+    file of 45 bytes start at 0, 4, 13, 38 and 41. With `piece_bytes` 10:
+
+        a piece starts at     0     13    38
+        it is cut at          13    38    (only 7 bytes are left: it ends with the file)
+
+    Only the bytes near a cut are read.
 
     Args:
         probe: Reads the file.
@@ -68,9 +73,10 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
 
 
 def _line_start(probe: Probe, start: int, stop: int) -> int | None:
-    """Return the first position in a range of a file at which a line starts, or None.
+    r"""Return the first position in a range of a file at which a line starts, or None.
 
-    A line starts after a line feed. The start of the file is not looked for.
+    A line starts after a line feed: in b"ab\ncd\n", lines start at 0 and 3. The start of the file
+    is not looked for.
 
     Args:
         probe: Reads the file.

@@ -57,7 +57,9 @@ class Piece:
 
 
 def whole_file(file: FileStat) -> Piece:
-    """Return a file as one piece without a digest, for reading it without checks.
+    """Return a file as a single piece, for reading it from its start to its end without checks.
+
+    A piece usually has a checksum of its bytes; this one has none.
 
     Args:
         file: The file, as it was listed.
@@ -66,13 +68,19 @@ def whole_file(file: FileStat) -> Piece:
 
 
 def checked_piece(piece: Piece) -> Piece:
-    """Return a piece that comes from a JSON file, which anybody may have written.
+    """Check a piece (a part of a file of text) that was read from a JSON file, and return it
+    unchanged.
+
+    Anybody may have written the JSON file. These pieces are refused:
+
+        begin 100, end 50          no range of bytes
+        path "../secret.txt"       outside of the folder of the texts
 
     Args:
-        piece: The piece. It is returned unchanged.
+        piece: The piece.
 
     Raises:
-        ValueError: No file below a folder can have this piece.
+        ValueError: It is one of these.
     """
     is_range = 0 <= piece.begin <= piece.end
     if not is_range or not is_inside(piece.path):
@@ -175,28 +183,36 @@ def etag_digest(mark: int) -> str:
 
 
 def is_same_object(first: Piece, second: Piece) -> bool:
-    """Return whether two pieces are known by the same ETag, however the object was cut.
+    """Return whether two pieces are parts of the same object in a bucket, however it was cut.
+
+    A bucket gives each object an ETag, a text that changes with its content. Pieces of large
+    objects are known by it: "etag:00c1b2d3e4f50617".
 
     Args:
         first: One piece.
         second: The other piece.
 
     Returns:
-        False if the pieces are known by digests of their bytes.
+        False if the pieces are known by checksums of their own bytes instead.
     """
     return first.digest.startswith(ETAG) and first.digest == second.digest
 
 
 def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRange]:
-    """Group consecutive pieces into ranges of at least `target_bytes`, while the pieces arrive.
+    """Group consecutive pieces of files, each group to be tokenized by one task, as the pieces
+    arrive.
+
+    With a target of 10 bytes:
+
+        sizes of the pieces    6   5   12   3
+        groups                 6 + 5 | 12 | 3     (the last one may be smaller)
 
     Args:
         parts: The pieces, in order.
-        target_bytes: Least size of a range, except the last one.
+        target_bytes: Least size of a group, except the last one.
 
     Yields:
-        Each range as soon as its last piece has arrived; the last range may be smaller. With a
-        target of 10 bytes, pieces of 6, 5, 12 and 3 bytes give ranges of 11, 12 and 3 bytes.
+        Each group as soon as its last piece has arrived.
     """
     return _grouped(parts, lambda _piece, range_bytes: range_bytes >= target_bytes)
 
@@ -225,15 +241,18 @@ def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:
 
 
 def ends_range(piece: Piece, target_bytes: int) -> bool:
-    """Return whether a range ends after a piece, whatever else is in it.
+    """Return whether a group of pieces (parts of files) ends after this one, whatever else is in
+    it.
 
-    The probability is size / target, by a 64-bit hash of the piece's path and position.
+    It is as if a die were thrown for each piece, which lets a group end with the probability size /
+    target. For example, a piece of 5 bytes ends a group of about 20 bytes in one of four cases. The
+    die is a hash of the piece's path and position. So the result stays the same if other files
+    change.
 
     Args:
-        piece: The piece. Its content and the other pieces do not matter, so the result stays the
-            same if other files change.
-        target_bytes: Average size of a range, about. A piece of this size or more always ends its
-            range.
+        piece: The piece. Its content does not matter.
+        target_bytes: Average size of a group, about. A piece of this size or more always ends its
+            group.
     """
     hashed = hashlib.sha256(f"{piece.path}:{piece.begin}".encode()).digest()
     draw = int.from_bytes(hashed[:8], "big")

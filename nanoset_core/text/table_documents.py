@@ -212,11 +212,14 @@ class RowReader:
         return DocumentBatch(rejects=self._rejects({0: problem}, first_row=row))
 
     def _rejects(self, problems: Mapping[int, RowProblem], first_row: int) -> list[Reject]:
-        """Return the rejects of a record batch, by row.
+        """Convert the problems of some rows to rejects, which are counted and listed for the user.
+
+        For example, the row 2 of a batch, which begins with row 100 of the file, has no text. Its
+        reject names row 102, and the reason.
 
         Args:
-            problems: Index of each row that is no document, and why.
-            first_row: 1-based number of the first row of the batch in the file.
+            problems: Index of a row in the batch → why it is no document.
+            first_row: Number of the first row of the batch in the file, from 1.
         """
         rejects: list[Reject] = []
         for row, problem in sorted(problems.items()):
@@ -232,12 +235,13 @@ class RowReader:
         return rejects
 
     def _all_rejected(self, n_rows: int, first_row: int, error: NotADocumentError) -> DocumentBatch:
-        """Reject all rows of a record batch for the same reason.
+        """Reject all rows of a batch for the same reason: for example, the file has no column of
+        texts.
 
         Args:
             n_rows: Rows of the batch.
-            first_row: 1-based number of the first row of the batch in the file.
-            error: Why no row of the file can be a document.
+            first_row: Number of the first row of the batch in the file, from 1.
+            error: The reason.
         """
         batch = DocumentBatch()
         for row in range(first_row, first_row + n_rows):
@@ -366,7 +370,16 @@ def json_texts_as_values(column: Any) -> Any:
 
 
 def _json_value(text: str) -> float | bool | str | None:
-    """Return the number, boolean or null that a text of a CSV file is in JSON, or the text."""
+    """Return the number, boolean or null that a text of a CSV file would be in JSON, or the text.
+
+        "12.5"     12.5
+        "True"     True
+        ""         None
+        "012"      "012": JSON has no such number, and the zero may mean something
+
+    Args:
+        text: A value of a CSV file.
+    """
     if not text:
         return None
     if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text):
@@ -376,13 +389,15 @@ def _json_value(text: str) -> float | bool | str | None:
 
 
 def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
-    """Return why some rows of a table are not documents.
+    """Return why some rows of a table are not documents: they lack a text, for example.
+
+    For example, {3: "null"} if only row 3 has no text, with more details in place of "null".
 
     Args:
-        columns: The columns in which a document must have texts.
+        columns: The columns in which a document must have texts, each with its problems.
 
     Returns:
-        Index of the row → the reason; for a row that lacks several texts, that of the first column.
+        Index of the row → the problem. If a row has problems in several columns, that of the first.
     """
     problems: dict[int, RowProblem] = {}
     for column in columns:
@@ -392,7 +407,12 @@ def _problems_of_rows(columns: list[ColumnTexts]) -> dict[int, RowProblem]:
 
 
 def _count_zeroed(texts: list[str]) -> int:
-    """Return how many texts contain many zero bytes in sequence."""
+    """Return how many texts contain eight zero bytes in sequence, which is a sign of a damaged
+    file.
+
+    Args:
+        texts: The texts.
+    """
     # Search all texts at once first, which is much faster, and nearly always enough.
     if ZEROS not in "\n".join(texts):
         return 0

@@ -81,7 +81,14 @@ def count_not_utf8(array: Any) -> int:
 
 
 def _plain_values(array: Any) -> Any:
-    """Return a column as `plain_array` does, with bytes of a fixed size as other bytes, too."""
+    """Return a column of a table in one of a few types, so that the rest of the code knows only
+    these.
+
+    For example, bytes that all have the same length (as 16 bytes of a UUID) become ordinary bytes.
+
+    Args:
+        array: An Arrow array of any type.
+    """
     import pyarrow as pa
 
     array = plain_array(array)

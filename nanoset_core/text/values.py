@@ -248,7 +248,13 @@ def narrowed(array: Any) -> Any:
 
 
 def _bytes_as_strings(array: Any) -> Any:
-    """Return an Arrow array of bytes as strings, with bytes that are not UTF-8 as \\xNN."""
+    r"""Convert an Arrow array of bytes to strings. Bytes that are not UTF-8 are written as \xNN.
+
+    For example, b"caf\xe9", which is "café" in Latin-1, becomes a text that ends with a backslash and "xe9".
+
+    Args:
+        array: The array.
+    """
     import pyarrow as pa
 
     try:
@@ -260,7 +266,9 @@ def _bytes_as_strings(array: Any) -> Any:
 
 
 def limited(array: Any) -> tuple[Any, int]:
-    """Replace the texts that are longer than MOST_BYTES by null.
+    """Replace the texts that are longer than 4,096 bytes by null, and count them.
+
+    They belong to documents, as their URL does. Very long ones would need too much memory.
 
     Args:
         array: An Arrow array of any type; only strings can be too long.
@@ -281,7 +289,12 @@ def limited(array: Any) -> tuple[Any, int]:
 
 
 def _without_nan(array: Any) -> Any:
-    """Replace NaN and the infinities, which JSON does not have, by null."""
+    """Replace numbers that JSON does not have by null: [0.5, NaN, infinity] becomes [0.5, null,
+    null].
+
+    Args:
+        array: An Arrow array of any type; only one of 64-bit floats has such numbers.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -317,5 +330,11 @@ def _as_text(value: Any) -> str | None:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which UTF-8 cannot represent, by \\udNNN."""
+    r"""Replace halves of characters, which UTF-8 cannot represent, by escapes such as \ud83d.
+
+    JSON may contain "\ud83d" alone, which is the first half of an emoji.
+
+    Args:
+        text: The text.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
