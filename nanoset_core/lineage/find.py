@@ -313,14 +313,17 @@ def _within_corpora(
 
 
 def _path_below_raw(config: ProjectConfig, file: str) -> str | None:
-    """Return the path of a file relative to the raw folder, in which the project's texts are.
+    """Return the path of a file relative to the folder of the raw texts.
+
+    If this folder is /data/raw, the file /data/raw/web/a.jsonl gives web/a.jsonl. The folder may
+    have a second name, if it is a link or an address: a file may begin with either of them.
 
     Args:
         config: The project's settings, which name the raw folder.
-        file: A path or address, such as `/data/raw/web/a.jsonl`.
+        file: A path or address.
 
     Returns:
-        The relative path, such as `web/a.jsonl`; None if the file is not below the raw folder.
+        None if the file is not below the raw folder.
     """
     raw_folder = config.raw_folder
     other_name = real_path(raw_folder)  # without symbolic links
@@ -356,6 +359,9 @@ def _origins_with(
     lineage: Lineage, document: DocumentName, context: InspectionContext
 ) -> Iterator[DocumentOrigin]:
     """Yield the documents of one dataset that have the name that a user gave.
+
+    An id is searched in all tables of the dataset. For a file and line, it is known which table may
+    have it. A number needs no search.
 
     Args:
         lineage: The documents of the dataset.

@@ -138,11 +138,10 @@ class Spans(NamedTuple):
 def covered_tokens(ranges: Sequence[tuple[int, int]]) -> int:
     """Return how many tokens are in at least one of some ranges.
 
-    Args:
-        ranges: Pairs (start, stop) in any order. They may overlap.
+    For example, the ranges 0 to 4 and 2 to 6 have 6 tokens: those that are in both count once.
 
-    Returns:
-        The number of tokens: 6 for the ranges (0, 4) and (2, 6).
+    Args:
+        ranges: Pairs (start, stop) in any order, without the token at stop. They may overlap.
     """
     total = 0
     covered_stop = 0  # all tokens of the ranges before this one have been counted

@@ -235,16 +235,14 @@ class Run:
 
     @staticmethod
     def open(outputs: OutputRoot, file: Path) -> Run:
-        """Read a run.yaml, and open the train splits of the handoffs that it lists.
+        """Read the description of a training run, and open the data that the run has read.
 
-        A *handoff* is a folder of files with which a trainer was started.
+        A run may have been continued with other data. Each part of it was started with a folder of
+        files, a *handoff*, which the description names. The samples themselves are read later.
 
         Args:
             outputs: The outputs that contain the handoffs.
             file: The run.yaml.
-
-        Returns:
-            The run. No sample has been read yet.
 
         Raises:
             MissingError: A file, or a version of an output, is missing.

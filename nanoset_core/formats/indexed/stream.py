@@ -229,8 +229,9 @@ class Stream:
             starts: First token of each range in the stream, shape (n_ranges,).
             stops: Token after the last one, greater than the first one, shape (n_ranges,).
         """
-        # The first sequence is the first one that ends after the start, and not at it; the last one
-        # is the first that ends at the stop, or after it.
+        # A range starts in the first sequence that ends after its start, and not at it: a sequence
+        # that ends there has only tokens before it. The range stops in the first sequence that ends
+        # at its stop or later.
         first_sequences = np.searchsorted(self._ends, starts, side="right")
         last_sequences = np.searchsorted(self._ends, stops, side="left")
         return first_sequences, last_sequences - first_sequences + 1

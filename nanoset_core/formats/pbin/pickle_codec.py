@@ -570,7 +570,14 @@ class _FastDecoder:
             yield np.concatenate(parts)
 
     def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield the start and the stop of the opcodes of each frame, without its header."""
+        """Yield where the content of each frame of the pickle starts and stops.
+
+        Pickle divides what it writes into frames. Each has a header of 9 bytes with its size,
+        except perhaps a short one at the end of the file:
+
+            header    content of 65,540 bytes    header    content of 800 bytes
+            2         11 to 65,551               65,551    65,560 to 66,360
+        """
         position = self._begin + _PROTOCOL_BYTES
         file_bytes = len(self._view)
         while position < file_bytes:
@@ -607,7 +614,9 @@ class _FastDecoder:
     def _wrong_frame(
         self, what: str, position: int, frame_bytes: int, bytes_left: int
     ) -> FormatError:
-        """Return the error for a frame whose header has an impossible number of bytes.
+        """Return the error for a frame of a pickle whose header has an impossible size.
+
+        For example, "the index ends too early": a frame of 65,540 bytes, 800 bytes left.
 
         Args:
             what: What is wrong, in a few words.

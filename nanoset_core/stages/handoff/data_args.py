@@ -246,15 +246,19 @@ def read_data_args(path: Path) -> Blend:
 
 
 def read_per_split(path: Path) -> list[Blend | None]:
-    """Read the blends of a --per-split-data-args-path file.
+    """Read the JSON file that Megatron-LM's option --per-split-data-args-path names.
+
+    It has the datasets, with or without weights, of train, valid and test. For example:
+
+        {"train": ["0.8", "data/web", "0.2", "data/code"], "valid": "data/web", "test": null}
+
+    gives [{"data/web": 0.8, "data/code": 0.2}, "data/web", None].
 
     Args:
-        path: A JSON file with an entry for each split: a list of words, a text, or null. An
-            example is `{"train": ["0.8", "data/web", "0.2", "data/code"], "valid": "data/web",
-            "test": null}`.
+        path: The file. Its entries are lists of words, texts, or null.
 
     Returns:
-        The blend of each split in the order of `SPLITS`; None for a split without data.
+        The data of each split, in this order; None for a split without data.
 
     Raises:
         MissingError: The file cannot be read.
