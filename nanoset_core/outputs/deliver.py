@@ -109,14 +109,14 @@ class Delivery:
     ) -> Delivery:
         """Return a delivery of one file, with a hidden record of what it was made from.
 
+        For `data/web.pbin`, the record is `data/.web.pbin.made.json`. When the command is run
+        again, it finds the record, and need not make the file again.
+
         Args:
             target: The file.
             made_from: Everything that decides its bytes; see `record_of`.
             optional: Names of files that may be made in addition.
             inputs: Files that it is made from.
-
-        Returns:
-            The delivery. For `web.pbin`, its record is the file `.web.pbin.made.json` next to it.
         """
         return cls(
             folder=target.parent,
@@ -162,7 +162,8 @@ class Delivery:
         """Return the receipt if the same call has made this output before, or None if not.
 
         The receipt is a file next to the output that says what made it. Two calls are the same if
-        their inputs and settings are equal.
+        their inputs and settings are equal: a second `nanoset pbin write a.jsonl` has nothing to
+        do, unless `a.jsonl` was changed.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -247,6 +248,9 @@ class Delivery:
 
     def _changed_error(self, changes: Mapping[str, str]) -> ConfigError:
         """Return the error for an output that was changed, with the first of its changes.
+
+        For example: "the output was changed since it was made", with "web.bin has 90 bytes, and had
+        80".
 
         Args:
             changes: Name of each file that was changed → what has changed.

@@ -250,7 +250,8 @@ class Manifest:
         return self.access.url(self.folder / name)
 
     def load(self, name: str, kind: type[RecordType]) -> RecordType:
-        """Read one of the files that contain a record.
+        """Read one of the files of this output that contain a record, such as a JSON file with
+        counts.
 
         Args:
             name: The file, one of `files`.
@@ -441,15 +442,17 @@ class StoredManifest(Record):
     def check(self, value: dict[str, Any]) -> None:
         """Check that a manifest is as it was written, and that its paths stay where they belong.
 
-        A manifest is the JSON file that describes a finished output: what it was made from (its
-        recipe), a digest of that, counts, and its files.
+        A manifest is the JSON file that describes a finished output. Three parts of it are checked:
+
+            digest           must be that of the recipe (what the output was made from)
+            sha256           must be that of the counts and the list of files
+            names of files   must not lead out of the folder, as "../../keys" would
 
         Args:
             value: The parsed JSON from which this object was made.
 
         Raises:
-            ValueError: The digest is not that of the recipe, the checksum is not that of the counts
-                and files, or a path leads out of the output's folder or the root.
+            ValueError: One of them is wrong.
         """
         if self.digest != self.recipe.digest:
             raise ValueError(f"digest {self.digest}, but its recipe has {self.recipe.digest}")
@@ -566,9 +569,10 @@ def no_manifest(where: str, found: str) -> FormatError:
 def pack(manifest: Manifest) -> bytes:
     """Return the content of a manifest as a few hundred compressed bytes, to keep many in one file.
 
-    A manifest describes a finished output: its recipe (what it was made from), digest, facts
-    (counts and so on) and files. `unpack` restores it. Left out is what depends on the process or
-    the time: the folder, how files are accessed, and which files were found on the disk.
+    A manifest describes a finished output. A large corpus has hundreds of thousands of outputs,
+    whose manifests would otherwise take gigabytes of memory. `unpack` restores a manifest. Left out
+    is what depends on the process or the time: the folder, how files are accessed, and which files
+    were found on the disk.
 
     Args:
         manifest: The manifest.

@@ -85,13 +85,14 @@ class Notebook(Generic[NoteType]):
         """Folder of a root → what was read below it."""
 
     def add(self, outputs: OutputRoot, note: NoteType, section: str = "") -> None:
-        """Write a note, which is a small JSON record, to a file of its own below a root.
+        """Write a note, which is a small JSON record, to a file of its own.
 
-        Processes on several machines may add notes at the same time. Adding an equal note again
-        changes nothing, since its file has the same name and the same bytes.
+        For example, that a tokenizer's fast engine gave wrong tokens for a document, so that later
+        builds do not use it. Processes on several machines may add notes at the same time. Adding
+        an equal note again changes nothing, since its file has the same name and the same bytes.
 
         Args:
-            outputs: The root, the folder or bucket of all outputs.
+            outputs: The folder or bucket of all outputs, in which the notebook is.
             note: The note.
             section: The section that the note belongs to; "" in a notebook without sections.
         """
@@ -205,10 +206,13 @@ class Notebook(Generic[NoteType]):
         return _json_files(section_folder, outputs.access.names(section_folder))
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
-        """Read a note, or return None if it is missing or is to be skipped.
+        """Read a note, a small JSON file, or return None if it is missing or is to be skipped.
+
+        A damaged note is skipped with a warning in some notebooks, and an error in others: to
+        overlook a note about erased documents would be worse than to stop.
 
         Args:
-            access: How files below the root are read.
+            access: How files below the folder or bucket of all outputs are read.
             path: The file of the note.
 
         Raises:

@@ -155,8 +155,9 @@ class OutputRoot:
     def find_at(self, place: Path) -> Manifest | None:
         """Return the output in a folder, or None if it is not there or not whole.
 
-        The manifest of an output lists its files with their sizes. If the manifest or a file is
-        missing, or a file has another size, the output is not whole.
+        The manifest of an output is a JSON file that lists its files with their sizes, such as
+        web.bin with 80 bytes. If the manifest or a file is missing, or a file has another size, the
+        output is not whole.
 
         Args:
             place: Folder of the output. For outputs in a bucket, the folder for local copies of its
@@ -466,12 +467,12 @@ class OutputRoot:
     ) -> Manifest:
         """Complete an output whose files have been written to its folder, by writing its manifest.
 
-        Without a manifest, the folder counts as unfinished. If the outputs are in a bucket, files
-        that it lacks are uploaded first.
+        The manifest is a JSON file that lists the files. Without it, readers take the folder for
+        unfinished. If the outputs are in a bucket, files that it lacks are uploaded first.
 
         Args:
             recipe: What the output was made from: its inputs and settings.
-            facts: Counts and other findings, for the manifest.
+            facts: Counts and other findings, for the manifest, such as {"documents": 3}.
             files: Name within the folder → size and checksum of each file.
 
         Returns:
@@ -829,9 +830,11 @@ class OutputRoot:
 
 
 def _check_no_folder_at(link: Path) -> None:
-    """Check that no folder is in the place of the link `current`, which names the version in use.
+    """Check that no folder is in the place of a link, such as `datasets/web/current`.
 
-    Some programs follow the link when they copy outputs, and so make a folder out of it.
+    This link leads to the version of an output that is in use. Some programs follow it when they
+    copy outputs: then the copy has a folder there, with the files of one version, and a new link
+    cannot replace it.
 
     Args:
         link: Path of the link.

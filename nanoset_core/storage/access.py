@@ -163,7 +163,8 @@ class FileAccess:
         """Return whether a file that is missing on this machine may still exist in the bucket.
 
         Files of a bucket have copies on this machine, which may be removed at any time to make
-        room. Then the file can be downloaded again.
+        room. Then the file can be downloaded again, and the work that failed for it can be
+        repeated.
 
         Args:
             path: Path of the copy, or address of the file in the bucket.
@@ -449,9 +450,10 @@ class FileAccess:
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
         """Return the bytes of a manifest, and the sizes of the other files in its folder.
 
-        With the sizes, the caller can check that all files of an output are there. In a bucket, one
-        request lists the folder. It shows the sizes, and whether the local copy of the manifest is
-        up to date.
+        The manifest of an output says, for example, that web.bin has 80 bytes. With the sizes, the
+        caller can check that this is so. In a bucket, one request lists the folder: it shows the
+        sizes, and whether the local copy of the manifest is up to date, so that it need not be
+        read.
 
         Args:
             path: Path of the manifest, the file that is written last into the folder of an output.
@@ -730,13 +732,14 @@ class FileAccess:
     def stored_at(self, path: Path, *, as_copy: bool = False) -> tuple[Store, str]:
         """Return from which store, a bucket or a local folder, a file can be read.
 
+            a local file /data/web/a.bin     (the folder /data/web, "a.bin")
+            a file of a bucket               (the bucket, "web/a.bin")
+            the same, as a copy              (the folder with the copy, "a.bin")
+
         Args:
             path: Path of the file, which may be outside of the folder of this access.
             as_copy: Whether to read the local copy of a file in a bucket, if there is one. Other
                 machines cannot do that.
-
-        Returns:
-            (store, name of the file in it). For a local file, the store is its folder.
         """
         reads_copy = as_copy and path.is_file()
         if self.origin is None or reads_copy or not path.is_relative_to(self.folder):

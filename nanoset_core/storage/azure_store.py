@@ -130,14 +130,14 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request about the container, which is Azure's name for a bucket; repeat it if it
+        """Send a request about a container, which is Azure's name for a bucket; repeat it if it
         fails.
 
-        Azure's client is asynchronous and belongs to the thread of fsspec. This method runs a
-        coroutine in that thread, and waits for its result.
+        Azure's client has coroutines, which all have to run in one thread, that of the library
+        fsspec. This method runs a coroutine in that thread, and waits in this one for its result.
 
         Args:
-            name: Name of a blob or folder, for messages.
+            name: Name of a blob (object) or folder, for messages.
             send: A coroutine function that gets Azure's client for the account, and sends the
                 request.
             may_be_missing: Whether None is returned, rather than an error raised, for the answer
@@ -244,7 +244,7 @@ class AzureStore(ObjectStore):
         """
 
         async def send(service: Any) -> _Page:
-            """Request the page, and read all of it."""
+            """Request the page of a listing, and read all of its entries."""
             container = service.get_container_client(self.container)
             list_blobs = container.walk_blobs if one_level else container.list_blobs
             # Only their metadata tell folders from blobs in accounts that have folders.
@@ -311,7 +311,9 @@ class AzureStore(ObjectStore):
             return Store.open_range(self, name, begin, end)
 
         async def send(client: Any) -> tuple[bytes, Stored] | None:
-            """Request the range; None if the blob has no such bytes, or is a folder."""
+            """Request the bytes [begin, end) of the blob; None if it has no such bytes, or is a
+            folder.
+            """
             try:
                 stream = await client.download_blob(offset=begin, length=end - begin, **_OPTIONS)
                 data: bytes = await stream.readall()
@@ -372,7 +374,9 @@ class AzureStore(ObjectStore):
             )
 
         async def send(client: Any) -> bytes | None:
-            """Request the range; None if the blob has another version."""
+            """Request the bytes [begin, end) of the blob, if it still has the expected ETag;
+            otherwise None.
+            """
             try:
                 stream = await client.download_blob(
                     offset=begin,
@@ -545,7 +549,7 @@ class _AzureUpload(PartsUpload):
         blocks = [BlobBlock(block_name) for block_name in self._block_names]
 
         async def commit_blocks(client: Any) -> None:
-            """Let the server make the blob from the blocks that were sent."""
+            """Let Azure make the blob from the blocks that were sent, in the order of `blocks`."""
             try:
                 await client.commit_block_list(blocks, metadata=self._metadata, **_OPTIONS)
             except Exception as error:

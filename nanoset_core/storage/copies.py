@@ -74,6 +74,9 @@ def make_room(folder: Path, capacity: int, size: int, what: str) -> None:
 def _remove_least_recent(copies: Sequence[_File], n_bytes: int) -> None:
     """Remove the copies that were not used for longest, until so many bytes are free.
 
+    For example, to free 20 bytes, only the first of these is removed: 40 bytes, used at 9:00; 25
+    bytes, used at 9:10.
+
     Args:
         copies: All copies.
         n_bytes: Bytes to free; none are removed if it is 0 or negative.

@@ -329,7 +329,9 @@ class FilesystemStore(Store):
         checked_name(name)
 
         def read_once() -> bytes:
-            """Read the range, and check that the file has the expected version and size."""
+            """Read the bytes [begin, end), and check that the file has the expected version and
+            size.
+            """
             system, path = self._system_and_path(name)
             may_send_whole_file = self.scheme in _MAY_SEND_WHOLE_FILES
             data = _fetched(system, path, begin, end, may_send_whole_file=may_send_whole_file)
@@ -667,12 +669,13 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_fil
 def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     """Read a range of a file of a web server, and fail if the server sends the whole file instead.
 
-    Some web servers ignore the request for a range. A file can have many gigabytes, so it must not
-    be downloaded only to read a few bytes of it.
+    Some web servers ignore the request for a range, and answer with the whole file. It can have
+    many gigabytes, so it must not be downloaded only to read a few bytes of it. fsspec has a
+    function that notices such an answer, but it is private.
 
     Args:
         system: fsspec's file system.
-        path: The URL of the file.
+        path: The URL of the file, such as `https://host/web/a.jsonl`.
         begin: Position of the first byte.
         end: Position after the last byte.
 

@@ -748,7 +748,10 @@ class _GoogleUpload(PartsUpload):
     """
 
     def __init__(self, store: GoogleStore, name: str, sha256: str | None) -> None:
-        """Begin an upload.
+        """Begin an upload in parts.
+
+        The first request describes the object, such as {"name": "web/a.bin", "metadata": {...}}.
+        Google answers with a URL, to which the parts are sent.
 
         Args:
             store: The bucket.

@@ -185,11 +185,12 @@ class _Heartbeat:
     """A thread that renews an object until the work ends, and then deletes it."""
 
     def __init__(self, store: Store, name: str, data: Callable[[], bytes]) -> None:
-        """Prepare to renew an object that exists already.
+        """Prepare to renew an object in a store, by which other processes see that this one is
+        alive.
 
         Args:
-            store: Where the object is stored.
-            name: Name of the object.
+            store: Where the object is stored. It exists already.
+            name: Name of the object, such as `.in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3`.
             data: Returns the content of the object.
         """
         self._store = store

@@ -417,6 +417,9 @@ def without_file_scheme(text: str) -> str:
 def on_this_machine(location: Location) -> Path:
     """Return a location that the caller knows to be local, as a path.
 
+    A location is either a `Path` or a place in a bucket. This tells the type checker, and readers,
+    that it is a `Path` here.
+
     Args:
         location: A location without the scheme of a bucket. It is returned unchanged.
 
@@ -542,7 +545,11 @@ def _root_store_class(scheme: str) -> type[ObjectStore]:
 
 
 def _bucket(name: str, storage: StorageSpec, *, only_read: bool) -> Store:
-    """Return a bucket as a store; one that is only read cannot be written to."""
+    """Return a bucket of S3 as a store, by which its objects are listed, read and written.
+
+    No request is sent yet. For inputs, which are only read, another class is used: it sends
+    requests through another library, s3fs, if that is installed.
+    """
     from nanoset_core.storage.s3 import S3Store
     from nanoset_core.storage.s3_reading import S3Reader
 

@@ -151,7 +151,7 @@ class LongListing:
         """Return the error for a listing that does not seem to end.
 
         Args:
-            found: The sign that it is endless, for the message.
+            found: The sign that it is endless, such as "1,001 empty pages in sequence".
         """
         return StorageError(
             "this listing does not seem to end",

@@ -91,7 +91,10 @@ class BlockFile(MappedFile):
         gap_bytes: int = 0,
         room: int | None = None,
     ) -> None:
-        """Open an object.
+        """Open an object of a bucket. Nothing of it is downloaded yet.
+
+        For example, an object of 10 GB is opened with blocks of 256 KiB. A file of 10 GB is created
+        on the local disk, which takes no space at first. Blocks that are read are written to it.
 
         Args:
             store: The store of the object.
@@ -211,9 +214,10 @@ class BlockFile(MappedFile):
         self._is_fetched[run.start : run.stop] = 1
 
     def forget(self) -> None:
-        """Free the disk space of all blocks, which have to be fetched again.
+        """Free the disk space of all blocks that were downloaded; they have to be downloaded again.
 
-        Nothing may be read from the file at the same time.
+        To make a file empty, and then as long as before, frees its space: what was not written
+        since takes none. Nothing may be read from the file at the same time.
         """
         # Set all marks to 0, if possible by giving their memory back to the system.
         if hasattr(mmap, "MADV_REMOVE"):

@@ -110,7 +110,9 @@ class ObjectFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, as `io.IOBase.seek`, without reading anything.
+        """Move to a position in the file, without reading anything.
+
+        As for each file of Python, `seek(-100, io.SEEK_END)` moves to 100 bytes before the end.
 
         Args:
             offset: Bytes from the place that `whence` names.

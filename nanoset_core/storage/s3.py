@@ -503,7 +503,10 @@ class S3Store(Store):
             in_parallel(send, enumerate(all_parts), at_once, window=at_once)
 
     def _put_single_part(self, name: str, part: Part) -> None:
-        """Write an object by one request.
+        """Write a small object by one request, and check that the bucket has received its bytes.
+
+        The answer of the bucket has a digest of what it has received. If it is not that of the
+        bytes, they were damaged on the way, and the request is sent again.
 
         Args:
             name: Name of the object.
@@ -694,12 +697,14 @@ class Upload:
     """
 
     def __init__(self, store: S3Store, name: str, metadata: dict[str, str]) -> None:
-        """Begin an upload.
+        """Begin an upload in parts, which the bucket joins to one object at the end.
+
+        The bucket answers with an id, which all further requests about the upload have to name.
 
         Args:
             store: The bucket.
             name: Name of the object.
-            metadata: Metadata of the object.
+            metadata: Texts that the bucket stores with the object.
         """
         self._store = store
         self._name = name
@@ -765,6 +770,9 @@ class Upload:
     def copy(self, number: int, name: str, mark: str, begin: int, end: int) -> Any:
         """Let the bucket copy a part from another object, without sending its bytes.
 
+        For example, part 3 of the new object becomes the bytes [0, 64 MiB) of the object
+        `web/a.bin`.
+
         Args:
             number: Number of the part, from 0.
             name: Name of the other object.
@@ -828,10 +836,13 @@ class Upload:
                 raise
 
     def _ask(self, operation: str, read_answer: Callable[[Any], Any], **arguments: Any) -> Any:
-        """Send a request about the upload, with retries.
+        """Send a request about this upload, with retries.
+
+        The bucket identifies the upload by an id, which is added to the request. If it answers that
+        there is no such upload, somebody has aborted or completed it.
 
         Args:
-            operation: boto3's name of the request.
+            operation: boto3's name of the request, such as `upload_part`.
             read_answer: Called with the answer, as in `S3Store.ask`.
             arguments: Further arguments of `S3Store.ask`.
 
@@ -883,10 +894,15 @@ class UploadAbortedError(StorageError):
 def uploading(store: S3Store, name: str, metadata: dict[str, str]) -> Iterator[Upload]:
     """Yield an upload in parts; it is completed at the end of the block, or aborted by an error.
 
+        with uploading(store, "web/a.bin", {}) as upload:
+            upload.send(0, first_part)
+            upload.send(1, second_part)
+        # now the object exists: the bucket has joined the parts
+
     Args:
         store: The bucket.
         name: Name of the object.
-        metadata: Metadata of the object.
+        metadata: Texts that the bucket stores with the object.
 
     Yields:
         The upload, to which the block passes the parts.

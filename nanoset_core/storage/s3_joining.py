@@ -75,8 +75,11 @@ class _Run(NamedTuple):
 def most_bytes(sizes: Sequence[int], usual: int) -> int:
     """Return how large the parts of an upload may be at most.
 
-    To join objects, S3 copies them in parts, of which it allows 10,000. So the parts of an object
-    of many terabytes have to be larger than usual.
+    To join objects, S3 copies them in parts, of which it allows 10,000. Parts usually have up to 1
+    GiB, so those of an object of 20 TiB have to be larger:
+
+        1 TiB      1 GiB (usual)
+        20 TiB     4.1 GiB, so that there are 5,000 parts
 
     Args:
         sizes: Bytes of each object that is joined.
@@ -85,9 +88,8 @@ def most_bytes(sizes: Sequence[int], usual: int) -> int:
     Returns:
         `usual`, or more; at most the 5 GiB that S3 allows.
     """
-    # S3 allows 10,000 parts, so those of a large object are larger than usual. Aim at 5,000: there
-    # will be more, since a part cannot be copied from two objects, and the last one of each object
-    # may be small.
+    # Aim at 5,000 parts, half of what S3 allows. There will be more, since a part cannot be copied
+    # from two objects, so that the last part of each object may be small.
     needed_bytes = _divide_up(sum(sizes), MAX_PARTS // 2)
     return min(MOST_BYTES, max(usual, needed_bytes))
 
@@ -520,7 +522,14 @@ class Joining:
     def _check_copy(
         self, copied_range: JoinedRange, copy: Mapping[str, Any], *, etags_are_md5: bool
     ) -> None:
-        """Check that the bucket has copied the bytes of a source, by the best evidence that it has.
+        """Check that the bucket has copied the right bytes, by the best evidence that it gives.
+
+        A part of the new object is copied from another object, its source. In this order:
+
+            both sha256 are known         they must be equal
+            equal MD5s                    the copy is right
+            neither                       the source must still be the version that was listed
+            different MD5s of all bytes   the copy is wrong
 
         Args:
             copied_range: The range of a source that was copied.

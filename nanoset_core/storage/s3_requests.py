@@ -335,7 +335,13 @@ def _failure(error: Exception, where: str, attempts: int) -> NanosetError:
 
 
 def _remedy(error: Exception) -> str:
-    """Return what to do about a request that failed for good, other than by a redirect."""
+    """Return what to do about a request that failed for good, other than by a redirect.
+
+    no credentials, or too few rights    "give this process credentials that may read ..."
+    there is no such bucket              "make the bucket, or correct its name"
+    another 404                          "correct storage.endpoint_url": this is no S3 server
+    anything else                        "see whether the store is up, then run again"
+    """
     status, code = status_of(error)
     if status in (401, 403) or type(error).__name__ in _CREDENTIAL_ERRORS:
         return "give this process credentials that may read and write there, by the usual AWS chain"

@@ -408,8 +408,9 @@ class Store(ABC):
     ) -> str | None:
         """Write an object that is the concatenation of other objects.
 
-        This implementation reads the sources and writes their bytes. Some buckets join large
-        objects themselves, and their classes override this method.
+        For example, `web/a.bin` (80 bytes) and `web/b.bin` (20 bytes) give an object of 100 bytes.
+        Here the objects are read, and their bytes are written. Some buckets can join objects
+        themselves, and their classes override this method.
 
         Args:
             name: Name of the object.

@@ -147,8 +147,12 @@ def publish_folder(
 ) -> Mapping[str, int] | None:
     """Upload an output to a bucket: first its files, and then its manifest.
 
-    Readers take an output for complete if it has a manifest. So the manifest comes last. If the
-    bucket has another manifest in this place, that one is deleted before the files are replaced.
+    Readers take an output for complete if it has a manifest, the JSON file that lists its files.
+    So:
+
+        1. if the bucket has another manifest in this place, delete it
+        2. upload web.bin, web.idx and so on, except those that the bucket has already
+        3. upload manifest.json
 
     Args:
         access: Access to the bucket. If the outputs are on a disk, nothing is done.
