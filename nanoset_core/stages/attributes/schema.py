@@ -92,6 +92,8 @@ class AttributeSchema:
     def _check_occurs_once(self, path: Location, name: str, occurrences: Counter[str]) -> None:
         """Check that a file has exactly one column of a name.
 
+        The columns "id, score, score" have two of the name "score", which Parquet allows.
+
         Args:
             path: Path of the file, for messages.
             name: The name.
@@ -99,7 +101,7 @@ class AttributeSchema:
 
         Raises:
             ConfigError: It has no such column.
-            FormatError: It has several, which Parquet allows.
+            FormatError: It has several.
         """
         if occurrences[name] == 0:
             raise self._missing_column(path, name, list(occurrences))

@@ -169,9 +169,10 @@ class _SampledExport:
     """Properties of the dataset."""
 
     def make(self) -> Manifest:
-        """Write the files that do not exist yet, and then the manifest.
+        """Write the files of an export that do not exist yet, and then its manifest.
 
-        If the build is killed, the next one continues with the files that are complete.
+        If the build is killed after 3 of 10 files, the next one keeps these, and writes the other
+        7.
 
         Returns:
             The manifest of the export.

@@ -73,7 +73,9 @@ class SampleFiles:
             yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
 
     def write(self, task: FileTask) -> FileFact:
-        """Write a file of samples to the folder of the export; may be called in any process.
+        """Write a file of samples, such as shard.00007.mds, to the folder of the export.
+
+        It may be called in any process, also on another machine.
 
         Args:
             task: Number of the file, and where its tokens are in the .bin.

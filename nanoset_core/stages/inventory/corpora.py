@@ -56,8 +56,12 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
     """Find all corpora of a project, and list the files of each.
 
     A corpus is a folder in the raw folder, or an entry of nanoset.yaml, which may name a folder and
-    patterns of files. If the files of one corpus cannot be listed, its error is returned with the
-    other corpora.
+    patterns of files:
+
+        raw/web/a.jsonl                                          the corpus web
+        corpora: {news: {folder: web, files: ["news*"]}}         the corpus news
+
+    If the files of one corpus cannot be listed, its error is returned with the other corpora.
 
     Args:
         project: The project.

@@ -271,6 +271,9 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     """Store the list of a corpus's files with their digests, and make it the current one.
 
+        inventory/web/3f9c…/    of last week
+        inventory/web/a07e…/    of today, which is current now
+
     Args:
         project: The project.
         inventory: The inventory.

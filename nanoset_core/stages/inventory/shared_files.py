@@ -124,6 +124,8 @@ def _shared_file_error(
 ) -> ConfigError:
     """Return the error that a file of one corpus is a file of another one as well.
 
+        found: web/a.jsonl of web is crawl/a.jsonl of crawl
+
     Args:
         config: The settings of nanoset.yaml.
         where: The key of nanoset.yaml that names both corpora.

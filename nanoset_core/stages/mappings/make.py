@@ -106,10 +106,14 @@ class IndexFileWriter:
         return self._write(files, self._access.make_room)
 
     def upload(self) -> None:
-        """Upload the index files that were written since the last upload, if the root is a bucket.
+        """Upload the index files that were written since the last upload, if the outputs are in a
+        bucket.
 
         Descriptions go last: a trainer that finds the description of a set takes the set for
         complete.
+
+            first    5ce5…-shuffle_index.npy, 5ce5…-nanoset.json and others
+            then     5ce5…-description.txt
         """
         sha256_by_path: dict[Path, str] = {}
         for name, sha256 in self._sha256_not_uploaded.items():

@@ -182,9 +182,10 @@ def _first_existing(names: Iterable[str], store: Store) -> str | None:
 def _write_split(
     plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
 ) -> SplitFiles:
-    """Write the index files of one split.
+    """Write the index files of one split (train, valid or test).
 
-    These are the index files of each of its datasets, and of the blend if it mixes several.
+        web alone         its files
+        web and code      files of web and of code, and those that say which one each sample is of
 
     Args:
         plan: The plan of the split: its datasets, and how many samples of each.

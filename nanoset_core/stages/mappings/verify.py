@@ -256,9 +256,9 @@ def _check_index_file(
 
 
 def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check the sidecar of index files against the plan, and against what was written.
+    """Check that a sidecar, the note next to index files, says what was planned and written.
 
-    It is a file next to them that says what they were made from, and their sizes and digests.
+        {…what they were made from, "files": {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}}
 
     Args:
         report: Report on the index mappings or the blend, to which errors are added.

@@ -429,6 +429,8 @@ class _PbinParts:
     def _check_vocabulary(self, tokens: NDArray[np.integer], first_token: int) -> None:
         """Check that the vocabulary contains some tokens, if its greatest id is known.
 
+        The id 70,000 is an error if the greatest id is 50,256.
+
         Args:
             tokens: The tokens, shape (n_tokens,).
             first_token: Number of the first of them in the dataset, for the error.

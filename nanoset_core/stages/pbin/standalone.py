@@ -319,6 +319,9 @@ class _PbinCall:
     def _settings(self) -> dict[str, Any]:
         """Return the settings that decide the bytes of the file, for the record of the call.
 
+            {"tokenizer": "9a3f…", "vocab_size": None, "append_eod": True, "eod": 50256, "json_key":
+            "text"}
+
         If one of them changes, a later call has to write the file again.
         """
         options = self.options

@@ -227,7 +227,10 @@ def document_schema() -> Any:
 
 @contextmanager
 def explaining_errors(path: Path) -> Iterator[None]:
-    """Raise the errors of a block that reads a table of documents with an explanation.
+    """Turn errors of a block that reads a table of documents into errors that say what to do.
+
+        FileNotFoundError             MissingError: a shard's table of documents is missing
+        ArrowInvalid, KeyError, …     FormatError: this is not the table of …
 
     Args:
         path: Path of the table, which belongs to a shard.

@@ -73,6 +73,9 @@ def shard_options(project: Project, corpus: str) -> dict[str, Any]:
 def shard_settings(project: Project, corpus: str) -> ShardSettings:
     """Return how the documents of a corpus become tokens, from nanoset.yaml.
 
+        documents: {text_key: text, max_line_mib: 64}
+        tokenization: {engine: auto, append_eod: true}
+
     Args:
         project: Its settings and tokenizer are read.
         corpus: Name of the corpus, which may have settings of its own.
