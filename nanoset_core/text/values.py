@@ -250,7 +250,8 @@ def narrowed(array: Any) -> Any:
 def _bytes_as_strings(array: Any) -> Any:
     r"""Convert an Arrow array of bytes to strings. Bytes that are not UTF-8 are written as \xNN.
 
-    For example, b"caf\xe9", which is "café" in Latin-1, becomes a text that ends with a backslash and "xe9".
+    For example, b"caf\xe9" is "café" in the old encoding Latin-1, and no UTF-8. It becomes a text
+    of seven characters, the last four of which are a backslash and "xe9".
 
     Args:
         array: The array.
