@@ -178,7 +178,9 @@ class FileAccess:
     def with_copies_in(self, folder: Path) -> FileAccess:
         """Return access to the same files of a bucket, with copies in another folder.
 
-        Copies in that folder are removed as soon as they have been uploaded.
+        A worker of a cluster uses it, whose copies are on its own disk: `s3://bucket/web/a.bin` is
+        then copied to `/scratch/worker-3/web/a.bin`, for example. Copies in that folder are removed
+        as soon as they have been uploaded.
 
         Args:
             folder: Absolute path of the other folder.
@@ -552,14 +554,15 @@ class FileAccess:
         return size
 
     def sizes(self, folder: Path, names: Iterable[str]) -> dict[str, int]:
-        """Return the sizes of files in one folder, with a single listing.
+        """Return the sizes of files in one folder, by a single listing instead of a request for
+        each.
 
         Args:
             folder: Path of the folder.
-            names: Names of the files within the folder.
+            names: Names of the files within the folder, such as ["web.bin", "web.idx"].
 
         Returns:
-            Name → bytes, of the files that exist.
+            Name → bytes, of the files that exist, such as {"web.bin": 80}.
         """
         entries = dict(self.listed(folder).below(self.name(folder)))
         return {name: entries[name].size for name in names if name in entries}

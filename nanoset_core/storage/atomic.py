@@ -461,14 +461,15 @@ def alone_in(folder: Path, *, waits: bool = True) -> Iterator[bool]:
 def _lock_folder(handle: int, folder: Path, *, waits: bool) -> bool:
     """Lock a folder for this process, as far as its file system has locks.
 
+        the folder is free                     True: this process has the lock now
+        another process has it, and `waits`    True, once that process has released it
+        another process has it, not `waits`    False
+        the file system has no locks           True, although nothing is locked
+
     Args:
         handle: Descriptor of the open folder, which is a number that `os.open` returns.
         folder: Its path, for the warning while this process waits.
         waits: Whether to wait while another process holds the lock.
-
-    Returns:
-        False if another process holds the lock and `waits` is False. True if this process has the
-        lock now, or if the file system has no locks.
     """
 
     def try_lock() -> None:

@@ -210,14 +210,16 @@ class FilesystemStore(Store):
         return bool(self._entries(folder))
 
     def _entries(self, folder: str) -> dict[str, Mapping[str, Any]]:
-        """Return the files and folders directly in a folder.
+        """Return the files and folders directly in a folder, as the library fsspec describes them.
+
+        For example, {"web/a.jsonl": {"name": "bucket/web/a.jsonl", "type": "file", "size": 80}} for
+        the folder `web` of a bucket. Further keys depend on the file system.
 
         Args:
             folder: Name of the folder in this store; "" for the whole store.
 
         Returns:
-            Name within this store → what fsspec says about it: a dictionary with `name`, `type`,
-            `size` and keys that depend on the file system. It is empty if the folder does not
+            Name within this store → what fsspec says about it. It is empty if the folder does not
             exist.
         """
         system, folder_path = self._system_and_path(folder)

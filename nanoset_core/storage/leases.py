@@ -223,7 +223,12 @@ class _OwnLease:
     """See `_Lease.ticket`."""
 
     def content(self) -> bytes:
-        """Return the JSON of the lease, with the work that was reported last."""
+        """Return the JSON of the lease, the object by which other processes see what this build
+        does.
+
+        For example: {"host": "node-3", "names": ["web"], "made": ["web"], "ticket": 5, "stage":
+        "tokenized_shards", "share": 0.4, ...}.
+        """
         record = _LeaseRecord(
             host=platform.node(),
             names=tuple(self.names),
@@ -615,8 +620,8 @@ def at_work(stage: str, share: float | None) -> None:
     """Report what this build is doing at the moment, for `nanoset status` and other builds.
 
     A running build has a *lease*: an object in the store that it renews every few seconds, and that
-    other processes read. The report is written to it when it is renewed next. Without a lease,
-    nothing is reported.
+    other processes read. The report, such as "tokenized_shards web" and 0.4, is written to it when
+    it is renewed next. Without a lease, nothing is reported.
 
     Args:
         stage: What is being made.

@@ -47,6 +47,9 @@ class Entry:
 def disk_entries(folder: Path) -> list[Entry]:
     """Return the files and folders directly in a local folder, sorted by name.
 
+    For example, for a folder with the file `a.bin` of 80 bytes and the folder `web`: entries with
+    the names `a.bin` (with its size and time) and `web`.
+
     Args:
         folder: The folder. If it does not exist, or is a file, the list is empty.
 

@@ -209,8 +209,10 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 def _describe(name: str, path: Path) -> Stored | None:
     """Return the description of a file, or None if there is no file at its path.
 
+    A folder, or a named pipe, counts as no file.
+
     Args:
-        name: Name of the file within the store.
+        name: Name of the file within the store, such as `web/a.bin`.
         path: Its path.
     """
     try:

@@ -152,10 +152,9 @@ class ObjectStore(FilesystemStore):
 
         A build that was interrupted and is run again would otherwise send many GB a second time:
 
-            a file of 10 KB                        is sent at once
-            a file of 10 GB, the object is new     is sent in parts
-            a file of 10 GB, the object has its    is not sent
-              size and sha256 already
+            a small file, such as 10 KB           is sent at once
+            a large one, and there is no object   is sent in parts
+            ... and the object has its bytes      is not sent; size and sha256 show it
 
         Args:
             name: Name of the object.
@@ -244,13 +243,13 @@ class ObjectStore(FilesystemStore):
         try:
             # The last part is sent in another way than the others, and completes the upload. So a
             # part is sent only once there is a next one.
-            unsent_part = first_part
-            for next_part in chain([second_part], remaining_parts):
-                upload.send(unsent_part)
+            unsent_part = first_part  # A
+            for next_part in chain([second_part], remaining_parts):  # B, then C
+                upload.send(unsent_part)  # A, then B
                 object_sha256.update(next_part)
                 unsent_part = next_part
             self._check_sha256(name, object_sha256.hexdigest(), sha256)
-            upload.complete(unsent_part)
+            upload.complete(unsent_part)  # C
         except BaseException:
             upload.abandon()
             raise

@@ -127,7 +127,10 @@ def setting_up(server: Server) -> Iterator[None]:
 
 
 def client_settings(server: Server, read_seconds: int) -> dict[str, Any]:
-    """Return the settings of a client, as arguments of `botocore.config.Config`.
+    """Return the settings of a client of S3, as arguments of `botocore.config.Config`.
+
+    botocore is the library below boto3. Its defaults suit a few requests; a build sends many
+    thousands.
 
     Args:
         server: The server that the client is for.
