@@ -430,14 +430,19 @@ class _TextReader:
     n_documents: int = 0
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the next documents to the statistics of a column of texts, such as `lang`.
+        """Add the next documents to the statistics of a column of texts, such as their languages.
 
-        The statistics are the most frequent texts, each with its documents and tokens; the number
-        of distinct texts; and how many documents have no text, which is null.
+        The statistics are collected while the documents are read in chunks. For example, this
+        chunk:
+
+            language    "en"   null   "de"   "en"
+            tokens      9      5      7      3
+
+        adds 2 documents and 12 tokens to "en", 1 and 7 to "de", and 1 and 5 to null (no language).
 
         Args:
-            array: The texts of the documents, an Arrow array such as ["en", null, "de", "en"]. Of
-                booleans, it has the texts "true" and "false".
+            array: The texts, an Arrow array, here of 4 documents. A column of booleans is counted
+                as the texts "true" and "false".
             tokens: How many tokens each document has, shape (n_documents,).
         """
         counts = _count_texts(array, tokens)  # null is last: documents are [2, 1, 1]
@@ -494,15 +499,16 @@ class _NumberReader:
     distinct: DistinctCounter = field(default_factory=DistinctCounter)
 
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
-        """Add the values of the next documents to the statistics of a column of numbers.
+        """Add the next documents to the statistics of a column of numbers, such as their scores.
 
-        All values are appended to a scratch file, since quantiles need them in order, and they may
-        not fit into memory. The number of distinct values is counted here.
+        All numbers are appended to a scratch file: the median and other quantiles are computed at
+        the end, when all are known, and they may not fit into memory. Here, only distinct numbers
+        are counted. For example, [0.7, null, NaN, -0.0, 0.0] has two: 0.7 and 0. Null and NaN are
+        no numbers.
 
         Args:
-            array: The numbers, an Arrow array such as [0.7, null, NaN, -0.0, 0.0]. This has two
-                distinct values, since -0.0 and 0.0 are equal, and null and NaN are no values.
-            tokens: Not used here: `statistics` gets the tokens of all documents at once.
+            array: The numbers, an Arrow array.
+            tokens: Not used. Columns of texts have the same method, and need the tokens there.
         """
         import pyarrow as pa
 

@@ -180,16 +180,17 @@ def _nearest_existing_folder(folder: Path) -> Path:
 
 
 def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
-    """Return how much raw text a build reads, for each text collection (corpus).
+    """Return how much raw text a build reads, for each text collection (corpus) that it works on.
+
+    For example, if a build makes the tokens of `web`, and training data from `web` and `code`, then
+    only the text of `web` is read: {"web": 3200000000}.
 
     Args:
         project: The project, whose folder of raw text is listed.
-        nodes: The outputs that will be made. Only those of a corpus itself, such as its tokenized
-            pieces, read text. Others are made from these.
+        nodes: The outputs that the build makes.
 
     Returns:
-        Corpus → bytes, such as {"web": 3200000000}. A corpus that cannot be read counts as empty:
-        the step that has to read it will report why.
+        Corpus → bytes. A corpus that cannot be read counts as empty: the build will report why.
     """
     size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
     for corpus in size_by_corpus:
@@ -219,20 +220,24 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 
 
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
-    """Return which outputs of a text collection (corpus) have to be made, without reading its text.
+    """Return what a build will make of a text collection (corpus), to check the disk space for it.
 
-    The first output of a corpus is its inventory, a list of its files. The others are made from it:
+    The list of the corpus's files is stored already. It is its first output, and the others are
+    made from it. For example, after a file was added:
 
-        inventory                   exists
-        shards (tokenized pieces)   were made from this inventory           up to date
-        dataset                     was made from an earlier inventory      has to be made
+        list of files             is stored, with the new file
+        shards (tokenized text)   were made from the earlier list    have to be made
+        dataset                   was made from the earlier shards   has to be made
 
     Args:
-        project: The project, whose outputs are looked at.
+        project: The project, whose outputs are looked at. The raw text is not read.
         corpus: Name of the corpus.
 
+    Returns:
+        The outputs that have to be made, here the shards and the dataset.
+
     Raises:
-        MissingError: The corpus has no inventory.
+        MissingError: There is no list of the files.
     """
     inventory = require(project, INVENTORY, Key(corpus))
 

@@ -185,10 +185,10 @@ def _draft_config(
 
 
 def _existing_config_error(path: Path) -> ConfigError:
-    """Return the error that there is a nanoset.yaml already, which `nanoset init` would overwrite.
+    """Return the error that `nanoset init` would have to overwrite an existing nanoset.yaml.
 
-    A file that is exactly as `nanoset init` would write it now is no error, so that it can be
-    called twice.
+    A user may have edited the file. If it is exactly as `nanoset init` would write it now, there is
+    no error, so the command can be called twice.
 
     Args:
         path: The existing file, which stays as it is.

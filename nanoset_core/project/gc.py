@@ -460,18 +460,25 @@ def _with_dropped_tokens(
 
 
 def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
-    """Hide one old version of an output from all programs, so that it can be deleted later.
+    """Hide an old build of an output from all programs, before its files are deleted.
 
-    Its folder is renamed, such as from 3f9c… to a temporary name. An index file that several
-    versions share has no such folder. It is deleted at once.
+    Deleting many files takes long, and a program that read the build meanwhile would find half of
+    it. So the build is hidden first, which is quick:
+
+        on a disk      the folder datasets/web/3f9c… gets a name that no program looks for
+        in a bucket    the manifest is deleted, without which programs ignore the other objects
+
+    A single file needs no such step, so it is deleted at once. That is an index file for trainers,
+    in a folder that several builds share.
 
     Args:
         access: Access to the output folder.
-        item: The version or the index file.
+        item: The build or the index file.
 
     Returns:
-        The renamed folders, which the caller deletes; none for an index file. The result is None if
-        the version is needed after all, because a build has just made it current.
+        The renamed folders, which the caller deletes; an empty tuple for a file, or in a bucket.
+        None instead of the folders means that the build stays: another process has just made it the
+        current one.
 
     Raises:
         FileNotFoundError: Another process has just deleted it.
@@ -508,18 +515,18 @@ def _remove_folders(folders: Iterable[Path]) -> list[Path]:
 def _sweep_store(
     outputs: OutputRoot, unfinished: Iterable[Path], busy_names: Collection[str]
 ) -> GarbageCollection:
-    """Delete from a bucket what killed builds did not finish to upload.
+    """Delete from a bucket what killed builds did not finish to upload: its storage costs money.
 
-    There are two kinds of leftovers, both of which cost money:
+    A large object is uploaded in one of two ways, and an interruption leaves different things:
 
-        unfinished objects   parts of a large object that were never joined
-        unfinished uploads   objects of which the bucket has received a part, and shows nothing
+        as several small objects, which are joined at the end    small objects: "unfinished objects"
+        in parts, by an upload that is completed at the end      parts that no listing shows
 
     Args:
-        outputs: The outputs of the project. If they are on a disk, there are no such leftovers.
-        unfinished: Paths of unfinished files on this machine, which are left alone here, and of
-            unfinished objects in the bucket. Both begin with the output folder on this machine.
-        busy_names: What running builds work on, such as {"web"}, whose uploads are left alone.
+        outputs: The outputs of the project. If they are on a disk, nothing is done.
+        unfinished: Unfinished objects, as paths below the output folder, where no such files exist.
+            It may also have files that do exist on this machine, which are left alone here.
+        busy_names: What running builds work on, such as {"web"}. Their uploads are left alone.
 
     Returns:
         As `unfinished`, what was deleted; as `left_alone`, what could not be.

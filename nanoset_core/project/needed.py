@@ -145,21 +145,21 @@ class _NeedSearch:
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return what one version of an output needs directly: what it was made from, for example.
+        """Return which builds a build of an output needs, so that these are not deleted either.
 
-        A special case are shards, the tokenized pieces of a text collection, of which there may be
-        thousands. They are joined to a dataset, so all tokens are stored twice. To save space, the
-        files of shards can be deleted. Such a shard needs the dataset that has its tokens:
+        Most builds need what they were made from. Shards are an exception. They are the pieces in
+        which text is tokenized, and are joined to a dataset, so all tokens are stored twice. To
+        save space, the file of a shard can be deleted. Then the shard needs the dataset instead:
 
             shard 1    has its own file                                     needs nothing
             shard 2    its tokens are bytes 4,000 to 6,000 of the dataset   needs the dataset
 
         Args:
             output: The output.
-            digest: The digest that names the version.
+            digest: The digest that names the build.
 
         Raises:
-            StorageError: The version cannot be read.
+            StorageError: The build cannot be read.
         """
         folder = output.folder / digest
         is_shard = output.stage_folder in self._internal_folders  # or a similar piece of an output

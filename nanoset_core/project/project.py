@@ -289,19 +289,22 @@ class Project:
 def holding(
     function: Callable[Concatenate[Project, str, _P], _R],
 ) -> Callable[Concatenate[Project, str, _P], _R]:
-    """Decorate a function that makes an output, so that its files are not deleted meanwhile.
+    """Decorate a function that makes an output, so that `nanoset gc` does not delete what it needs.
 
-    Somebody may run `nanoset gc`, which deletes old files, on another machine. While the function
-    runs, a lease says what it needs. That is a small file, which `nanoset gc` looks for:
+    `nanoset gc` deletes old files, and may run on another machine at the same time. So while the
+    decorated function runs, there is a lease: a small file that names what is in use, and that
+    `nanoset gc` looks for. For example:
 
         @holding
-        def make_dataset(project, corpus): …
+        def make_view(project, name): …
 
-        make_dataset(project, "web")     the lease has the name "web"
+        make_view(project, "best-web")     leases "best-web", and "web", from which it is made
 
     Args:
-        function: Its first arguments are the project, and the name of what it makes. It may have
-            further ones.
+        function: Makes an output. Its first arguments are the project, and the name of the output.
+
+    Returns:
+        A function with the same arguments.
     """
 
     @wraps(function)

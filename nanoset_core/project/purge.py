@@ -253,15 +253,15 @@ def _places_in_text(
 def _shorten_tasks(
     current: _CurrentShards, shards_to_shorten: Sequence[_ShardToShorten]
 ) -> list[ShortenTask]:
-    """Return the tasks that make new shards without the documents to be erased.
+    """Return the tasks that copy pieces of tokenized text, but without the documents to be erased.
 
-    A corpus (collection of texts) is cut into ranges, each of which was tokenized to a shard. For
-    example, if rows 4 and 17 of shard 1 are to be erased, there is one task: copy shard 1 without
-    these rows.
+    A text collection (corpus) is cut into ranges, and each was tokenized to a shard. For example,
+    if the documents in rows 4 and 17 of shard 1 are to be erased, there is one task: copy shard 1,
+    but not these rows. That is faster than to tokenize the range again.
 
-    The new shard is stored under a name that depends on its range of the text, without the erased
-    documents. So these must have been recorded as erased before. Then later builds find the new
-    shard under the same name, instead of tokenizing the range again.
+    The name of a shard is a hash of what it is made from, which includes the documents that are
+    left out. So these must have been recorded as erased before this is called. Then the copy has
+    the name that later builds look for, and they need not tokenize the range.
 
     Args:
         current: The shards of the corpus that are in use.

@@ -388,17 +388,19 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 
 
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
-    """Return which versions of outputs contain documents to be erased, in the order of erasure.
+    """Return which builds of outputs contain documents to be erased, in the order of erasure.
 
-    A version is erased before those that it was made from. For example, text is tokenized in
-    pieces, the shards, which are joined to a dataset, of which a view (selection) is made:
+    What was made from others is erased before them, so that an interrupted erasure can be resumed:
+    as long as a shard exists, all that was made from it can be found. For example:
 
-        shard 3f9c…   →   dataset 81aa…   →   view c04d…
+        shard 3f9c…      a piece of tokenized text, with such a document    erased last
+        dataset 81aa…    many shards, joined                                erased before it
+        view c04d…       a selection of the dataset's documents             erased first
 
-    If the shard contains such a document, the result is [c04d…, 81aa…, 3f9c…].
+    So the result is [c04d…, 81aa…, 3f9c…].
 
     Args:
-        versions: All versions that may contain such documents.
+        versions: All builds (versions) that may contain such documents.
         shards: The shards that certainly do.
 
     Returns:
@@ -438,12 +440,15 @@ class _ExaminedVersion(NamedTuple):
 def _versions_to_examine(
     root: OutputRoot, outputs: Iterable[StoredOutput], shards: Collection[ShardKey]
 ) -> Iterator[_ExaminedVersion]:
-    """Yield every version of an output that may contain documents to be erased.
+    """Yield the builds of outputs that may contain documents to be erased.
 
-    Text is tokenized in pieces, the shards, and all other outputs are made from these. It is known
-    which shards contain such documents, so the others are left out: there may be thousands. Of all
-    other outputs, this yields every version (build), with the versions that it was made from. The
-    caller follows these to the shards.
+    Text is tokenized in pieces, the shards, and everything else is made from these. The documents
+    were searched in all shards before, so it is known which ones have them:
+
+        shards with such documents    yielded
+        other shards                  not yielded: there may be thousands
+        all other outputs             every build (version) is yielded, with the digests of what it
+                                      was made from: by these, the caller finds the affected ones
 
     Args:
         root: The output folder of the project.

@@ -409,16 +409,19 @@ def _combined_figures(summaries: Iterable[Summary]) -> dict[str, int]:
 
 
 def _first_refusal(graph: Graph, nodes: Sequence[Node], planning: ReadingBudget) -> str | None:
-    """Return why a build would fail to make some outputs, if that can be known before.
+    """Return why a build would fail to make some outputs, if this can be found out without a build.
 
-    For example, a view is a selection of documents. If its settings request 1,000 documents of a
-    text collection that has 800, a build would stop with an error. `nanoset status` says so without
-    a build.
+    Some mistakes show only when settings and data are compared. For example, a user asks for a
+    selection (view) of 1,000 documents of a text collection that has 800:
+
+        dataset of the collection   nothing to find out before a build
+        view                        it requests more documents than there are
 
     Args:
         graph: The project's outputs, with what each should be made from.
         nodes: The outputs, in the order in which they are made.
-        planning: How many bytes may still be read to find out. What is read is subtracted from it.
+        planning: Tables may be read to find out. This says how many bytes may still be read, and is
+            reduced by what is.
 
     Returns:
         The reason of the first output that cannot be made; None if no reason is known.

@@ -169,26 +169,27 @@ def _changes(
     more_tokens: NDArray[np.int64],
     show: int,
 ) -> DocumentChanges:
-    """Return the documents of which this build of a view has more copies than the other build.
+    """Return which documents one build of a view has more copies of than another build of it.
 
-    A view is a selection of documents, and may have several copies of one. The documents of both
-    builds are numbered together. For example:
+    A view is a selection of documents, and may have several copies of one. All documents of both
+    builds are numbered. For example:
 
-        number                               0     1     2     3
-        copies here, minus copies there     -2     1     0     2
-        is in this build                     no    yes   no    yes
+        number of the document           0     1     2     3
+        copies in this build             0     3     2     2
+        copies in the other build        2     2     2     0
+        more copies in this build       -2     1     0     2
 
-    So this build gained 3 copies: one of document 1, and two of document 3.
+    So this build has gained 3 copies: one of document 1, and two of document 3.
 
     Args:
         project: The project, for the files and lines of documents.
         documents: The documents of this build.
-        numbers: The number of each of them, shape (n_documents,): [1, 3].
-        more_copies: The second row of the table, shape (n_numbers,).
+        numbers: The number of each of them, shape (n_documents,): [1, 2, 3].
+        more_copies: The last row of the table, shape (n_numbers,).
         more_tokens: How many tokens these copies have, shape (n_numbers,).
         show: How many documents to return with file and line.
     """
-    has_more_copies = more_copies[numbers] > 0  # (n_documents,) [True, True]
+    has_more_copies = more_copies[numbers] > 0  # (n_documents,) [True, False, True]
     return DocumentChanges(
         documents=_sum_of_positive(more_copies),
         tokens=_sum_of_positive(more_tokens),
