@@ -112,6 +112,9 @@ def reason_not_repeated(
 ) -> str | None:
     """Return why the last run for an output should not be repeated now, or None if it may be.
 
+    A sensor has found an output that is missing or out of date, although there was a run to make
+    exactly this version of it. It depends on how that run ended:
+
         last run                                              repeated
         was killed, and Dagster is about to start it again    no
         ended before this process (Dagster's server) began    yes
@@ -130,9 +133,8 @@ def reason_not_repeated(
     run = last.dagster_run
     if _is_about_to_be_retried(last):
         return "its run was killed, and will be started again"
-    # After a restart of Dagster's server, everything is tried again.
     if end_time(last) < PROCESS_STARTED_AT:
-        return None
+        return None  # after a restart of Dagster's server, everything is tried again
     if _would_fail_again(instance, run):
         outcome = "failed" if run.status == dg.DagsterRunStatus.FAILURE else "was cancelled"
         return (
@@ -140,8 +142,7 @@ def reason_not_repeated(
             "it is built when what it is made from changes, or from the UI"
         )
 
-    # Other runs may be repeated, but not forever. Among them are runs that succeeded, but whose
-    # output was deleted afterwards.
+    # Other runs may be repeated, but not forever. Count those since this process began.
     n_attempts = sum(end_time(attempt) >= PROCESS_STARTED_AT for attempt in attempts)
     if n_attempts >= MAX_ATTEMPTS:
         return f"{n_attempts} runs did not build it; the last is {run.run_id[:8]}"
@@ -185,11 +186,16 @@ def has_made(
     if not run.is_success:
         return False
     records_filter = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
-    for event in instance.fetch_materializations(records_filter, limit=1).records:
-        materialization = event.asset_materialization
-        if event.run_id == run.run_id and materialization is not None:
-            return (materialization.tags or {}).get(DATA_VERSION_TAG) == digest
-    return False
+    records = instance.fetch_materializations(records_filter, limit=1).records
+    if not records:
+        return False  # the partition was never made
+
+    latest = records[0]  # the last time that it was made
+    materialization = latest.asset_materialization
+    if latest.run_id != run.run_id or materialization is None:
+        return False  # another run has made it since
+    tags = materialization.tags or {}
+    return tags.get(DATA_VERSION_TAG) == digest
 
 
 def _is_about_to_be_retried(record: dg.RunRecord) -> bool:
