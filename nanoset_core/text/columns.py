@@ -263,15 +263,15 @@ def _fixed_size_bytes(array: Any) -> NDArray[np.uint8]:
 
 
 def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
-    r"""Return the values of an Arrow array of bytes as Python strings.
+    r"""Decode the bytes in an Arrow array to Python strings.
+
+        [b"Hello", null]       ["Hello", None]
+        [b"caf\xe9"]           an error, or "caf\xe9" with a backslash: it is not UTF-8
 
     Args:
         array: An Arrow array of the type binary or large_binary.
         errors: What to do with bytes that are not UTF-8, in the words of `bytes.decode`: "strict"
             raises an error, "backslashreplace" writes them as \xNN.
-
-    Returns:
-        The text of each value; None for a null.
 
     Raises:
         UnicodeDecodeError: Bytes are not UTF-8, and `errors` is "strict".
@@ -331,7 +331,17 @@ def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
 
 
 def _fields_by_name(value: Any, name: str) -> dict[str, Any]:
-    """Return the fields of a schema, or of a field whose type is a struct, by their names."""
+    """Return the fields of a schema, or of a column of structs, by their names.
+
+    For example, of the column `meta: struct<url: string, score: double>`: {"url": …, "score": …}.
+
+    Args:
+        value: The schema of a table, or a field of it.
+        name: Name of the field, for the error; empty for a schema.
+
+    Raises:
+        NotADocumentError: The column does not consist of structs.
+    """
     import pyarrow as pa
 
     fields = value if isinstance(value, pa.Schema) else value.type
@@ -343,9 +353,12 @@ def _fields_by_name(value: Any, name: str) -> dict[str, Any]:
 def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
     """Check that each of the names that lead to a column is the name of only one field.
 
+    Arrow allows a table with two columns `text`. Then it is not clear which one has the texts.
+
     Args:
-        schema: Arrow schema of a file. Arrow permits several fields of the same name.
-        names: Names of the structs around the column, the outermost first, then its own.
+        schema: Arrow schema of a file.
+        names: Names of the structs around the column, the outermost first, then its own: ("meta",
+            "url").
 
     Raises:
         FaultError: Several fields have one of the names.
@@ -367,14 +380,16 @@ def _check_unambiguous(schema: Any, names: Sequence[str]) -> None:
 
 
 def column_at(rows: Any, names: tuple[str, ...]) -> Any:
-    """Return the column to which some names lead, without the encoding that the file uses.
+    """Return the column of a table to which some names lead: ("meta", "url") to `url` in `meta`.
+
+    A value is null if the struct around it is null.
 
     Args:
-        rows: A pyarrow.RecordBatch.
+        rows: A pyarrow.RecordBatch, some rows of the table.
         names: Names of the structs around the column, the outermost first, then its own.
 
     Returns:
-        The array that `plain_array` returns. A value is null if a struct around it is null.
+        The values, without the encoding in which the file stores them; see `plain_array`.
     """
     return plain_array(_field_at(rows, names))
 

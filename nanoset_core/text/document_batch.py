@@ -130,14 +130,24 @@ class DocumentBatch:
         self.erased += n_removed
 
     def _places(self) -> Iterator[int]:
-        """Yield where each document is in its file: the offset of its line, or its row's number."""
+        """Yield where each document is in its file.
+
+        a line of a file      the offset of the line in bytes, such as 812
+        a row of a table      the number of the row, such as 3
+        """
         for line, offset in zip(self.lines, self.offsets, strict=True):
             is_row_of_table = offset == NO_OFFSET  # a row of a table has no byte offset
             yield line if is_row_of_table else offset
 
 
 def _select_rows(arrays: list[Any], rows: Any) -> list[Any]:
-    """Return the chosen rows of each Arrow array."""
+    """Return the chosen entries of each Arrow array: of ["a", "b", "c"] and the rows 0 and 2, ["a",
+    "c"].
+
+    Args:
+        arrays: The arrays, which have an entry for each document.
+        rows: The indices of the chosen documents, int64, shape (n_chosen,).
+    """
     return [array.take(rows) for array in arrays]
 
 

@@ -213,8 +213,10 @@ def _documents_of_lines(block: LineBlock, path: str, fields: Fields) -> Document
 def _count_long_ids(batch: DocumentBatch, block: LineBlock, id_key: str) -> int:
     """Count the documents of some lines whose ids were too long to be kept.
 
-    Such a document has no id, like one whose line has none. To tell the two apart, the lines of all
-    documents without an id are looked at once more.
+        {"text": "Hello"}                          no id: not counted
+        {"text": "Hello", "id": "x…" (5,000)}      counted: the id was left out
+
+    Both documents have no id now. To tell them apart, their lines are looked at once more.
 
     Args:
         batch: The documents.
@@ -255,6 +257,9 @@ def _rejected_long_line(block: LineBlock, path: str) -> DocumentBatch:
 
 def _batch_line_by_line(block: LineBlock, path: str, fields: Fields) -> DocumentBatch:
     """Convert each line of a block to a document or to a reject, one after the other.
+
+        {"text": "Hello"}         a document
+        {"title": "no text"}      a reject, which tells the user why this line is left out
 
     This is slower than to convert all lines together. It is for blocks in which a line is no
     document.

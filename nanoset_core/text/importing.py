@@ -93,7 +93,15 @@ def import_parquet(
 
 
 def _check_target(target: Path) -> None:
-    """Raise ConfigError if the name of the target is not that of a file of JSON lines."""
+    """Check that the name of the file to write is that of a file of JSON lines, such as
+    web.jsonl.gz.
+
+    Args:
+        target: The file.
+
+    Raises:
+        ConfigError: It has another ending.
+    """
     if not target.name.endswith(TARGETS):
         raise ConfigError(
             "the target is not a file of JSON lines",
@@ -104,7 +112,14 @@ def _check_target(target: Path) -> None:
 
 
 def _check_column_names(columns: Sequence[str]) -> None:
-    """Raise ConfigError unless there are columns, each named once."""
+    """Check that the user named some columns, and none of them twice.
+
+    Args:
+        columns: The names, such as ["id", "text"].
+
+    Raises:
+        ConfigError: There are none, or one of them is named twice.
+    """
     if not columns or len(set(columns)) != len(columns):
         raise ConfigError(
             "no columns are named, or one of them twice",
@@ -122,9 +137,12 @@ def import_once(
 ) -> tuple[ImportFacts, bool]:
     """Write tables as JSON lines, unless the target was already made from the same tables.
 
+    A hidden file next to the target says what it was made from. So a second call with the same
+    arguments finds that it has nothing to do.
+
     Args:
         sources: Files, and folders of .parquet and .arrow files; see `import_parquet`.
-        target: The file to write.
+        target: The file to write, such as web.jsonl.gz.
         columns: Names of the columns to write; None for all.
         overwrite: Whether a target that something else has written may be replaced.
 
@@ -155,10 +173,13 @@ def import_once(
 
 
 def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files to import.
+    """Return the tables that a user has named, by files or by their folders.
+
+        a.parquet     this file
+        data          data/b.arrow, data/c.parquet, … : all tables in this folder, and below it
 
     Args:
-        sources: Files, each of which is imported, and folders, of which all tables are.
+        sources: The files and folders.
 
     Raises:
         MissingError: A file or folder does not exist.
@@ -182,13 +203,12 @@ def _table_files(sources: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """Return the tables in a folder, in natural order.
+    """Return the Parquet and Arrow files in a folder, and in the folders below it.
+
+    They are in natural order: a2.parquet comes before a10.parquet. Other files are ignored.
 
     Args:
-        folder: The folder, which may also contain files of other kinds.
-
-    Returns:
-        Paths of its files of Parquet and Arrow, and of those in folders below it.
+        folder: The folder.
 
     Raises:
         MissingError: The folder does not exist.
@@ -223,7 +243,9 @@ class _JsonLines(NamedTuple):
 
 
 def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLines]:
-    """Yield the rows of a table as JSON lines, in order, about a MiB of values at a time.
+    r"""Yield the rows of a table as JSON lines, in order, about a MiB of values at a time.
+
+    For example, two rows become b'{"id":1,"text":"Hello"}\n{"id":2,"text":"World"}\n'.
 
     Args:
         path: The table.
@@ -260,12 +282,15 @@ def _json_lines(path: Path, columns: Sequence[str] | None) -> Iterator[_JsonLine
 
 
 def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> None:
-    """Check that a table has each chosen column exactly once.
+    """Check that a table has each of the columns that are written, and no two columns of the same
+    name.
+
+    Arrow allows that, but a JSON object has each key only once.
 
     Args:
         path: The table.
         schema: The Arrow schema of the table.
-        columns: Names of the chosen columns; None for all columns of the table.
+        columns: Names of the columns to write; None for all columns of the table.
 
     Raises:
         InputError: A column is missing, or several columns have its name.
@@ -286,12 +311,14 @@ def _check_columns(path: Path, schema: Any, columns: Sequence[str] | None) -> No
 
 
 def _objects(path: Path, first_row: int, rows: Any, columns: Sequence[str] | None) -> bytes:
-    """Return the rows of a record batch as lines, each with one JSON object.
+    r"""Return some rows of a table as JSON lines, each with one object.
+
+    For example, a row becomes b'{"id":1,"text":"Hello"}\n'.
 
     Args:
         path: The table, for messages.
-        first_row: 1-based number of the first row of the batch in the table.
-        rows: A pyarrow.RecordBatch.
+        first_row: Number of the first of these rows in the table, from 1; for messages.
+        rows: The rows, as a pyarrow.RecordBatch.
         columns: Names of the columns to write; None for all.
 
     Raises:
@@ -346,10 +373,12 @@ class _NoCompressor:
 
 
 def _new_compressor(name: str) -> _Compressor:
-    """Return a new compressor for a file.
+    """Return a new compressor for a file: gzip for web.jsonl.gz, zstd for web.jsonl.zst.
+
+    For web.jsonl, it is an object with the same methods that compresses nothing.
 
     Args:
-        name: Name of the file, whose ending says how it is compressed.
+        name: Name of the file.
     """
     from isal import isal_zlib
     from zstandard import ZstdCompressor

@@ -67,8 +67,13 @@ def json_values(array: Any) -> list[Any]:
 def _scalar_values(array: Any) -> list[Any]:
     """Return the values of an Arrow array of one of the simple types that JSON has.
 
+        bytes b"Hello"     "Hello"
+        7                  7
+        0.5, NaN           0.5, None: JSON has no NaN
+        a union            an error: JSON has nothing like it
+
     Args:
-        array: Bytes, strings, integers, floats, booleans or nulls.
+        array: The array.
 
     Raises:
         NotJsonError: The array has another type, or bytes are not UTF-8.
@@ -100,7 +105,9 @@ def _scalar_values(array: Any) -> list[Any]:
 
 
 def _timestamp_values(array: Any) -> list[Any]:
-    """Return instants in ISO 8601, in UTC if the column has a time zone.
+    """Return instants as texts in the format ISO 8601, such as "2024-01-31T23:59:59".
+
+    If the column has a time zone, they are in UTC and end with a Z: "2024-01-31T22:59:59Z".
 
     Args:
         array: An Arrow array of timestamps.
@@ -131,7 +138,9 @@ def _timestamp_values(array: Any) -> list[Any]:
 
 
 def _struct_values(array: Any) -> list[Any]:
-    """Return the structs of an Arrow array as dictionaries, and None for each null.
+    """Return the structs of an Arrow array as dictionaries: {"url": "a.org", "score": 3}.
+
+    A null becomes None.
 
     Args:
         array: An Arrow array of structs.
@@ -155,7 +164,11 @@ def _struct_values(array: Any) -> list[Any]:
 
 
 def _list_values(array: Any) -> list[Any]:
-    """Return the lists of an Arrow array as Python lists, and maps as lists of [key, value].
+    """Return the lists of an Arrow array as Python lists.
+
+        a list     ["a", "b"]             ["a", "b"]
+        a map      "a" → 1, "b" → 2       [["a", 1], ["b", 2]]
+        a null                            None
 
     Args:
         array: An Arrow array of lists, of any of Arrow's kinds of lists, or of maps.

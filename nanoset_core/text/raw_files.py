@@ -40,6 +40,9 @@ def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iter
 def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterator[bytes]:
     """Yield a range of an open file in blocks.
 
+    For example, the bytes 0 to 2,500 in blocks of 1,000 bytes: 0 to 1,000, 1,000 to 2,000, and
+    2,000 to 2,500.
+
     Args:
         file: The file, which can seek.
         begin: Position of the first byte.

@@ -139,7 +139,13 @@ def _slices(first_row: int, batch: Any, rows: Sequence[int] | None) -> Iterator[
 
 
 def _rows_of_slice(batch: Any) -> int:
-    """Return how many rows of a record batch have about SLICE_BYTES of values; at least one."""
+    """Return how many rows of a table have about 1 MiB of values; at least one.
+
+    For example, with 1,024 bytes in each row these are 1,024 rows. A single row may be larger.
+
+    Args:
+        batch: Rows of the table, as a pyarrow.RecordBatch.
+    """
     bytes_per_row = sum(row_bytes(column) for column in batch.columns)
     n_rows = SLICE_BYTES / max(bytes_per_row, 1)
     return int(max(1, min(n_rows, _MAX_SLICE_ROWS)))

@@ -152,7 +152,14 @@ def _check_not_json_lines(data: bytes, text_key: str) -> None:
 
 
 def _check_no_required_keys(fields: Fields) -> None:
-    """Raise NotADocumentError if a document must have texts at keys, which a .txt file has not."""
+    """Check that documents need no further texts, such as a title, which a .txt file cannot have.
+
+    Args:
+        fields: The keys of a document. `required` are those at which it must have texts.
+
+    Raises:
+        NotADocumentError: There are such keys.
+    """
     if fields.required:
         key = fields.required[0]
         raise NotADocumentError("missing_key", f"no {key!r} in a .txt file, which is one text")
