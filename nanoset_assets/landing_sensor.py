@@ -68,19 +68,24 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
 def _evaluate(
     context: dg.SensorEvaluationContext, project_defs: ProjectDefs, assets: Sequence[dg.AssetKey]
 ) -> dg.SensorResult:
-    """Return the builds that one call of the sensor requests.
+    """Return the builds that one call of the sensor requests from Dagster.
 
-    Assets of another team write the raw text of some corpora. When one of them was run, the corpus
-    has to be built. The sensor remembers which of these runs it has handled. `{"web": 4711}` says:
-    the event 4711 of Dagster's history, which was a new text of `web`, has led to a build.
+    Assets of a user write the raw text of some corpora (collections of documents). When one of them
+    was run, the corpus has to be built. Dagster numbers all events of its history, and the sensor
+    remembers the last event of each corpus for which it has requested a build:
+
+        remembered              {"web": 4711}
+        now in the history      event 4800: the asset that writes the text of `web` was run
+        requested               a build of `web`
+        remembered              {"web": 4800}
 
     Args:
-        context: Dagster's context of the call, with what the last call has remembered.
+        context: Dagster's context of the call, with what the last call has remembered (the cursor).
         project_defs: The names and settings of the project in Dagster.
-        assets: The assets that write the raw text of corpora.
+        assets: The assets that write raw text.
     """
     handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
-    # Corpus → id of a later materialisation of the asset that writes its text.
+    # Corpus → number of the event by which it got new text, such as {"web": 4800}.
     new_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
     idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
     if not new_ids:
@@ -94,7 +99,7 @@ def _evaluate(
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
 
-    # Request a run for each of the others. A corpus has to be a partition for this.
+    # Request a run for each of the others, which has to be a partition in Dagster for this.
     names = project_defs.names
     register(context.instance, names, with_text.corpora, project.config)
     requests = [_run_request(names, corpus, new_ids[corpus]) for corpus in with_text.corpora]
@@ -217,17 +222,21 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the corpora that have new text since a build of them was last requested.
+    """Return the corpora that have new raw text for which no build was started yet.
 
-    Dagster numbers all events of its history, so a later one has a larger number:
+    Dagster numbers all events of its history, so a later event has a larger number:
 
-        4,700    a build of `web` was started
-        4,711    the asset that writes the text of `web` was run    →    {"web": 4711}
+        4700    a build of `web` was started
+        4711    the asset that writes the text of `web` was run    →    {"web": 4711}
+
+    But if a build of `web` was started as event 4720, by another sensor or by a person, it has read
+    the new text already. Then nothing is returned.
 
     Args:
-        instance: The instance of Dagster, whose history has the events.
-        project_defs: The names and settings of the project in Dagster.
-        assets: The assets that write the raw text of corpora.
+        instance: Dagster's instance, which has the history.
+        project_defs: The names and settings of the project in Dagster. `upstream` says which assets
+            write the text of which corpus; several may write the same.
+        assets: All these assets.
         handled: Corpus → number of the last such event for which a build was requested.
 
     Returns:
@@ -238,7 +247,6 @@ def _landed_since(
     for corpus, writers in project_defs.upstream.items():
         landing_id = max(latest_landing_ids.get(writer, 0) for writer in writers)
         is_new = landing_id > handled.get(corpus, 0)
-        # Another sensor or a person may have started a build since then.
         if is_new and landing_id > _latest_build_id(instance, project_defs.names, corpus):
             landing_ids[corpus] = landing_id
     return landing_ids

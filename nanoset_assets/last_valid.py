@@ -180,7 +180,12 @@ def _key(file: Path) -> str:
 
 
 def _parsed(text: str, file: Path) -> ProjectConfig:
-    """Return the configuration in a text that was read from a file.
+    """Return the settings that a text contains, which was read from the settings file or its copy.
+
+    Args:
+        text: The text, in YAML.
+        file: Path of the settings file, for messages. Paths in the settings are relative to its
+            folder.
 
     Raises:
         ConfigError: The text has mistakes.
@@ -265,31 +270,24 @@ def _store_copy(file: Path, text: str) -> None:
 
 
 def _write_copy_if_changed(copy: Path, data: bytes, original: Path) -> None:
-    """Write a copy of a file, unless it has these bytes already.
+    """Write a copy of the settings file, unless there is one with the same content already.
+
+    The copy has the permissions of the file, since that may have secrets which only some users may
+    read. A file .gitignore next to it keeps it from being committed.
 
     Args:
-        copy: Where the copy is stored.
-        data: The content of the copy.
-        original: The file, whose permissions the copy gets.
+        copy: Where the copy is stored. Its folder is created if it is missing.
+        data: The content of the file.
+        original: The settings file.
     """
     is_stored = copy.is_file() and copy.read_bytes() == data
-    if not is_stored:
-        _write_copy(copy, data, original)
-
-
-def _write_copy(copy: Path, data: bytes, original: Path) -> None:
-    """Write a copy of a file with the permissions of the original.
-
-    Args:
-        copy: Where the copy is stored. Its folder is created, and excluded from git.
-        data: The content of the copy.
-        original: The file whose permissions the copy gets.
-    """
+    if is_stored:
+        return
     copy.parent.mkdir(parents=True, exist_ok=True)
     (copy.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-    mode = original.stat().st_mode & 0o777
+    permissions = original.stat().st_mode & 0o777
     with atomic_file(copy) as target:
-        os.fchmod(target.fileno(), mode)
+        os.fchmod(target.fileno(), permissions)
         target.write(data)
 
 

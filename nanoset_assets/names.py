@@ -81,7 +81,11 @@ class Names:
         return self.path_name("corpora")
 
     def partition_set(self, name: str) -> dg.DynamicPartitionsDefinition:
-        """Return the partitions of an asset that only some corpora have, as a separate set.
+        """Return the set of Dagster partitions of an asset that is only made of some corpora.
+
+        Corpora are collections of documents. Assets that are made of all of them share the set
+        `corpora`. This asset has a set of its own, so that Dagster does not show the other corpora
+        as missing.
 
         Args:
             name: The name of the asset, without the project's prefix.
@@ -89,26 +93,36 @@ class Names:
         return _dynamic(self.path_name(name))
 
     def definition(self, name: str) -> str:
-        """Return the name of a job, sensor or schedule in Dagster, such as `llm__corpus`.
+        """Return the name of a job, sensor or schedule in Dagster, with the project's prefix.
+
+        Such names may not contain a slash. So with the prefix `llm`, `corpus` becomes
+        `llm__corpus`.
 
         Args:
-            name: The name without the project's prefix.
+            name: The name without the prefix.
         """
         return "__".join([*self.key_prefix, name])
 
     def path_name(self, name: str) -> str:
-        """Return the name of a set of partitions, or of a pool of runs, such as `llm/corpora`.
+        """Return the name of a set of partitions, or of a pool of runs, with the project's prefix.
+
+        With the prefix `llm`, `corpora` becomes `llm/corpora`.
 
         Args:
-            name: The name without the project's prefix.
+            name: The name without the prefix.
         """
         return "/".join([*self.key_prefix, name])
 
     def group(self, name: str) -> str:
-        """Return the name of a group of assets; Dagster takes letters, digits and `_` only.
+        """Return the name of a group of assets in Dagster, which its UI shows as a box.
+
+        Dagster allows only letters, digits and `_`. For a project with the prefix `llm`:
+
+            corpora         llm_corpora
+            pretrain-v2     llm_pretrain_v2
 
         Args:
-            name: The name without the project's prefix. Other characters become `_`.
+            name: The name without the project's prefix.
         """
         prefix = self.group_prefix
         if prefix is None:
@@ -116,18 +130,26 @@ class Names:
         return _NO_GROUP_CHARACTER.sub("_", f"{prefix}{name}")
 
     def tag(self, name: str) -> str:
-        """Return the name of a tag by which this project, and no other, finds its runs.
+        """Return the name of a tag of runs, by which this project finds its own runs.
+
+        Several projects can have runs in the same Dagster. So the prefix of the project is
+        appended: with the prefix `llm`, `nanoset/x` becomes `nanoset/x.llm`.
 
         Args:
-            name: The name without the project's prefix, which is appended: `nanoset/x` becomes
-                `nanoset/x.llm`.
+            name: The name of the tag without the prefix.
         """
         return ".".join([name, *self.key_prefix])
 
 
 @lru_cache(maxsize=256)
 def _dynamic(name: str) -> dg.DynamicPartitionsDefinition:
-    """Return the dynamic partitions with a name, as the same object for all assets."""
+    """Return a set of Dagster partitions that can be added while Dagster runs.
+
+    It is the same object for all assets that use the set.
+
+    Args:
+        name: The name of the set, such as "llm/corpora".
+    """
     return dg.DynamicPartitionsDefinition(name=name)
 
 

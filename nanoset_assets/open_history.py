@@ -114,10 +114,11 @@ class OpenRunStorage(SqliteRunStorage):
     """
 
     def __init__(self, url: str) -> None:
-        """Use an existing database.
+        """Open the SQLite file with the list of all runs, which exists.
 
         Args:
-            url: The file, as a URL of SQLAlchemy.
+            url: The file, as an address for SQLAlchemy, such as
+                "sqlite:////home/dagster/history/runs.db".
         """
         super().__init__(url)
         self._engine = create_engine(

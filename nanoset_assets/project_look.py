@@ -53,7 +53,14 @@ class OverviewContent:
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The result of the check, as arguments of `dg.AssetCheckResult`."""
+        """The result of the check, as arguments of Dagster's `AssetCheckResult`.
+
+        For example, if two outputs are out of date:
+
+            passed         False
+            severity       WARN
+            description    "2 outputs missing or stale; the first: pretrain/train: …"
+        """
         sentences = list(self.warnings)
         if self.stale:
             outputs = format_count(len(self.stale), "output")
@@ -213,6 +220,9 @@ def condition_note(
 
 def _nothing_built_warning(sensors: Iterable[str]) -> str:
     """Return the warning that outputs are never built, since the sensor for it is switched off.
+
+    For example: "**Nothing is built automatically**: … Switch on
+    `default_automation_condition_sensor` on the page Automation; …".
 
     Args:
         sensors: Names of the sensors that a user could switch on. If there are none, one has to be

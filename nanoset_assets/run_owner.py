@@ -36,10 +36,11 @@ class RunOwner:
 
     @staticmethod
     def parse(value: str) -> RunOwner:
-        """Read the value of a tag.
+        """Read the tag of a run that says which process executes it.
 
         Args:
-            value: What `str` returned for a RunOwner, such as `node7:4711:98765:`.
+            value: The value of the tag, such as "node7:4711:98765:1a2b…": machine, id of the
+                process, when it was started, and id of the run, which may be empty.
         """
         host, pid, start, run_id = value.split(":")
         return RunOwner(host, int(pid), int(start), run_id)

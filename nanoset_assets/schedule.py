@@ -260,7 +260,8 @@ def _corpus_requests(
 def _assets_of_a_corpus(names: Names) -> list[dg.AssetKey]:
     """Return the assets that a run makes to build a corpus: the list of its files, its tokens, …
 
-    In the pipeline, these are the steps of the same kind as the first one, which lists the files.
+    Each step of the pipeline has a kind. Those that a corpus (a collection of documents) goes
+    through have the same kind as the first one, which lists its files.
 
     Args:
         names: Knows the names of the project in Dagster.

@@ -78,7 +78,7 @@ class _JobState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job has ended, as far as Slurm knows it."""
+        """Whether it is certain that the job has ended; False if Slurm does not answer."""
         is_known_to_have_ended = self.name is not None and not self.is_active
         return is_known_to_have_ended or self.is_forgotten
 
@@ -89,13 +89,22 @@ class _JobState:
 
     @property
     def worker_status(self) -> WorkerStatus:
-        """The state in Dagster's words."""
+        """The state in Dagster's words: is the process of the run alive?
+
+        PENDING, RUNNING, …               RUNNING
+        COMPLETED                         SUCCESS
+        FAILED, OUT_OF_MEMORY, …          FAILED
+        Slurm has forgotten the job       NOT_FOUND
+        Slurm does not answer             RUNNING: it may just be restarting
+        """
         if self.is_forgotten:
             return WorkerStatus.NOT_FOUND
-        # If Slurm does not answer, such as during a restart, the run must not fail for that.
-        if self.name is None or self.is_active:
+        is_unknown = self.name is None
+        if is_unknown or self.is_active:
             return WorkerStatus.RUNNING
-        return WorkerStatus.SUCCESS if self.name == "COMPLETED" else WorkerStatus.FAILED
+        if self.name == "COMPLETED":
+            return WorkerStatus.SUCCESS
+        return WorkerStatus.FAILED
 
 
 class SlurmRunLauncher(RunLauncher, ConfigurableClass):
@@ -132,7 +141,17 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
 
     @classmethod
     def config_type(cls) -> Mapping[str, Any]:
-        """Return the keys of the launcher's configuration in dagster.yaml."""
+        """Return which settings the launcher has in dagster.yaml, and the type of each.
+
+        They are written as follows:
+
+            run_launcher:
+              module: nanoset_assets.slurm
+              class: SlurmRunLauncher
+              config:
+                log_folder: /shared/logs
+                options: ["--partition=cpu"]
+        """
         return {
             "log_folder": dg.Field(
                 dg.StringSource, description="Folder in which jobs write their logs."
@@ -146,11 +165,12 @@ class SlurmRunLauncher(RunLauncher, ConfigurableClass):
     def from_config_value(
         cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
     ) -> Self:
-        """Create a launcher from its configuration in dagster.yaml.
+        """Create a launcher from its settings in the file dagster.yaml. Dagster calls this.
 
         Args:
-            inst_data: The configuration as Dagster stores it.
-            config_value: The same as keys and values, such as `log_folder`.
+            inst_data: The settings in Dagster's own form, which Dagster asks for later.
+            config_value: The same as a mapping, such as `{"log_folder": "/shared/logs", "options":
+                ["--partition=cpu"]}`.
         """
         return cls(inst_data=inst_data, **config_value)
 

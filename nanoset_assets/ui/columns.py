@@ -154,11 +154,16 @@ def _column_list(manifest: Manifest) -> dict[str, Any]:
 
 
 def _statistics_table(statistics: CorpusColumns) -> dg.TableMetadataValue:
-    """Return a table of all columns: number of distinct values, minimum, median, maximum, …
+    """Return a table of how the values of each column of a corpus are distributed.
+
+    A column has a value for each document. For example:
+
+        column      distinct    min    5 %    median    95 %    max
+        score       4,870       0.1    0.4    2.5       4.6     5
+        language    2                                                 (texts have no order)
 
     Args:
-        statistics: The statistics of the columns. Texts have no minimum and so on: their cells are
-            empty.
+        statistics: The statistics of all columns.
     """
     rows: list[dict[str, Any]] = []
     for column in column_rows(statistics.columns):

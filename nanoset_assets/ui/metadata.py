@@ -81,7 +81,11 @@ def visible_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _visible_value(value: Any) -> Any:
-    """Return a value of metadata without secrets and invisible characters."""
+    """Return a value for Dagster's UI without secrets and invisible characters.
+
+    Args:
+        value: A text, a path, or any other value, which is returned unchanged.
+    """
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dg.PathMetadataValue):
@@ -183,13 +187,21 @@ def table(rows: Iterable[Mapping[str, Any]], total: int | None = None) -> dg.Tab
 
 
 def _record(row: Mapping[str, Any]) -> dg.TableRecord:
-    """Return a row of a table as Dagster shows it, its numbers with thousands separators."""
+    """Return a row of a table for Dagster's UI: `{"lines": 1234}` becomes a cell `1,234`.
+
+    Args:
+        row: Heading of a column → value.
+    """
     cells = {visible(heading): _cell(value) for heading, value in row.items()}
     return dg.TableRecord(cells)
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a cell of a table: the number 1234 becomes the text `1,234`."""
+    """Return a value as a table in Dagster's UI shows it: the number 1234 as the text `1,234`.
+
+    Args:
+        value: A number, text or any other value. In texts, invisible characters are escaped.
+    """
     number = format_cell(value)
     if number is not None:
         return number
@@ -321,11 +333,14 @@ def rows_without_none(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def per_second(count: int, seconds: float) -> float:
-    """Return a rate per second, rounded to one decimal.
+    """Return how much was made in a second, such as tokens, rounded to one decimal.
+
+    For example, 1,000 tokens in 0.3 seconds are 3333.3 tokens a second.
 
     Args:
-        count: What was made, such as a number of tokens.
-        seconds: How long it took. Less than a millisecond counts as one, to avoid a division by 0.
+        count: How much was made.
+        seconds: How long it took. Less than a thousandth of a second counts as one, so that nothing
+            is divided by zero.
     """
     return round(count / max(seconds, 1e-3), 1)
 
