@@ -394,7 +394,15 @@ class _RayWorker(TaskWorker):
         self._has_delivered(within_seconds=_DELIVERY_SECONDS)
 
     def _has_delivered(self, within_seconds: float) -> bool:
-        """Return whether all messages arrive in time; those to a lost mailbox count as arrived."""
+        """Return whether all messages have arrived at the process that handed out the task, or will
+        in time.
+
+        If the mailbox, by which they are sent, was lost, they count as arrived: nobody can receive
+        them.
+
+        Args:
+            within_seconds: How long to wait for that.
+        """
         import ray
 
         if self._last_put is None:

@@ -53,16 +53,20 @@ class RayCluster:
         return f"add a machine with `ray start --address={host}:6379`"
 
     def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> RayClient:
-        """Connect to the cluster as soon as its client server runs.
+        """Connect to the cluster as soon as it runs.
+
+        The cluster may be started at the same time as this program, or later. So if nothing answers
+        yet, this tries again twice a second. If the cluster answers, but refuses this program, that
+        is an error at once.
 
         Args:
             stack: When it is closed, the connection ends.
-            progress: Shows how long was waited.
+            progress: Shows the user how long was waited.
             wait_seconds: How long to wait.
 
         Raises:
-            ConfigError: Ray is not installed, or the client server does not answer in time, or it
-                refuses this client.
+            ConfigError: Ray is not installed, or the cluster does not answer in time, or it refuses
+                this program.
         """
         self._check_process()
         waiting = progress.wait(f"for the Ray cluster {self.name}", wait_seconds)
@@ -136,10 +140,10 @@ class RayCluster:
                 raise
 
     def _unreachable(self, error: OSError) -> ConfigError:
-        """Return the error for a client server that did not answer in time.
+        """Return the error for a cluster that did not answer in time, with what the user can do.
 
         Args:
-            error: Why the last attempt failed.
+            error: Why the last attempt failed, such as "Connection refused".
         """
         # Even if the settings ask for no waiting, the attempt itself takes some time.
         limit_seconds = max(self.wait_seconds, _ANSWER_SECONDS)
@@ -154,7 +158,10 @@ class RayCluster:
         )
 
     def _refused(self, error: Exception) -> ConfigError:
-        """Return the error for a cluster that does not accept this client.
+        """Return the error for a cluster that does not accept this program, with what the user can
+        do.
+
+        Usually it has another version of Ray or of Python.
 
         Args:
             error: The error of Ray.

@@ -174,7 +174,12 @@ def stored_bytes_of_rows(file: BinaryIO, n_rows: int) -> int:
 
 
 def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
-    """Yield the chosen columns of each record batch of a file in the file format."""
+    """Yield the chosen columns of each batch of rows of an Arrow file in the file format.
+
+    Args:
+        source: The file, which Arrow has opened.
+        choose: Chooses the columns to read.
+    """
     import pyarrow as pa
 
     reader = pa.ipc.open_file(source)

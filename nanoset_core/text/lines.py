@@ -192,7 +192,14 @@ class _MembersDecoder:
 
 
 def _small_blocks(stored: StoredPiece, most_bytes: int) -> Iterator[bytes]:
-    """Yield the stored bytes of a piece, at most `most_bytes` at a time."""
+    """Yield the stored bytes of a file, or of a part of it, in small blocks.
+
+    A decoder expands each block many times, so large ones would need too much memory.
+
+    Args:
+        stored: The file, or the part of it.
+        most_bytes: Largest size of a block.
+    """
     for block in stored.blocks():
         for start in range(0, len(block), most_bytes):
             yield block[start : start + most_bytes]
@@ -243,7 +250,12 @@ def text_chunks(stored: StoredPiece, describe: Callable[[bytes], str | None]) ->
 
 
 def _undescribed_chunks(stored: StoredPiece, codec: Codec | None) -> Iterator[bytes]:
-    """Return the text of a piece in chunks, decompressed if it is compressed."""
+    """Return the text of a file, or of a part of it, in chunks; decompressed if it is compressed.
+
+    Args:
+        stored: The file, or the part of it.
+        codec: How it is compressed; None if it is not.
+    """
     if codec is None:
         return stored.blocks()
     return decompress(stored, codec)
@@ -264,15 +276,17 @@ def describe_file(folder: RawFolder, path: str) -> str | None:
 
 
 def begins_with_object(folder: RawFolder, path: str) -> bool:
-    """Return whether a file begins like JSON lines: with an object that has a key.
+    """Return whether a file looks like JSON lines, by its first characters.
+
+        {"text": "Hello"}     yes
+        text,lang             no
 
     Args:
         folder: The folder of the file.
         path: The file, relative to the folder.
 
     Returns:
-        Whether its first characters, apart from white space and a byte order mark, are `{"`. False
-        also if the file cannot be read.
+        Whether it begins with `{"`, apart from white space. False also if it cannot be read.
     """
     return _OBJECT_START.match(_head_of(folder, path)) is not None
 
@@ -452,7 +466,14 @@ class _LineSplitter:
         self._hold(parts[-1])
 
     def _hold(self, part: bytes) -> None:
-        """Append bytes to the line that is held."""
+        """Append bytes to the line whose end was not read yet.
+
+        If that line becomes too long for a document, only its first bytes are kept, for the message
+        about it.
+
+        Args:
+            part: The bytes, without a line end.
+        """
         self.held_bytes += len(part)
         self._held_parts.append(part)
         if self.held_bytes > self._max_line_bytes:

@@ -84,7 +84,10 @@ def stat_file(folder: RawFolder, path: str) -> FileStat:
 
 
 def natural_key(path: str) -> tuple[object, ...]:
-    """Return a sort key of a path that orders numbers by value, so that part-2 precedes part-10.
+    """Return a sort key of a path that orders numbers by their value, as people expect it.
+
+        by characters     part-1, part-10, part-2
+        by this key       part-1, part-2, part-10
 
     Paths that differ only in leading zeros are ordered by the path itself, so that the order never
     depends on chance.
@@ -94,7 +97,7 @@ def natural_key(path: str) -> tuple[object, ...]:
 
     Returns:
         (the names of folders and file, each divided into runs of digits and of other characters,
-        the path).
+        the path). For "part-2": (((1, 0, "part-"), (0, 2, "")),), "part-2".
     """
     names = []
     for name in path.split("/"):
@@ -134,10 +137,13 @@ def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileSta
 def list_below(
     folder: RawFolder, within: RawFolder | None = None
 ) -> tuple[list[FileStat], set[str]]:
-    """Return the files and folders below a folder.
+    """Return all files and folders below a folder.
+
+    For example, for the file web/2024/a.jsonl below the folder: ([its FileStat], {"web",
+    "web/2024"}).
 
     Args:
-        folder: The folder.
+        folder: The folder, on this machine or in a bucket.
         within: The folder that links may not lead out of; None permits all links.
 
     Returns:
@@ -289,7 +295,7 @@ def _local_entries_below(
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
-    """Return the stat result of an entry, or of what it links to.
+    """Return the size, times and inode of a file or folder; if it is a link, of what it leads to.
 
     Args:
         entry: An entry of a folder: a file, a folder, or a link.
@@ -313,6 +319,9 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
 
 def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> None:
     """Check that a link leads to a file or folder that may be read.
+
+    Somebody who delivers data could put a link into it, such as web/a.jsonl that leads to
+    /etc/passwd. That file would then be read as text for training.
 
     Args:
         entry: The link.

@@ -179,7 +179,11 @@ class _RowGroup:
             )
 
     def _batches_of_columns(self, n_rows: int) -> Iterator[Any]:
-        """Yield the chosen columns of the group in record batches of at most `n_rows`."""
+        """Yield the chosen columns of this group of rows in batches.
+
+        Args:
+            n_rows: Largest number of rows of a batch.
+        """
         yield from self.table.iter_batches(
             n_rows, row_groups=[self.number], columns=self.columns, use_threads=False
         )

@@ -117,7 +117,11 @@ def find(
 
 
 def _json_fields(value: Any, name: str) -> dict[str, Any]:
-    """Return the members of a JSON object.
+    """Return the members of a JSON object, such as {"url": "a.org"}.
+
+        {"url": "a.org"}                  these members
+        "a.org"                           an error: 'meta' is a JSON string
+        [{"text": "a"}, {"text": "b"}]    an error: perhaps all documents of a file are in one array
 
     Args:
         value: A JSON value.
@@ -197,7 +201,11 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
 
 
 def _required_values(objects: list[Any], key: str) -> list[Any]:
-    """Return the value at a key of each object.
+    """Return the value at a key of each object: for the key "text", ["Hello", "World"].
+
+    Args:
+        objects: The values of some lines of JSON.
+        key: The key, such as "text", or "meta.text" with the names of nested objects.
 
     Raises:
         KeyError, TypeError, NotADocumentError: An object lacks the key, or is no object at all.
@@ -208,7 +216,11 @@ def _required_values(objects: list[Any], key: str) -> list[Any]:
 
 
 def _optional_values(objects: list[Any], key: str) -> list[Any]:
-    """Return the value at a key of each object, or None if an object lacks the key.
+    """Return the value at a key of each object, or None if an object lacks the key: ["x7", None].
+
+    Args:
+        objects: The values of some lines of JSON.
+        key: The key, such as "id", or "meta.id" with the names of nested objects.
 
     Raises:
         TypeError: A value is not an object. With a key that has dots, it counts as one without the
@@ -266,14 +278,15 @@ def has_long_id(line: bytes, key: str) -> bool:
 
 
 def _text_at(value: Any, key: str) -> str:
-    """Return the text at a key of a JSON value.
+    """Return the text at a key of a line of JSON, such as "Hello" of {"text": "Hello"}.
 
     Args:
-        value: The value of a line.
+        value: The value of the line.
         key: The key, which may have dots; see `find`.
 
     Raises:
-        NotADocumentError: The value has no text there, or a text that UTF-8 cannot represent.
+        NotADocumentError: The value has no text there, or one with half of a character: JSON can
+            express that, but UTF-8 cannot.
     """
     text, _ = find(value, key)
     if type(text) is not str:
@@ -330,7 +343,12 @@ def _is_usual_id(identity: Any) -> bool:
 
 
 def id_text(identity: Any, line: bytes = b"", key: str = "") -> str | None:
-    """Return an id as text: a string unchanged, any other value as JSON.
+    """Return the id of a document as text, by which users name the document.
+
+        "doc-7"                         doc-7
+        7                               7
+        12345678901234567890123         12345678901234567890123, with all its digits
+        null, or a very long text       None: the document has no id
 
     Args:
         identity: A JSON value, or None for no id.

@@ -150,7 +150,12 @@ class StoredPiece:
         return self._mark == present_mark
 
     def _check_not_shorter(self, size: int) -> None:
-        """Check that a file of this size has all bytes of the piece.
+        """Check that a file still has all bytes of the piece (a part of a file) that is read.
+
+        For example, the piece ends at byte 4,096, and the file was cut off at byte 1,000.
+
+        Args:
+            size: Bytes that the file has now.
 
         Raises:
             SourceChangedError: The file is too short.
@@ -176,6 +181,12 @@ class StoredPiece:
             raise source_changed(self.path, "another ETag", "the one that was listed")
 
     def _describe(self, digest: str) -> str:
-        """Return the first digits of a digest of the piece's bytes, for messages."""
+        """Return the first digits of a checksum of the piece's bytes, for messages.
+
+        For example: "sha256 3f0a9c71… of bytes 0 to 4,096".
+
+        Args:
+            digest: The checksum.
+        """
         extent = f"bytes {self.piece.begin:,} to {self.piece.end:,}"
         return f"{self._hash.name} {digest[:_SHOWN_DIGITS]}… of {extent}"

@@ -211,7 +211,11 @@ def _entries(raw: RawFolder) -> tuple[list[RawFolder], dict[str, NanosetError]]:
 
 
 def _no_raw_folder(raw: RawFolder) -> MissingError:
-    """Return the error for a raw folder that does not exist."""
+    """Return the error for a folder of raw text that does not exist, or that is a file.
+
+    Args:
+        raw: Where the folder should be.
+    """
     message = "the folder of raw text does not exist"
     if raw.is_file():
         message = "a file is where the folder of raw text should be"
@@ -255,7 +259,13 @@ def _check_not_text(raw: RawFolder, file: RawFolder) -> None:
 
 
 def _may_hold_text(folder: RawFolder) -> bool:
-    """Return whether a folder contains a file that would be read, or cannot be listed."""
+    """Return whether a folder contains a file of text, such as a.jsonl.
+
+    True also if the folder cannot be listed: then a later step reports the error.
+
+    Args:
+        folder: The folder.
+    """
     try:
         for file in walk(folder, folder.parent):
             # Either of them makes the folder a corpus: .txt and .csv are read if nothing else is.
@@ -267,6 +277,12 @@ def _may_hold_text(folder: RawFolder) -> bool:
 
 
 def _why_unread(contents: Contents) -> str:
-    """Return why a folder is no corpus: what it contains instead of text."""
+    """Return why nothing in a folder is read: what it contains instead of text.
+
+    For example: "a folder in which nothing is read: 2 files are not read: a.pdf, b.pdf".
+
+    Args:
+        contents: What the folder contains.
+    """
     notices = "; ".join(notice.text for notice in contents.notices())
     return f"a folder in which nothing is read: {notices or 'it is empty'}"
