@@ -243,13 +243,17 @@ def _pointed_version(listing: FileAccess, folder: Path) -> str | None:
 
 
 def unreadable(place: Path, why: str) -> StorageError:
-    """Return the error with which `nanoset gc` stops if it cannot read a build that it has to keep.
+    """Return the error with which `nanoset gc` stops if it cannot read something that has to stay.
 
-    It deletes builds that nothing needs. If it cannot read a build, it does not know what this
-    needs, so it deletes nothing at all.
+    `nanoset gc` deletes builds of outputs that nothing needs. To find out what a build needs, it
+    reads the build's manifest. If that cannot be read, the build may need anything, so nothing is
+    deleted:
+
+        view c04d…       damaged: which dataset is it a selection of?
+        dataset 3f9c…    may be needed by the view, so it must stay
 
     Args:
-        place: The folder of the build, or the file that names the current one.
+        place: The folder of the damaged build, or a file that names the current build of an output.
         why: What is wrong, as a clause.
     """
     return StorageError(

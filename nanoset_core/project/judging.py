@@ -155,20 +155,21 @@ def _our_files(
 
 
 def _unfinished_files(listing: FileAccess, output: StoredOutput, folder: Path) -> set[str] | None:
-    """Return the files of an incomplete version of an output, if nanoset certainly wrote them.
+    """Return the files of an incomplete build of an output, if nanoset certainly wrote them.
 
-    A version is one build of an output. Normally, its folder gets its name when it is complete.
-    There are two exceptions, which killed builds may leave behind:
+    Usually, a build writes into a temporary folder, and renames it at the end. So an incomplete
+    build is recognised by the name of its folder. There are two exceptions, where a killed build
+    leaves a folder with its final name:
 
-        the version is written file by file      such as 1,000 tar files, over several builds
-        the version is uploaded file by file     to a bucket, where folders cannot be renamed
+        1,000 tar files       are written by several builds, one after another
+        outputs in a bucket   are uploaded file by file, since folders cannot be renamed there
 
-    Such files are recognised by their names.
+    Then the names of the files have to show that nanoset wrote them.
 
     Args:
         listing: Access to the output folder.
-        output: The output that the version belongs to.
-        folder: Folder of the version.
+        output: The output that the build belongs to.
+        folder: Folder of the build.
 
     Returns:
         Paths below the folder; None if the files may be somebody else's.

@@ -190,22 +190,22 @@ def _with_written_files(
 
 
 def _with_planned_files(project: Project, node: Node, outcome: Outcome) -> Outcome:
-    """Add how many index files the next build of an output needs, and how many exist already.
+    """Add how much work the next build of training data is: how many index files it has to write.
 
-    A trainer finds its samples by index files, which take long to write. For example, a build needs
-    the files b and c. If b exists, only c has to be written:
+    A trainer finds its samples by index files, which take long to write. Some may exist already,
+    from earlier builds with the same settings. For example:
 
-        index files that the build needs     b, c    (2 files)
-        those of them that exist             b       (1 file)
+        index files that the build needs     b, c    2 files
+        those of them that exist             b       1 file, so one has to be written
 
     Args:
         project: The project, whose settings decide which files are needed.
-        node: The output.
+        node: The output that will be built, such as an index.
         outcome: What was found so far, without these numbers.
 
     Returns:
-        The outcome. If the output cannot be built, it has the reason instead of the numbers; if it
-        has no index files, or they cannot be predicted, it is unchanged.
+        The outcome with both numbers. If the output cannot be built, it has the reason instead. It
+        is unchanged if the output has no index files, or if they cannot be predicted.
     """
     if not isinstance(node.stage, SharesFiles):
         return outcome  # it has no index files

@@ -511,44 +511,48 @@ def _made_from(
 
 
 def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
-    """Return whether it is still known which shards (tokenized pieces of text) a dataset has.
+    """Return whether it is still known which pieces of text (shards) an old dataset was joined
+    from.
 
-    A dataset does not list its shards itself. A separate output, the list of shards, does. It may
-    have been deleted, and then nobody knows which documents an old dataset contains.
+    If so, it is known whether the dataset has documents to be erased. A dataset does not name its
+    shards itself. A list does, which is an output of its own, and may have been deleted:
 
-    The caller knows from what the dataset was made, including the list if it exists. Only the list
-    is not mentioned in the dataset's manifest, the file that describes the dataset. For example:
-
-        parents           {81aa…, 55d0…}
-        in the manifest   {81aa…}          so 55d0… is the list
+        dataset 3f9c…          its manifest, a JSON file, says that it was made from 81aa…
+        list of shards 55d0…   was made from 81aa…, too, and names all shards
 
     Args:
         root: The output folder of the project.
-        dataset_folder: Folder of the dataset, one of possibly several versions.
-        parents: What `_parents` returned for it: digests of what it was made from.
+        dataset_folder: Folder of the dataset.
+        parents: What `_parents` found for the dataset: {"81aa…", "55d0…"}, or only {"81aa…"} if the
+            list was deleted.
     """
     digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
         digests_in_manifest.update(manifest.recipe["parents"].values())
-    list_of_shards = parents - digests_in_manifest
+
+    # Everything that a dataset was made from is in its manifest, except for the list of shards.
+    list_of_shards = parents - digests_in_manifest  # {"55d0…"}, or empty
     return len(list_of_shards) > 0
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:
-    """Read which versions of other outputs a version was made from.
+    """Read from what a build of an output was made, to find out whether it has documents to be
+    erased.
 
-    A version is one build of an output. Its manifest, a file that describes it, names most of what
-    it was made from. The rest is found through other files: text is tokenized in pieces, the
-    shards, and a dataset refers to the list of shards that it was joined from, which refers to the
-    shards.
+    Every build is a version, and is named by a digest. What it was made from is named in two
+    places:
+
+        in its manifest, a JSON file     a view (selection of documents) was made from dataset 3f9c…
+        in other files                   dataset 3f9c… was joined from shards (pieces of tokenized
+                                         text), which are named in the list 55d0…
 
     Args:
         root: The output folder of the project.
         folder: Folder of the version.
 
     Returns:
-        Digests that name these versions. There is none for a shard, which is made from raw text
+        Digests of these other versions. There is none for a shard, which is made from raw text
         alone, and for a version that is still being written, which has no manifest yet.
     """
     manifest = root.manifest_at(folder)
@@ -572,17 +576,19 @@ def version_path(manifest: Manifest) -> str:
 
 
 def own_files(manifest: Manifest) -> dict[str, Any]:
-    """Return the size and checksum of each file that is stored in the folder of a version.
+    """Return the size and checksum of each file that is stored in the folder of a build.
 
-    A version is one build of an output, in a folder such as datasets/web/3f9c….
-    To save space, a version may have a file that is not stored: it is a range of bytes in a file of
-    another version. Such files are left out.
+    To save space, tokens that are stored twice may be deleted once. Then the manifest of the build,
+    which describes its files, says where else the bytes are. Such files are left out:
+
+        tokens.idx    62 bytes                                            in the result
+        tokens.bin    bytes 300 to 500 of datasets/web/3f9c…/web.bin      not in the result
 
     Args:
-        manifest: Manifest of the version, which describes its files.
+        manifest: The manifest.
 
     Returns:
-        Name → size and checksum, such as {"web.bin": {"bytes": 62, "sha256": "5e8f…"}}.
+        Name → size and checksum, such as {"tokens.idx": {"bytes": 62, "sha256": "5e8f…"}}.
     """
     files: dict[str, Any] = {}
     for name, fact in manifest.files.items():

@@ -253,11 +253,13 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return the settings with which a worker of a cluster can do a task of this project.
 
-        The worker may not see the disk of the machine that sent the task. So the tokenizer was sent
-        with it, and the worker has stored a copy:
+        The settings name files on the machine that sent the task, which the worker may not see. So
+        it was sent a copy of the tokenizer, which the settings name now:
 
             before    tokenizer: {path: /home/ann/tokenizer.json}
             after     tokenizer: {path: /tmp/copies/tokenizer.json}
+
+        Other files, such as outputs in a bucket, are downloaded into the same folder.
 
         Args:
             folder: The worker's folder for copies of files.

@@ -149,14 +149,18 @@ class CorpusSurvey:
         self._graph.set_reason(node, reason)
 
     def _text_of(self, corpus: str) -> Contents:
-        """List the folder of a text collection (corpus), and check that it has any text.
+        """List the files of a text collection (corpus), and check that there is any text.
+
+        For example, of a folder with a.jsonl and photo.png:
+
+            files with text             a.jsonl, with its size and time
+            files that are not read     photo.png
 
         Args:
             corpus: Name of the corpus, such as web.
 
         Returns:
-            The files in the folder, with their sizes and times: those with text, such as a.jsonl,
-            and those that are not read, such as a picture.
+            Both lists.
 
         Raises:
             NanosetError: The folder cannot be listed, or no file in it has text.

@@ -360,15 +360,16 @@ class _PartOfCheck(NamedTuple):
 def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     """Check outputs on the workers of a cluster, reading every byte.
 
-    One output may be much larger than all others. If one worker checked it, the others would wait.
-    So large checks, such as comparing all tokens, are divided into parts, and there are two rounds:
+    One output may be much larger than all others. If one worker checked it alone, the others would
+    wait. So large checks, such as to compare all tokens of a dataset, are divided into parts. For
+    example, with the outputs `web` (large) and `code`:
 
-        1. A task checks one target (outputs that belong together), except for large checks.
-        2. A task does one part of a large check, of any target.
+        round 1    one task for `web` and one for `code`: do small checks, list parts of large ones
+        round 2    a task for each part: parts 0, 1 and 2 of `web`, and part 0 of `code`
 
     Args:
         executor: Runs tasks on the workers.
-        chosen: The targets.
+        chosen: What to check. A target is several outputs that belong together.
 
     Yields:
         The report on each target, in their order, as soon as it is complete.
