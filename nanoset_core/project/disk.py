@@ -66,13 +66,17 @@ def disk_need(project: Project, nodes: Collection[Node]) -> dict[str, int]:
 def _estimate_text(project: Project, corpus: str) -> TextEstimate:
     """Return what is known of the size of a text collection (corpus) before it is tokenized.
 
-    That is the size of its files; and an earlier build, if there was one. If that made 250 million
-    tokens of 1 GB, the same text with new files, now 2 GB, will have about 500 million.
+    It is used to estimate the number of tokens. Suppose that an earlier build made 250 million
+    tokens of 1 GB of text, and that there are 2 GB now: then there will be about 500 million
+    tokens.
 
     Args:
-        project: The project, whose folder of raw text and outputs are looked at.
-        corpus: Name of the corpus. If its folder cannot be listed, nothing is known. The build will
-            report why.
+        project: The project, whose raw text and outputs are looked at.
+        corpus: Name of the corpus.
+
+    Returns:
+        The size of the files, and the earlier build if there is one. Nothing is known if the folder
+        of the corpus cannot be listed, which the build will report.
     """
     try:
         text_bytes = list_contents(project, corpus).size
@@ -192,7 +196,10 @@ def text_bytes(project: Project, nodes: Collection[Node]) -> dict[str, int]:
     Returns:
         Corpus → bytes. A corpus that cannot be read counts as empty: the build will report why.
     """
-    size_by_corpus = dict.fromkeys((node.key.subject for node in nodes if node.is_of_corpus), 0)
+    size_by_corpus: dict[str, int] = {}
+    for node in nodes:
+        if node.is_of_corpus:  # such as the tokens of `web`; training data belong to no corpus
+            size_by_corpus[node.key.subject] = 0
     for corpus in size_by_corpus:
         with suppress(NanosetError, OSError):
             size_by_corpus[corpus] = list_contents(project, corpus).size

@@ -183,11 +183,10 @@ def _output_in(
         StorageError: The current version was deleted, or current.json cannot be read.
     """
     digests = set()
-    for entry in entries:
-        if entry.is_folder and is_digest(entry.name):
-            digests.add(entry.name)
-    if name == "":
-        digests = set()  # a text collection, whose name happens to look like a digest
+    if name != "":  # users name the folders in `datasets`, and a name may look like a digest
+        for entry in entries:
+            if entry.is_folder and is_digest(entry.name):
+                digests.add(entry.name)
     has_pointer = any(entry.name == CURRENT for entry in entries)
     if not digests and not has_pointer:
         return None

@@ -383,17 +383,17 @@ class _NanosetData(NamedTuple):
 
 
 def _shared_data(training: Mapping[str, TextAmount], split: str, length: int) -> _NanosetData:
-    """Return what a training reads if train, valid and test divide the same texts (corpora).
+    """Return what a training reads if train, valid and test are shares of the same texts.
 
-    For example, with two million tokens and the split "98,1,1":
+    For example, if two million tokens are divided by "98,1,1":
 
-        train    1,960,000 tokens
-        valid       20,000 tokens
-        test        20,000 tokens
+        train    98 %    1,960,000 tokens
+        valid     1 %       20,000 tokens
+        test      1 %       20,000 tokens
 
     Args:
-        training: Name of each corpus → how much text it has.
-        split: Shares of train, valid and test.
+        training: Name of each collection of texts (corpus) → how much text it has.
+        split: The shares of train, valid and test.
         length: Tokens of a sample.
     """
     all_tokens = sum(amount.tokens for amount in training.values())
@@ -495,19 +495,19 @@ def _too_small_for_evaluation(
 def _amounts_by_split(
     corpora: Iterable[FoundCorpus], amounts: Mapping[str, TextAmount], left_out: Collection[str]
 ) -> dict[SplitName, dict[str, TextAmount]]:
-    """Group collections of texts (corpora) by what they are for. For example:
+    """Group collections of texts (corpora) by what they are for: train, valid or test. For example:
 
         train    web: 2,000,000 tokens, code: 500,000 tokens
         valid    web_valid: 10,000 tokens
-        test     none
+        test     nothing
 
     Args:
-        corpora: The corpora, each for one split (train, valid or test).
+        corpora: The corpora, each for one of these splits.
         amounts: Name of each corpus → how much text it has.
-        left_out: Names of corpora that are not used.
+        left_out: Names of corpora that are not used, such as tiny ones.
 
     Returns:
-        Split → name of each of its corpora → how much text it has.
+        For example {"train": {"web": …, "code": …}, "valid": {"web_valid": …}, "test": {}}.
     """
     amounts_by_split: dict[SplitName, dict[str, TextAmount]] = {split: {} for split in SPLITS}
     for corpus in corpora:
@@ -574,10 +574,11 @@ def _blend_value(amounts: Mapping[str, TextAmount]) -> str | dict[str, float]:
 
 
 def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
-    """Return the settings that say which keys of JSON lines have the text and id of a document.
+    """Return the settings that say which keys of JSON lines have the text and the id of a document.
 
-    `nanoset init` writes those of most collections of texts (corpora) once. For example, `web` and
-    `code` have lines such as {"text": "It rains."}, and `chat` has {"body": "Hi!"}:
+    `nanoset init` finds these keys in the first lines of each collection of texts (corpus). What
+    most corpora have is written once, and exceptions below it. For example, if `web` and `code`
+    have lines such as {"text": "It rains."}, and `chat` has {"body": "Hi!"}:
 
         documents:
           text_key: text
@@ -589,7 +590,7 @@ def _document_sections(corpora: Sequence[FoundCorpus]) -> dict[str, Any]:
         corpora: The corpora, with the keys that their first lines have.
 
     Returns:
-        The sections "documents" and, if a corpus differs, "corpora".
+        The sections "documents" and, if there is an exception, "corpora".
     """
     usual_text_key = _usual_text_key(corpora)
     usual_id_key = _usual_id_key(corpora)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from nanoset_core.errors import one_line
 from nanoset_core.outputs.current import CurrentVersion, Reason, differences
@@ -769,17 +768,25 @@ def _by_kind_and_subject(nodes: Iterable[Node]) -> list[Node]:
         nodes: The outputs.
     """
     kinds = list(dict.fromkeys(stage.kind for stage in stages()))  # each once: corpus, nanoset …
-    nodes_by_name: dict[tuple[str, str], dict[str | None, list[Node]]] = {}
-    for node in nodes:
-        name = (node.stage.kind, node.key.subject)  # such as ("nanoset", "pretrain")
-        nodes_by_part = nodes_by_name.setdefault(name, {})
-        nodes_by_part.setdefault(node.key.part, []).append(node)
 
-    grouped_nodes: list[Node] = []
-    for nodes_by_part in nodes_by_name.values():
-        grouped_nodes += chain.from_iterable(nodes_by_part.values())
-    # `sorted` keeps the order of nodes of the same kind.
-    return sorted(grouped_nodes, key=lambda node: kinds.index(node.stage.kind))
+    # Number the names in the order in which they first occur: pretrain is 0, finetune is 1, and web
+    # is 2. Number the parts of names in the same way.
+    all_nodes = list(nodes)
+    name_numbers: dict[tuple[str, str], int] = {}
+    part_numbers: dict[tuple[str, str, str | None], int] = {}
+    for node in all_nodes:
+        name = (node.stage.kind, node.key.subject)  # such as ("nanoset", "pretrain")
+        part = (*name, node.key.part)  # such as ("nanoset", "pretrain", "train")
+        name_numbers.setdefault(name, len(name_numbers))  # does nothing if it has a number
+        part_numbers.setdefault(part, len(part_numbers))
+
+    def position(node: Node) -> tuple[int, int, int]:
+        """Return what to sort an output by: its kind, then its name, then its part."""
+        name = (node.stage.kind, node.key.subject)
+        part = (*name, node.key.part)
+        return kinds.index(node.stage.kind), name_numbers[name], part_numbers[part]
+
+    return sorted(all_nodes, key=position)  # outputs of the same part stay in their order
 
 
 def _add_after_inputs(config: ProjectConfig, node: Node, ordered: dict[Node, None]) -> None:

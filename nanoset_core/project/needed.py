@@ -235,18 +235,22 @@ def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the digests of the versions that a version was made from or refers to.
+    """Return the builds that one build of an output needs, because it was made from them or lists
+    them.
 
-    Usually, what it was made from is all: the manifest of a version names these as "parents". But
-    some outputs also have lists of other versions. For example, a text collection is tokenized in
-    thousands of pieces, the shards:
+    Most outputs only need what they were made from. The manifest of a build names that as
+    "parents". But a few outputs are lists of others. For example, text is tokenized in thousands of
+    pieces, the shards, and another output lists them:
 
-        the list of shards   parents:    the list of raw files, 81aa…
-                             refers to:  all shards, 02bd…, 9e41…, c7f0… and so on
+        its parents         the list of raw files, 81aa…
+        what it lists       the shards 02bd…, 9e41…, c7f0… and so on
 
     Args:
-        root: The output folder of the project, where files of the version may have such lists.
-        manifest: Manifest of the version.
+        root: The output folder of the project, where the list is stored.
+        manifest: Manifest of the build, a file that describes it.
+
+    Returns:
+        Digests that name the builds, here ["81aa…", "02bd…", "9e41…", "c7f0…", …].
     """
     digests = [str(digest) for digest in manifest.recipe["parents"].values()]
     stage = stage_of(manifest.stage, manifest.name)  # the code that makes outputs of its kind

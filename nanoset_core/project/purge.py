@@ -385,23 +385,23 @@ def _requested_folders(project: Project) -> set[str]:
 
 
 def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
-    """Check that no piece of text in use loses its tokens when old datasets are erased.
+    """Check that no text in use loses its tokens when old datasets are erased.
 
-    A text collection is tokenized in pieces, the shards, which are joined to a dataset. With the
-    setting `storage.shards: drop`, the shards do not store their tokens a second time, but refer to
-    the dataset:
+    A text collection is tokenized in pieces, the shards, which are joined to a dataset. To save
+    space, the files of shards can be deleted (`storage.shards: drop`). Then a shard says where else
+    its tokens are:
 
-        shard 02bd…    tokens: bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
+        shard 02bd…    bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
 
-    With this setting, shards refer to the current dataset. If the user removed the setting, they
-    may refer to an old one, which the purge would erase.
+    Usually that is the current dataset. But if the user has removed the setting since, it may be an
+    old one, with documents to be erased. To erase it would lose the tokens of the shard, too.
 
     Args:
         project: The project, whose output folder has the shards.
         plan: What is to be erased.
 
     Raises:
-        StorageError: Something that is to be erased contains the tokens of a shard in use.
+        StorageError: There is such a shard.
     """
     erased_folders = {version.path for version in plan.versions}  # such as datasets/web/3f9c…
     for corpus in plan.current:  # text collections with documents to be erased
@@ -415,10 +415,11 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 
 
 def _endangered_tokens_error(project: Project, files: Collection[str]) -> StorageError:
-    """Return the error that erasing old files would also erase tokens that are in use.
+    """Return the error that old files cannot be erased, because tokens in use are only in them.
 
-    To save space, some tokens are only stored in a dataset, and a piece of text (a shard) refers to
-    them. If that is an old dataset, it cannot be erased yet.
+    To save space, pieces of text (shards) may have no tokens of their own, but refer to a dataset
+    that has the same. If that is an old dataset, the user has to let the shards refer to the
+    current one first.
 
     Args:
         project: The project, whose output folder has the files.

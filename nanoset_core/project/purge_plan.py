@@ -176,12 +176,12 @@ def _find_documents(
 ) -> dict[ShardKey, Sequence[DocumentInShard]]:
     """Find the documents that have to be erased, such as web pages, by their ids.
 
-    A corpus (collection of texts) is tokenized in pieces, the shards. After a change of the text or
-    of settings, new shards are made, and the old ones are kept for a while. So a document may be in
-    several shards of a corpus, all of which are searched:
+    A corpus (collection of texts) is tokenized in pieces, the shards. When text or settings change,
+    new shards are made, and the old ones stay for a while. All of them are searched:
 
-        shard 3f9c… of web (current)     row 17: "http://a.org/1"
-        shard 81aa… of web (old)         row 12: "http://a.org/1"
+        shard 3f9c… of web (in use)     row 17 has the id "http://a.org/1"
+        shard 81aa… of web (old)        row 12 has the id "http://a.org/1"
+        shard c04d… of web (in use)     no row has it
 
     Args:
         project: The project, whose output folder is searched.
@@ -189,7 +189,7 @@ def _find_documents(
         corpora: Names of the corpora to search.
 
     Returns:
-        Shard → its documents with these ids; shards without any are left out.
+        Shard → its documents with these ids. Shards without any are left out.
     """
     documents: dict[ShardKey, Sequence[DocumentInShard]] = {}
     for corpus in corpora:

@@ -68,20 +68,21 @@ def add_stale_inputs(
     inputs_of: Callable[[Node], Iterable[Node]],
     is_stale: Callable[[Node], bool],
 ) -> set[Node]:
-    """Return what has to be made for some outputs: they themselves, and inputs not up to date.
+    """Add to some outputs what has to be made for them: those of their inputs that are out of date.
 
-    For example, a dataset is made from shards (tokenized pieces of text), and these from a list of
-    files:
+    For example, a dataset is to be made. It is made from shards (tokenized pieces of text), and
+    these from a list of files:
 
-        list of files  →  shards  →  dataset
+        list of files      up to date       not added
+        shards             out of date      added
+        dataset            to be made
 
-    If the shards are not up to date, but the list is, the result for the dataset is the shards and
-    the dataset.
+    So the result is the shards and the dataset.
 
     Args:
-        outputs: The outputs to start from, which are always part of the result.
+        outputs: The outputs that are to be made, here the dataset.
         inputs_of: Returns the outputs that an output is made directly from.
-        is_stale: Returns whether an output is not up to date.
+        is_stale: Returns whether an output is out of date.
     """
     to_make = set(outputs)
     nodes_to_examine = list(outputs)
