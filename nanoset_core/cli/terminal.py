@@ -105,17 +105,15 @@ def _table(
     rows: Sequence[Sequence[Text | str]],
     total_row: Sequence[Text | str] | None,
 ) -> Table:
-    """Return a table of rich, with columns that are wide enough for their cells.
+    """Return a table, whose columns are wide enough for their cells, as an object of the library
+    rich.
 
     Args:
         title: Printed above the table; None for no title.
-        headings: The heading of each column.
+        headings: The heading of each column, such as ["corpus", "documents"].
         text_headings: Headings of columns whose cells may be wrapped to several lines.
-        rows: The cells of each row, one for each column.
+        rows: The cells of each row, one for each column, such as [["web", "1,200"]].
         total_row: The cells of a last row, separated from the others by a line; None without one.
-
-    Returns:
-        A table that is not printed yet.
     """
     from rich.table import Table
 

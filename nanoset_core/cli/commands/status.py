@@ -284,7 +284,11 @@ def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds |
 
 
 def _age_text(row: StatusRow) -> str:
-    """Return how long ago an output was made, or "-" if it is not built."""
+    """Return how long ago an output was made, such as "2 days", or "-" if it is not built.
+
+    Args:
+        row: The output.
+    """
     return "-" if row.made_at is None else format_age(time.time() - row.made_at)
 
 
@@ -350,7 +354,15 @@ def _file_warnings(row: StatusRow) -> list[str]:
 
 
 def _reject_warnings(row: StatusRow) -> list[str]:
-    """Return a warning that names the files with rejected lines of a corpus, if it has any."""
+    """Return a warning that names the lists of rejected lines of a corpus (texts), if there are
+    any.
+
+    For example: "rejected lines of web: rejects-1.jsonl, rejects-2.jsonl". It is in a list, which
+    is empty if no line was rejected.
+
+    Args:
+        row: The corpus.
+    """
     from nanoset_core.text.notices import abbreviated
 
     if not row.rejects:
