@@ -224,11 +224,16 @@ def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.in
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
-    """Yield the documents of a text in parts, each with one array for every column.
+    """Yield the documents of a text in parts, with their places and with the values of their
+    columns.
 
-    The text is read in batches. The values of a batch may be in several arrays, of 3 and 2
-    documents for example, but the places of its documents are in one array of 5. So the places are
-    divided, too.
+    A batch of documents has one array with the places of all documents, that is, with their files
+    and positions. But the values of a column come in several arrays, just as they were read:
+
+        places of the batch         p0  p1  p2  p3  p4
+        values of the language      [en, en, de], [fr, en]
+        first part                  p0  p1  p2  with  [en, en, de]
+        second part                 p3  p4      with  [fr, en]
 
     Args:
         batches: Documents of a text that were read together.

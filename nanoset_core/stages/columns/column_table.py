@@ -56,14 +56,18 @@ class ColumnTable:
         ]
 
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
-        """Append a row group, and widen the types of columns if its values need it.
+        """Append some rows to the table, and make the types of its columns wider if that is needed.
 
-        For example, a column of integers becomes one of floating-point numbers if the row group has
-        the value 0.5.
+        Types are not known in advance, since the values come from JSON lines. For example:
+
+            rows so far       quality 3, 4          a column of integers
+            next rows         quality 0.5           now a column of floating-point numbers
+            next rows         quality "high"        now a column of texts
 
         Args:
-            parts: Its rows in consecutive parts. Each part is a list with an Arrow array for each
-                column, in the order of the columns.
+            parts: The rows, in consecutive parts. Each part is a list with an Arrow array for each
+                column, in the order of the columns. Together they are one row group of the Parquet
+                file.
         """
         columns = []
         new_kinds = {}  # name of each column → its kind, with the values of this row group

@@ -146,17 +146,18 @@ class _ShardTexts:
 
 
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
-    """Return the files that a corpus was tokenized from: an inventory of their names and digests.
+    """Return the list of files that a corpus was tokenized from, each with a digest.
 
-    They may have changed since. Reading them by this inventory then is an error, rather than values
-    of other documents.
+    The raw text is read again here, to get further values of its documents. If a file was changed
+    since it was tokenized, the values would be those of other documents. With this list, such a
+    change is noticed, and is an error.
 
     Args:
         project: The project.
-        tokenized: Manifest of the tokenized corpus.
+        tokenized: Describes how the corpus was tokenized. It names the list of files by a digest.
 
     Raises:
-        MissingError: The inventory was deleted.
+        MissingError: The list was deleted.
     """
     digest = tokenized.recipe["parents"]["inventory"]
     inventory = inventory_at(project.outputs, tokenized.name, digest)
@@ -186,16 +187,19 @@ class TextKeys:
 
 
 def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
-    """Return which values of a line of text are read, so that it is read as when it was tokenized.
+    """Return which keys of a line of raw text are read, and how.
+
+    The text was tokenized earlier. Now it is read again, to get the values that users want to
+    choose documents by. Both times, the same lines must count as documents. So the keys of the text
+    and the id, and the longest line, are those with which it was tokenized. For the line
 
         {"id": "doc-17", "text": "the cat", "language": "en"}
 
-    Here, "text" and "id" are the keys of the tokenized corpus, and "language" is a value that is
-    kept.
+    the keys are "text" and "id", and the value that is kept is that of "language".
 
     Args:
-        recipe: Recipe of the columns, which names the values that are kept.
-        tokenized: Manifest of the tokenized corpus.
+        recipe: What the table of kept values is made from: it names the keys, such as "language".
+        tokenized: Describes how the text was tokenized.
     """
     options = tokenized.recipe["options"]
     return TextKeys(

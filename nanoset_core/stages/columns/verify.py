@@ -124,16 +124,20 @@ def _shards_of_tables(
 
 
 def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool) -> None:
-    """Check that a table of columns has the row groups of the table of its shard's documents.
+    """Check that a table with values of documents has the same rows as the table of the documents.
 
-    A shard of 70,000 documents has row groups of 65,536 and 4,464 rows, and its columns must have
-    the same.
+    The two tables are joined by position: row 7 of one belongs to row 7 of the other. They are
+    Parquet files, whose rows are in groups, and the groups must be the same, too. For 70,000
+    documents:
+
+        table of documents    65,536 rows, 4,464 rows
+        table of values       65,536 rows, 4,464 rows
 
     Args:
-        report: Gets an error if they differ, or if the table cannot be read.
-        table: Manifest of the table of columns.
-        shard: Manifest of the shard.
-        deep: Read every value.
+        report: Gets an error if they differ, or if the table of values cannot be read.
+        table: Describes the table of values.
+        shard: Describes the part of the corpus that has the table of documents.
+        deep: Whether to read every value, which finds damaged ones.
     """
     n_documents = shard.facts["documents"]
     documents = DocumentRows(shard.path(DOCUMENTS), n_documents)

@@ -99,14 +99,18 @@ def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iter
 
 
 def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
-    """Yield the parts of a mixture, and of its groups, that divide a corpus by a column.
+    """Yield the parts of a mixture of texts that divide a text by the values of a column.
 
-    In `{web: 0.7, other: {mix: {topics: {of: books, by: topic, values: [news]}}}}`, that is
-    `topics`.
+    A part of a mixture has a share of the training data. It can be a text, a mixture again, or a
+    text that is divided by a column:
+
+        web: 0.7                                                  a text: not yielded
+        topics: {of: books, by: topic, values: [news]}            divided by a column: yielded
+        other: {mix: {langs: {of: wiki, by: lang, …}, …}}         a mixture again: yields `langs`
 
     Args:
         mix: Name of a part → the part, or only its share; None if there is no mixture.
-        where: Key of the mixture, for errors.
+        where: Key of the mixture in nanoset.yaml, for errors.
     """
     for name, part in (mix or {}).items():
         if not isinstance(part, MixPart):

@@ -417,13 +417,18 @@ def _amounts_by_hash(
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
-    """Count the documents with the value at which a step `top` ends, and those it takes.
+    """Count the documents that have the value at which the choice of the best documents ends.
 
-    For example, the step takes all documents with values above 4. Of the 5 documents with the value
-    4, only 2 fit into its budget: then this returns 5 and 2. Users see these numbers.
+    For example, a user wants the best documents by quality, up to 1,000 tokens. Documents of
+    quality 5 have 900 tokens, so all of them are taken. Five documents have quality 4, and only two
+    of these fit into the rest. Users should know that this choice among equals is arbitrary:
+
+        TiedDocuments(documents=5, chosen=2)
+
+    Documents that are repeated in the data count as often as they occur.
 
     Args:
-        end: The first document that does not fit. It has this value.
+        end: Where the choice ends: the first document that does not fit, of quality 4 above.
     """
     n_tied = 0
     n_taken = 0
