@@ -110,12 +110,17 @@ def choose_tokenizer(folder: Path, named: Path | None, ask: Ask) -> FirstTokeniz
 
 
 def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToken | None:
-    """Ask the user which token ends documents, because the files of the tokenizer do not say it.
+    """Ask the user which special token ends a document, such as "</s>", if no file says it.
+
+    Training texts are concatenated documents, with this token after each one. Most tokenizers have
+    a file that names it. Otherwise the user chooses one of the special tokens:
+
+        Which token ends documents?    <s>, </s>
 
     Args:
         file: The tokenizer.
-        special: Its special tokens, which are offered as answers, such as ["<s>", "</s>"].
-        ask: Asks the question.
+        special: Its special tokens, such as ["<s>", "</s>"].
+        ask: Asks the user a question with these answers; returns None if there is no answer.
 
     Returns:
         The token, or None without an answer.
@@ -135,16 +140,18 @@ def _asked_end(file: TokenizerPath, special: Sequence[str], ask: Ask) -> EndToke
 
 
 def _end_keys(file: TokenizerPath, end: EndToken | None) -> dict[str, Any]:
-    """Return the setting `eod`, the token that ends documents, with the reason in a comment.
+    """Return the setting `eod` for a new project: the token that marks the end of a document.
 
-    For example: eod: </s>   # Id 2, by tokenizer_config.json.
+    In the settings, a comment says how the token was found:
+
+        eod: </s>   # Id 2, by tokenizer_config.json.
 
     Args:
         file: The tokenizer.
         end: The token; None if none is known.
 
     Returns:
-        {"eod": …}; empty without a token.
+        {"eod": "</s>"} with the comment; empty without a token.
     """
     from nanoset_core.tokenizers.end_token import end_reason
 

@@ -132,22 +132,23 @@ def _reason_of_other_place(
 def _our_files(
     listing: FileAccess, output: StoredOutput, folder: Path, manifest: Manifest | None
 ) -> set[str] | None:
-    """Return the files of an old version of an output that nanoset certainly wrote.
+    """Return which files in the folder of an old build certainly come from nanoset, not from users.
 
-    A version is one build of an output. When it is complete, the build writes a manifest, which
-    lists its files:
+    `nanoset gc` deletes old builds, but no files of users. When a build is complete, it writes a
+    manifest, a JSON file that lists its files. So there are two cases:
 
-        complete       {"web.bin", "web.idx", "manifest.json"}
-        incomplete     files whose names nanoset uses for such an output
+        there is a manifest    what it lists, such as web.bin and web.idx, and the manifest itself
+        there is none          the build was killed: files that are named as nanoset names them
 
     Args:
         listing: Access to the output folder.
-        output: The output that the version belongs to.
-        folder: Folder of the version.
-        manifest: Its manifest; None if it is incomplete.
+        output: The output that the build belongs to.
+        folder: Folder of the build.
+        manifest: The manifest, or None.
 
     Returns:
-        Paths below the folder; None if nothing shows that nanoset wrote any.
+        Paths below the folder. None if there is no manifest, and no name shows that nanoset wrote
+        the files.
     """
     if manifest is None:
         return _unfinished_files(listing, output, folder)

@@ -281,20 +281,23 @@ def _readable_manifest(project: Project, node: Node, digest: str) -> Manifest | 
 
 
 def _index_files(project: Project, nodes: Sequence[Node], dataset_digest: str) -> set[str] | None:
-    """Return the index files that were written when outputs were made from a version of a dataset.
+    """Return the index files of training data that were made from a certain build of a dataset.
 
-    A trainer finds its samples by index files, such as a shuffled order of the samples. The
-    manifest of an index, which describes it, lists its files.
+    A trainer finds its samples by index files, such as one with their shuffled order. For example:
+
+        dataset 3f9c…    training data 55d0… were made from it, with the index files a and b
+        dataset 81aa…    training data 02bd… were made from it, with the index files b and c
+
+    So for 81aa…, the result is {"b", "c"}.
 
     Args:
-        project: The project, whose output folder has all versions (builds) of its outputs.
-        nodes: The outputs, such as an index and a blend made from it, in the order in which they
-            are made.
-        dataset_digest: Digest of the version of the dataset.
+        project: The project, whose output folder has all builds (versions) of its outputs.
+        nodes: The outputs of the training data, in the order in which they are made.
+        dataset_digest: Digest of the build of the dataset.
 
     Returns:
-        Names of the files. None if no such list exists: the outputs were never made from this
-        version, or have no index files.
+        Names of the files. None if they are not known: the training data were never made from this
+        build, or have no index files.
     """
     file_names: set[str] = set()
     has_list = False

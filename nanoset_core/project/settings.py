@@ -198,16 +198,15 @@ class ProjectConfig(WrittenConfig):
 
     @property
     def tokenizer_file(self) -> TokenizerPath:
-        """The tokenizer on this machine; one in a bucket is downloaded first.
+        """The tokenizer on this machine: the path of its file, or several files and settings.
 
-        For most tokenizers, one file has everything:
+        For most tokenizers, the path is enough. Others have a second file with merges (which parts
+        of words are joined to tokens), or a pattern by which text is split into words:
 
-            tokenizer: {path: gemma/tokenizer.json}                  a Path
+            tokenizer: {path: gemma/tokenizer.json}              a Path
+            tokenizer: {path: vocab.json, merges: merges.txt}    a `TokenizerFile` with both paths
 
-        Others need more, such as a second file with the merges, or a pattern by which text is
-        split:
-
-            tokenizer: {path: vocab.json, merges: merges.txt}        a `TokenizerFile` with both
+        Files in a bucket are downloaded first.
         """
         spec = self.tokenizer
         merges_path: Path | None = None
@@ -229,12 +228,14 @@ class ProjectConfig(WrittenConfig):
         return tokenizer.path
 
     def _tokenizer_path(self, location: str, key: str) -> Path:
-        """Return the path of a tokenizer's file on this machine; one in a bucket is downloaded.
+        """Return the path on this machine of a tokenizer's file, which may have to be downloaded.
+
+            gemma/tokenizer.json          the file in the folder of nanoset.yaml
+            s3://bucket/tokenizer.json    a copy on this machine, which is downloaded
 
         Args:
-            location: Path or URL of the file, such as gemma/tokenizer.json or
-                s3://bucket/tokenizer.json.
-            key: The key below `tokenizer` that has it, for errors.
+            location: The path or URL, as it is written in nanoset.yaml.
+            key: The key below `tokenizer` that has it, for errors, such as "path".
         """
         if not is_remote(location):
             return self.local(location, f"tokenizer.{key}")
@@ -327,15 +328,16 @@ def load_config(path: str | os.PathLike[str]) -> ProjectConfig:
 
 
 def config_from(value: object, file: Path, text: str | None = None) -> ProjectConfig:
-    """Check the content of a nanoset.yaml, and return it as settings.
+    """Check the content of a nanoset.yaml, the settings of a project, and return them as an object.
 
-    For example, {"raw": "raw", "root": "data", …} becomes a `ProjectConfig` with the attributes
-    `raw`, `root` and so on.
+        {"raw": "corpora", …}     config.raw is "corpora", and so on
+        {"row": "corpora", …}     an error: there is no key `row`
 
     Args:
         value: The content of the file: mappings, lists, text and numbers.
-        file: Its path. Relative paths in it start in its folder.
-        text: Its text, from which errors take the lines of mistakes; None if there is no file.
+        file: Its path. Relative paths in the settings start in its folder.
+        text: The file as text, by which errors say in which line a mistake is; None if the settings
+            do not come from a file.
 
     Raises:
         ConfigError: There are mistakes. The error lists all of them.

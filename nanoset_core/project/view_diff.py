@@ -262,17 +262,20 @@ def _sum_of_positive(differences: NDArray[np.int64]) -> int:
 def _first_origins(
     project: Project, documents: _ViewDocuments, mask: NDArray[np.bool_], limit: int
 ) -> list[DocumentOrigin]:
-    """Return where some documents of a view come from: their files and lines of raw text.
+    """Return where the first few of some documents come from: their files and lines of raw text.
 
-    A view is a selection of the documents of a dataset. For example, it has the documents 4, 7 and
-    9 of the dataset, and the mask [True, False, True] selects 4 and 9. The result says that they
-    come from line 5 of a.jsonl and line 2 of b.jsonl, say.
+    `nanoset diff` shows users by this which documents a view (a selection of the documents of a
+    dataset) has gained or lost. For example, with a limit of 1:
+
+        documents of the view, by their numbers in the dataset    4       7       9
+        mask                                                      True    False   True
+        result                                                    line 5 of a.jsonl (document 4)
 
     Args:
         project: The project, whose output folder has the dataset.
         documents: The documents of the view.
         mask: Which of them to return, shape (n_documents,).
-        limit: How many to return at most: the first ones.
+        limit: How many to return at most.
     """
     numbers_in_dataset = documents.documents[mask]  # (n_selected,) [4, 9]
     first_numbers = numbers_in_dataset[:limit].tolist()
