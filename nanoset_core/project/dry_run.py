@@ -52,7 +52,12 @@ class PlannedRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain values, for JSON."""
+        """Return what a build would make together, and why, as plain values for JSON. For example:
+
+        {"kind": "corpus", "name": "web", "part": None,      a text collection
+         "state": "stale", "why": ["1 file added (c.jsonl)"],
+         "steps": ["files", "tokens", "dataset"]}            what would be made, in order
+        """
         return {
             "kind": self.kind,
             "name": self.name,

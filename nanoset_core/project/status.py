@@ -81,9 +81,17 @@ class StatusRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain values for JSON, such as {"kind": "corpus", "name": "web", …}.
+        """Return a row of `nanoset status` as plain values, for `nanoset status --json`. For
+        example:
 
-        Each figure is a key of its own. `host` and `share` describe the work of a running build.
+            {"kind": "corpus", "name": "web", "part": None,    a text collection
+             "state": "stale", "why": ["1 file added"],        it has to be rebuilt
+             "files": 3, "tokens": 31000,                      counts, with a key each
+             "made_at": 1767225600.0,                          when it was built, by Unix time
+             "building": True, "host": "a", "share": 0.4}      40 % of its work is done
+
+        There are also lists of files with rejected lines, of warnings and of notices. Without a
+        running build, there are no keys `host` and `share`.
         """
         values: dict[str, Any] = {
             "kind": self.kind,
@@ -223,13 +231,18 @@ def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[Statu
 
 
 def _corpus_of(nodes: Sequence[Node]) -> str | None:
-    """Return the name of a text collection (corpus) if some outputs are those of a corpus, or None.
+    """Return the name of the text collection (corpus) that a row of `nanoset status` is about, if
+    any.
 
-    For example, the outputs of the corpus `web` are its inventory (a list of its files), shards and
-    dataset, which `nanoset status` shows in one row. Other rows have no inventory.
+    Each row shows outputs that are made in sequence:
+
+        list of the files of web, its shards (tokens), its dataset    "web"
+        index and blend of a training                                 None
+
+    Only the outputs of a corpus begin with a list of files, the inventory.
 
     Args:
-        nodes: The outputs of a row.
+        nodes: The outputs of the row.
     """
     corpus = nodes[0].key.subject
     return corpus if inventory_node(corpus) in nodes else None
