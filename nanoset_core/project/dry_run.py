@@ -52,11 +52,15 @@ class PlannedRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a build would make together, and why, as plain values for JSON. For example:
+        """Return what a build would make together, and why, as plain values for JSON.
 
-        {"kind": "corpus", "name": "web", "part": None,      a text collection
-         "state": "stale", "why": ["1 file added (c.jsonl)"],
-         "steps": ["files", "tokens", "dataset"]}            what would be made, in order
+        For example, for the text collection `web`, with the steps of the build in order:
+
+            {"kind": "corpus", "name": "web", "part": None,
+             "state": "stale", "why": ["1 file added (c.jsonl)"],
+             "steps": ["files", "tokens", "dataset"]}
+
+        A split of training data has its name as `part`, such as "train".
         """
         return {
             "kind": self.kind,

@@ -81,8 +81,7 @@ class StatusRow:
         return RowName(self.kind, self.name, self.part).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return a row of `nanoset status` as plain values, for `nanoset status --json`. For
-        example:
+        """Return a row of `nanoset status` as plain values, for JSON. For example:
 
             {"kind": "corpus", "name": "web", "part": None,    a text collection
              "state": "stale", "why": ["1 file added"],        it has to be rebuilt
@@ -231,8 +230,7 @@ def _rows_of_unread_folders(unread_entries: Mapping[str, str]) -> Iterator[Statu
 
 
 def _corpus_of(nodes: Sequence[Node]) -> str | None:
-    """Return the name of the text collection (corpus) that a row of `nanoset status` is about, if
-    any.
+    """Return the text collection (corpus) that a row of `nanoset status` is about, if any.
 
     Each row shows outputs that are made in sequence:
 
