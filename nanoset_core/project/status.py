@@ -87,10 +87,10 @@ class StatusRow:
              "state": "stale", "why": ["1 file added"],        it has to be rebuilt
              "files": 3, "tokens": 31000,                      counts, with a key each
              "made_at": 1767225600.0,                          when it was built, by Unix time
-             "building": True, "host": "a", "share": 0.4}      40 % of its work is done
+             "building": False}                                no build works on it now
 
-        There are also lists of files with rejected lines, of warnings and of notices. Without a
-        running build, there are no keys `host` and `share`.
+        There are also lists of files with rejected lines, of warnings and of notices. If a build
+        works on it, `host` and `share` say on which machine, and how much of the work is done.
         """
         values: dict[str, Any] = {
             "kind": self.kind,
