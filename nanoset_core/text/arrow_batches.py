@@ -83,14 +83,21 @@ class BoundedFile:
         """Do nothing: the caller that opened the file closes it."""
 
     def read(self, count: int = -1) -> bytes:
-        """Read bytes, but never more than the file has.
+        """Read bytes for Arrow, but never ask the file for more than it has.
+
+        A damaged file may say that its next batch of rows has a terabyte. Arrow would then ask for
+        a terabyte, and Python's `read` would reserve memory for it. For a file of 100 bytes, of
+        which 80 were read:
+
+            read(10)       10 bytes
+            read(10**12)   the 20 bytes that are left
+            read(-1)       the 20 bytes that are left
 
         Args:
-            count: Most bytes to read; a negative number for all that remain. A damaged file may
-                make Arrow ask for terabytes.
+            count: The most bytes to read; a negative number for all that are left.
 
         Returns:
-            The bytes; b"" at the end.
+            The bytes; b"" at the end of the file.
         """
         available = max(0, self._size - self._file.tell())
         if count < 0:
@@ -99,18 +106,26 @@ class BoundedFile:
 
 
 def arrow_batches(file: mmap.mmap | BoundedFile, choose: ColumnChooser) -> Iterator[NumberedBatch]:
-    """Yield the record batches of an Arrow file in order.
+    """Yield the rows of an Arrow file in the batches in which they are stored.
+
+    An Arrow file is a table, such as one with a column of texts. It stores its rows in record
+    batches. For a file with two batches of 100 rows each:
+
+        first row    rows
+        1            a pyarrow.RecordBatch with the rows 1 to 100
+        101          a pyarrow.RecordBatch with the rows 101 to 200
 
     Args:
-        file: The file, mapped into memory if it is a local one.
-        choose: Chooses the columns to read.
+        file: The file, mapped into memory if it is on a disk.
+        choose: Called with the schema of the file, returns the names of the columns to read, such
+            as ["id", "text"], or None for all columns.
 
     Yields:
-        Each record batch, with the number of its first row in the file.
+        Each batch, with the number of its first row in the file, counted from 1.
 
     Raises:
-        TableDamageError: A stream has no end-of-stream mark, or something follows its mark.
-        pyarrow.ArrowException: The file is damaged.
+        TableDamageError: A file in Arrow's stream format is cut off, or has bytes after its end.
+        pyarrow.ArrowException: The file is damaged in another way.
     """
     import pyarrow as pa
 
@@ -190,14 +205,19 @@ def _file_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
 
 
 def _stream_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
-    """Yield the chosen columns of each record batch of a file in the stream format.
+    """Yield the chosen columns of each batch of rows of an Arrow file in the stream format.
+
+    Such a file starts with its schema, the names and types of its columns. The batches follow one
+    after another, and a mark ends them. There is no table of contents.
 
     Args:
         source: The file, which Arrow has opened.
-        choose: Chooses the columns to read.
+        choose: Called with the schema, returns the names of the columns to read, such as ["id",
+            "text"], or None for all columns.
 
     Raises:
-        TableDamageError: The stream does not end as it should; see `_check_end_of_stream`.
+        TableDamageError: The mark at the end is missing, or more bytes follow it. This is only
+            checked after the last batch.
     """
     import pyarrow as pa
 
@@ -212,12 +232,17 @@ def _stream_batches(source: Any, choose: ColumnChooser) -> Iterator[Any]:
 
 
 def _check_end_of_stream(source: Any) -> None:
-    """Check that a stream ends with an end-of-stream mark, and the file with the stream.
+    """Check that a file in Arrow's stream format is complete: it must end with a mark.
 
-    Arrow also accepts a stream that just stops, as that of a truncated file does.
+    If the file was cut off between two batches of rows, Arrow reads the batches before the cut
+    without an error, and nobody would notice that rows are missing. The mark shows it:
+
+        schema, batch, batch, mark           complete
+        schema, batch                        cut off: TableDamageError
+        schema, batch, batch, mark, bytes    something was appended: TableDamageError
 
     Args:
-        source: The file, from which Arrow has just read the last record batch.
+        source: The file, from which Arrow has just read the last batch.
 
     Raises:
         TableDamageError: There is no mark, or bytes follow it.

@@ -204,14 +204,17 @@ class HeldOutName(NamedTuple):
 def held_out(path: str) -> HeldOutName | None:
     """Recognize a file of validation or test data by its name, or by the name of a folder.
 
-    The pattern in the result is one by which a user can leave out all such files:
+    Users should not train on such data by accident. So they are warned of it, with a pattern that
+    they can put into their settings to leave out all files of this kind:
 
-        web/test-00017.jsonl      test, with the pattern test-*
-        web/dev_2024/a.jsonl      valid, with the pattern dev_*/
+        path                        split    pattern
+        web/test-00017.jsonl        test     test-*
+        web/dev_2024/a.jsonl        valid    dev_*/
+        web/train.jsonl             none, so the result is None
 
     Args:
-        path: Path of the file, with forward slashes. The name of the file takes precedence over
-            those of its folders, and outer folders over inner ones.
+        path: Path of the file, with forward slashes. If several of its names say that the file is
+            held out, the name of the file itself counts, otherwise that of the outermost folder.
 
     Returns:
         The split and the pattern; None if no name says that the file is held out.

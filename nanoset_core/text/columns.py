@@ -102,12 +102,20 @@ def _longest_view(array: Any) -> float:
 
 
 def as_bytes(array: Any) -> Any:
-    """Return an Arrow array of strings as an array of bytes, without a copy.
+    """View an Arrow array of strings as an array of bytes; the memory is shared and not copied.
 
-    Strings of a damaged file may not be UTF-8, and many functions of Arrow fail on them.
+    Arrow promises that its strings are UTF-8, but those of a damaged file may not be. Many
+    functions of Arrow fail on such strings, but none on bytes. So callers work with bytes, and
+    decode them at the end, value by value.
+
+        type of the array     type of the result
+        string                binary
+        large_string          large_binary
+        string_view           binary_view
+        any other, as int64   the same: the array itself is returned
 
     Args:
-        array: A pyarrow.Array; if it contains no strings, it is returned unchanged.
+        array: A pyarrow.Array.
     """
     import pyarrow as pa
 
@@ -122,13 +130,16 @@ def as_bytes(array: Any) -> Any:
 
 
 def as_unchecked_strings(array: Any) -> Any:
-    """View an Arrow array of bytes as strings, without a check that they are UTF-8.
+    """View an Arrow array of bytes as an array of strings; the memory is shared and not copied.
+
+    Arrow's strings have to be UTF-8. This function does not check that, since a check takes time:
+    the caller has checked the bytes before, or checks the strings afterwards.
 
     Args:
         array: An Arrow array of the type binary or large_binary.
 
     Returns:
-        The same memory as an array of string or large_string.
+        An array of the type string or large_string.
     """
     import pyarrow as pa
 
@@ -205,7 +216,12 @@ def _holds_uuids(kind: Any) -> bool:
 
 
 def _uuid_texts(storage: Any) -> Any:
-    """Return UUIDs in their usual form, such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8.
+    r"""Convert a column of UUIDs, which are stored as 16 bytes each, to texts in their usual form.
+
+    Documents often have a UUID as their id. For a column with one UUID and one null:
+
+        b"\x6b\xa7\xb8…\xc8"    b"6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+        null                    null
 
     Args:
         storage: An Arrow array of fixed_size_binary[16]: the 16 bytes of each UUID, or null.
@@ -226,13 +242,16 @@ def _uuid_texts(storage: Any) -> Any:
 
 
 def _hyphenated_hex(uuids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Write UUIDs as hexadecimal digits with hyphens between them.
+    """Write UUIDs as texts: 32 hexadecimal digits each, with four hyphens between them.
+
+    All UUIDs are converted together, which is much faster than Python's `uuid` for each.
 
     Args:
         uuids: The bytes of each UUID, shape (n_uuids, 16).
 
     Returns:
-        The 36 characters of each UUID in ASCII, shape (n_uuids,).
+        A text such as b"6ba7b810-9dad-11d1-80b4-00c04fd430c8" for each UUID, shape (n_uuids,), with
+        the type "S36": 36 ASCII characters.
     """
     hex_text = uuids.tobytes().hex().encode("ascii")  # all UUIDs, without separators
     digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
@@ -297,23 +316,29 @@ def to_strings(array: Any, errors: str = "strict") -> list[str | None]:
 
 
 def locate(schema: Any, key: str, *, is_text: bool = False) -> tuple[str, ...]:
-    """Find the column of a table that a key names.
+    """Find the column of a table that a user has named, such as the column with the texts.
 
-    A key with dots, such as `a.b`, may be the name of a column, or the path to a field `b` of the
-    struct `a`. `parsing.find` decides that, as it does for nested objects in lines of JSON.
+    Columns can have fields. Suppose that a table has the columns `text`, `meta` with the fields
+    `url` and `lang`, and `a.b`, which just has a dot in its name:
+
+        key         result
+        text        ("text",)
+        meta.url    ("meta", "url")
+        a.b         ("a.b",)
+        title       NotADocumentError: there is no such column
 
     Args:
-        schema: Arrow schema of a file.
-        key: Name of a column, or dotted path to a field of a struct.
-        is_text: Whether the column has to hold texts.
+        schema: Arrow schema of a file: the names and types of its columns.
+        key: Name of a column, or dotted path to a field of a column.
+        is_text: Whether the column has to contain texts.
 
     Returns:
-        The names that lead to the column: those of the structs around it, then its own.
+        The names that lead to the column: those of the columns that contain it, then its own.
 
     Raises:
-        NotADocumentError: There is no such column, or it has no texts, so that no row is a
-            document. The reason is missing_key, not_an_object, or text_not_a_string.
-        FaultError: Several columns, or several fields of a struct, have one of the names.
+        NotADocumentError: There is no such column, or it contains no texts. So no row of the file
+            is a document. The reason is missing_key, not_an_object, or text_not_a_string.
+        FaultError: Several columns, or several fields of a column, have one of the names.
     """
     import pyarrow as pa
 
@@ -514,11 +539,19 @@ def _text_of_row(
 
 
 def _decode(value: Any, max_bytes: int) -> str | RowProblem:
-    """Decode one text, or say why that is not possible.
+    r"""Decode the text in one row of a table, or describe why the row is no document.
+
+        value               result for max_bytes = 1,000
+        b"Hello"            "Hello"
+        2,000 bytes         a problem: line_too_long, "2,000 bytes"
+        b"caf\xe9 noir"     a problem: invalid_utf8, "byte 0xe9 at byte 3 of the text: …"
 
     Args:
-        value: An Arrow scalar of bytes that is not null.
-        max_bytes: The most bytes of a text.
+        value: The text as an Arrow scalar of bytes, which is not null.
+        max_bytes: The most bytes that a text may have.
+
+    Returns:
+        The text, or the problem, with the beginning of the text so that the user can find it.
     """
     data = memoryview(value.as_buffer())  # no copy of a long text
     if len(data) > max_bytes:

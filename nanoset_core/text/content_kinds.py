@@ -128,18 +128,25 @@ _MAX_CONTROL_FRACTION = 0.1
 
 
 def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -> str | None:
-    """Describe a file whose content is not of the format that its name promises.
+    r"""Describe what a file contains, if it is not in the format that its name promises.
 
-    An example is a web page with the name `a.jsonl.gz`, which a server sent in place of the file.
+    For example, a server may have sent a web page in place of `a.jsonl.gz`. Then the user needs to
+    know more than that gzip cannot read the file. With the `magic` of gzip, which is b"\x1f\x8b":
+
+        head                   result
+        b"\x1f\x8b\x08…"       None: it is gzip
+        b"<!doctype html>…"    "an HTML page, which servers send in place of a file: …"
+        b'{"text": "a"}\n'     "plain text, whose name should end in .jsonl if it is JSON lines"
+        b"\x00\x01\x02…"       None: not gzip, but nobody knows what it is
 
     Args:
         head: The first bytes of the file, as stored.
-        magic: The first bytes of every file of the promised format, such as those of gzip.
-        may_be_lines: Whether the name would fit JSON lines.
+        magic: The bytes with which every file of the promised format starts.
+        may_be_lines: Whether the file, if it is plain text, may be JSON lines with a wrong name.
 
     Returns:
-        What the file contains, and what to do about it. None if the file starts with `magic`, or
-        if its content is not recognized.
+        What the file contains, and what to do about it. None if the file starts with `magic`, or if
+        its content is not recognized.
     """
     if head.startswith(magic):
         return None
@@ -178,7 +185,15 @@ def describe_unreadable_content(head: bytes, path: str) -> str | None:
 
 
 def describe_other_than_text(head: bytes) -> str | None:
-    """Describe a file that certainly is no .txt or .csv in UTF-8, before it is read.
+    r"""Describe a file that is named .txt or .csv but certainly contains something else.
+
+    Such a file would be read as text, and a model would be trained on it. If this function
+    describes it, the file is refused instead. If it may be text, the result is None:
+
+        head                              result
+        b"Hello"                          None
+        b"PAR1\x15\x04…"                  "a Parquet file, whose name should end in .parquet"
+        b"version https://git-lfs.…"      "a pointer of Git LFS and not the data: …"
 
     Args:
         head: The first bytes of the file, decompressed.
@@ -196,10 +211,15 @@ def describe_other_than_text(head: bytes) -> str | None:
 
 
 def describe_content(head: bytes) -> str | None:
-    """Describe a file whose first lines are not documents, so that its user can see why.
+    r"""Describe a file whose first lines are no JSON documents, so that its user can see why.
 
-    The lines were already rejected, so a wrong description does little harm. Therefore this
-    function also guesses, where `describe_unreadable_content` has to be certain.
+    Without this, the user would only learn that the first line is not valid JSON. These lines have
+    already been rejected, so a wrong description does little harm: it may be a guess. For example:
+
+        head                        result
+        b"%PDF-1.7…"                "a PDF document, which is not read: extract its text"
+        b'[{"text": "a"}, …'        "one JSON array, not JSON lines: …"
+        b"id,text\n1,Hello\n…"      "plain text or a table such as CSV, not JSON lines: …"
 
     Args:
         head: The first bytes of the file, decompressed.
@@ -249,10 +269,18 @@ def _describe_unusual_line_ends(head: bytes) -> str | None:
 
 
 def _describe_no_json(head: bytes) -> str | None:
-    """Describe a file in which no line starts as JSON does: zeros, binary data, or other text.
+    r"""Describe a file in which no line starts as JSON does.
+
+        head                        result
+        zero bytes alone            "nothing but zero bytes at its beginning: …"
+        many control characters     "binary data, not text"
+        b"id,text\n1,Hello\n…"      "plain text or a table such as CSV, not JSON lines: …"
+
+    Args:
+        head: The first bytes of the file, decompressed.
 
     Returns:
-        The description; None if a line of the file starts as JSON does.
+        The description; None if some line starts with "{" or "[", as JSON does.
     """
     if not head.strip(b"\0"):
         return "nothing but zero bytes at its beginning: fetch or write it again"
@@ -267,7 +295,19 @@ def _describe_no_json(head: bytes) -> str | None:
 
 
 def _describe_several_values(head: bytes) -> str | None:
-    """Describe a file whose first line has several JSON values; return None if there is one."""
+    """Describe a file whose first line has several JSON objects, not one.
+
+        first line                        result
+        {"text": "a"}{"text": "b"}        "JSON objects without line ends between them: …"
+        {"text": "a"}, {"text": "b"}      "JSON objects with commas between them, …"
+        {"text": "a"}                     None
+
+    Args:
+        head: The first bytes of the file, decompressed.
+
+    Returns:
+        What is wrong and what to do; None if the first line has one JSON value, or is not JSON.
+    """
     first_line = head.partition(b"\n")[0]
     text = first_line.decode(errors="replace").lstrip("\ufeff \t")  # without a byte order mark
     try:

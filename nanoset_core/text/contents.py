@@ -46,10 +46,15 @@ class Contents:
 
     @cached_property
     def signature(self) -> str:
-        """A hash of the names, sizes and times of the files that are read.
+        """A hash by which a later call notices that the files of the folder have changed.
 
-        It changes if a file is added, removed, renamed, written or replaced, or if its permissions
-        change. No file has to be read for it.
+        It is the hash of a list with a line for each file: its path, size, and two times. One is
+        when its bytes were last written. The other one, the change time, is also updated if the
+        file is renamed or replaced, or if its permissions change. So the files need not be read,
+        which would be slow.
+
+            a.jsonl    1,200 bytes    written at 1764424689…    changed at 1764424690…
+            b.jsonl    3,400 bytes    written at 1764424702…    changed at 1764424702…
         """
         rows = []
         for file in self.texts:

@@ -107,13 +107,19 @@ class DocumentBatch:
         self.escaped_values += other.escaped_values
 
     def leave_out(self, places: Collection[int]) -> None:
-        """Remove documents that a user has erased from the corpus.
+        """Remove documents that a user has erased from the corpus, for example on a legal demand.
 
-        All documents of the batch must be from one file, and must have been read together. So their
-        kept values are one group, and `kept_columns` has at most one entry.
+        The user's files still contain these documents. So they are left out whenever a file is
+        read. They are recognized by their place in the file. For lines that start at the bytes 0,
+        50 and 90:
+
+            leave_out({50})  →  the documents at 0 and 90 remain, and `erased` is 1 more
+
+        All documents of the batch must be from one file, and must have been read together.
 
         Args:
-            places: Byte offsets of the documents' lines, or in a table the numbers of their rows.
+            places: Byte offsets of the lines of the erased documents. If the file is a table, the
+                numbers of their rows, counted from 1.
         """
         remaining = [index for index, place in enumerate(self._places()) if place not in places]
         n_removed = len(self.texts) - len(remaining)

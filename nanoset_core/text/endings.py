@@ -71,13 +71,18 @@ _LAST_ENDING = re.compile(r"(\.[^.]*)?\.(gz|zst|bz2|xz|zip|lz4|br)$|\.[^.]+$")
 
 
 def suffix_of(path: str) -> str | None:
-    """Return the ending by which the format of a file is known, or None if it has no such ending.
+    """Return the ending by which the format of a file is known, in small letters.
+
+        web/A.JSONL.GZ     .jsonl.gz    (JSON lines, compressed by gzip)
+        web/b.parquet      .parquet
+        web/c.pdf          None
 
     Args:
         path: Path or name of the file.
 
     Returns:
-        A key of FORMATS in small letters: `web/A.JSONL.GZ` gives `.jsonl.gz`.
+        The ending, which is a key of FORMATS; None if files with the ending of this one are not
+        read.
     """
     name = path.lower()
     for suffix in FORMATS:
@@ -87,15 +92,17 @@ def suffix_of(path: str) -> str | None:
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a file by its name.
+    """Return the format in which a file stores its texts, by the ending of its name.
 
-    A file with any other ending has lines: users can name such a file as an input.
+        web/a.jsonl.gz     lines      (JSON lines: one object a line)
+        web/b.parquet      parquet
+        web/c.arrow        arrow
+        web/d.txt          txt        (the whole file is one text)
+        web/e.tsv          csv
+        web/f.data         lines      (a file with another ending is only read if the user names it)
 
     Args:
         path: Path or name of the file.
-
-    Returns:
-        One of `lines` (JSON lines), `parquet`, `arrow`, `txt` and `csv`.
     """
     suffix = suffix_of(path)
     if suffix is None:
@@ -104,16 +111,16 @@ def format_of(path: str) -> Format:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file is read in any folder of a corpus, by its name.
+    """Return whether a file probably has texts to train on, by its name.
 
-    Descriptions of a dataset, such as dataset_info.json, are not.
+        a.jsonl, a.jsonl.gz, a.parquet, a.arrow    True
+        dataset_info.json, metadata.json           False: they describe the files next to them
+        a.txt, a.csv                               False: often lists of URLs, for example
+
+    (.txt and .csv are read, too, if a folder has no file for which this function returns True.)
 
     Args:
         path: Path or name of the file.
-
-    Returns:
-        True for names that end as JSON lines (compressed or not), Parquet and Arrow files do,
-        except those of descriptions of a dataset, such as dataset_info.json.
     """
     has_ending = path.lower().endswith(_ENDINGS_OF_ANY_FOLDER)
     return has_ending and not _NOT_DOCUMENTS.fullmatch(_name_of(path))

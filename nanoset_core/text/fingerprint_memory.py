@@ -286,11 +286,16 @@ def _row(piece: Piece) -> list[Any]:
 
 
 def _piece(path: str, row: Any) -> Piece:
-    """Return the piece that a row of the JSON file describes; see `_row`.
+    """Convert a row of a JSON file to a piece, which is a range of a text file with its hash.
+
+    Large files are hashed in pieces, and the hashes are stored, so that an unchanged file need not
+    be read again. For the file "web/a.jsonl":
+
+        [0, 1048570, 1, "9f86d0…"]    the bytes 0 to 1,048,569; starts with line 1
 
     Args:
-        path: Path of the piece's file.
-        row: A value from the JSON file, which may be damaged.
+        path: Path of the text file.
+        row: A value from the JSON file. It is checked, since the file may be damaged.
 
     Raises:
         TypeError: The row is not a list.

@@ -356,15 +356,20 @@ def _hash_range(byte_range: _ByteRange, progress: Advance | None = None) -> _Has
 
 
 def _read_blocks(byte_range: _ByteRange, progress: Advance | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a range in blocks, and check afterwards that the file is unchanged.
+    """Yield the bytes of a range of a file in blocks, so that the caller can hash them.
+
+    The hash is recorded together with the size and times that the file had when it was listed. If
+    somebody writes to the file in between, the two do not belong together. So the file is looked at
+    once more after the last block.
 
     Args:
-        byte_range: The range of a file.
-        progress: Called with the size of each block once the caller is done with the block.
+        byte_range: The range: a file, and its first and last bytes.
+        progress: Called with the size of each block once the caller is done with it, to show how
+            much has been hashed.
 
     Raises:
-        SourceChangedError: The file changed since it was listed. This is only checked after the
-            last block.
+        SourceChangedError: The file changed since it was listed. The caller has all blocks by then,
+            and must drop their hash.
     """
     path = byte_range.folder / byte_range.stat.path
     with open_raw(path, begin=byte_range.start, end=byte_range.stop) as file:

@@ -38,14 +38,20 @@ class FileStat:
     """Last change of the inode (ctime), which no user can set; 0 if it is not known."""
 
     def is_same_version(self, other: FileStat) -> bool:
-        """Return whether two stat results of a path are those of the same file, unchanged.
+        """Return whether a file is unchanged since it was looked at before.
 
-        Size and modification time must be equal. The inode or the change time must be equal, too,
-        so that a replaced file is noticed. One of these two is enough, since some file systems give
-        a file another inode for each process or at each mount.
+        The size and the time of the last write must be equal. But somebody may have moved another
+        file to the same path, and programs can set this time back. So one of these must be equal,
+        too:
+
+            inode          the number that the file system gives to a file
+            change time    when the file was last changed in any way; programs cannot set it
+
+        One is enough, since some file systems number their files anew each time they are mounted,
+        and others know no change time (0).
 
         Args:
-            other: A stat result of the same path, from another time.
+            other: What was seen of the same path at another time.
         """
         if self.size != other.size or self.mtime_ns != other.mtime_ns:
             return False
@@ -68,14 +74,18 @@ def file_stat(path: str, status: os.stat_result | ObjectStat) -> FileStat:
 
 
 def stat_file(folder: RawFolder, path: str) -> FileStat:
-    """Look at one file below a folder, without reading it.
+    """Return the size and times of one file, without reading it.
+
+    By these, a later call notices that the file was changed. For the folder `/data/raw` and the
+    path `web/a.jsonl`, it looks at `/data/raw/web/a.jsonl`.
 
     Args:
         folder: The folder, on a disk or in a bucket.
         path: The file, relative to the folder, with forward slashes.
 
     Returns:
-        Its size, times and inode.
+        The path, the size, when the file was last written and changed, and its inode, which is the
+        number that a file system gives to a file.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -114,15 +124,20 @@ def natural_key(path: str) -> tuple[object, ...]:
 
 
 def walk(folder: RawFolder, within: RawFolder | None = None) -> Iterator[FileStat]:
-    """Yield the files below a folder, in the order in which they are found.
+    """Yield all files below a folder, to find out which texts a user has put there.
 
-    Hidden files and folders are skipped. Symbolic links to files and folders are followed. With
-    `within`, they may only lead into that folder or into `folder` itself, so that delivered data
-    cannot choose which other files of the disk are read.
+        web/a.jsonl             yielded
+        web/2024/b.jsonl        yielded
+        web/.cache/c.jsonl      skipped, since `.cache` is hidden
+        web/link → /home/ann    followed, unless `within` forbids it
+
+    Symbolic links are usually followed. But data that somebody else delivered may contain a link to
+    any private file of this machine, and its content would end up in the training data. With
+    `within`, links may therefore only lead into that folder or into `folder`.
 
     Args:
         folder: The folder; may be a link itself.
-        within: The folder that links may not lead out of.
+        within: The folder that links may not lead out of; None permits all links.
 
     Raises:
         MissingError: A link leads nowhere.
@@ -166,13 +181,15 @@ def list_below(
 
 
 def folders_of(paths: Iterable[str]) -> set[str]:
-    """Return every folder that contains one of some files, at any depth.
+    """Return every folder that contains one of some files, directly or in a folder within it.
+
+    A bucket has no folders, only names of objects with slashes. So they are found by the names:
+
+        ["a/b/c.jsonl", "a/d.jsonl", "e.jsonl"]  →  {"a", "a/b"}
 
     Args:
-        paths: Paths with forward slashes, relative to one folder.
-
-    Returns:
-        Folders without that one: `a/b/c.jsonl` gives `a` and `a/b`.
+        paths: Paths of the files with forward slashes, relative to one common folder, which is not
+            part of the result.
     """
     folders: set[str] = set()
     for path in paths:
@@ -210,10 +227,18 @@ def all_entries(folder: Path) -> list[os.DirEntry[str]]:
 def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_result]) -> None:
     """Check that a link does not lead back to a folder that contains it.
 
+    Listing all files below a folder would otherwise never end:
+
+        web/                  a folder
+        web/old → ../web      a link in it: web/old/old/old/… exist, too
+
+    A stat result says on which disk a folder is, and its number there. Two paths with the same stat
+    result are the same folder.
+
     Args:
-        path: Path of a folder, which may be a link; for messages.
+        path: Path of a folder that was found, or of a link to a folder; for the message.
         stat: The stat result of this folder.
-        above: The stat results of all folders that contain it.
+        above: The stat results of all folders on the way to it.
 
     Raises:
         InputError: The folder is one of those above it.
@@ -235,16 +260,19 @@ class _Entry(NamedTuple):
 
 
 def _entries_below(folder: RawFolder, within: RawFolder | None) -> Iterator[_Entry]:
-    """Yield the files and folders below a folder. A folder in a bucket has only files.
+    """Yield everything below a folder: its files and folders, the files in these, and so on.
+
+    A bucket has no folders, only objects with names such as `web/a.jsonl`. It can list all of them
+    at once, and each is yielded as a file. A folder on a disk is listed level by level.
 
     Args:
-        folder: The folder, on this machine or in a bucket.
-        within: Symbolic links must lead into this folder, or into `folder`; None permits all links.
-            A bucket has none.
+        folder: The folder, on a disk or in a bucket.
+        within: Symbolic links must lead into this folder, or into `folder`. None permits all links.
+            A bucket has no links.
 
     Raises:
         MissingError: A link leads nowhere.
-        InputError: A folder or link cannot be read or may not be followed; see `walk`.
+        InputError: A folder or link cannot be read, or a link is not permitted.
     """
     if lists_all_below(folder):
         for file in folder.files():
@@ -266,14 +294,18 @@ def _local_entries_below(
     ancestors: tuple[os.stat_result, ...],
     allowed_targets: tuple[str, ...] | None,
 ) -> Iterator[_Entry]:
-    """Yield the entries of one folder and of those below it.
+    """Yield the files and folders in a folder on a disk, and after each folder what is in it.
+
+        web/           yielded, with the path "web"
+        web/a.jsonl    yielded: this function called itself for "web", with the prefix "web/"
+        .git/          skipped with all its content, since it is hidden
 
     Args:
         folder: The folder.
-        prefix: Path of the folder, relative to the outermost folder that is listed, with a slash at
-            the end; empty for the outermost folder.
-        ancestors: Stat results of the folder and of every folder that contains it, to notice links
-            that lead back to one of them.
+        prefix: Its path below the outermost folder, with a slash at the end, such as "web/2024/";
+            empty for the outermost folder itself.
+        ancestors: Stat results of this folder and of every folder that contains it. They identify
+            folders, so that links back to one of them are noticed.
         allowed_targets: Folders that links may lead into; None if they may lead anywhere.
     """
     for entry in all_entries(folder):
@@ -348,11 +380,15 @@ def _check_link(entry: os.DirEntry[str], allowed_targets: tuple[str, ...]) -> No
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Check that the name of a file can be stored and shown.
+    r"""Check that the name of a file can be written into lists of files, and shown in messages.
+
+        a.jsonl                 allowed, as are all names in UTF-8
+        the bytes b"caf\xe9"    not UTF-8. Python reads this name as "caf\udce9".
+        "a\nb.jsonl"            a line break, which would look like two files in a list
 
     Args:
         folder: The folder of the file, for the message.
-        name: The name, with surrogates for bytes that are not UTF-8.
+        name: The name as Python reads it: "\udce9" stands for the byte 0xe9 that is not UTF-8.
 
     Raises:
         InputError: The name is not UTF-8, or has control characters.

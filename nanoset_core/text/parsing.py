@@ -146,12 +146,17 @@ def _json_fields(value: Any, name: str) -> dict[str, Any]:
 def value_at(value: Any, key: str) -> Any:
     """Return the value at a key of nested JSON objects, or None if there is none.
 
-    Args:
-        value: A parsed JSON value.
-        key: The key, such as `text` or `meta.url`; see `find` for keys with dots.
+    Users name the values that they want to keep with each document, such as its URL. With the value
+    `{"meta": {"url": "a.org", "date": null}}`:
 
-    Returns:
-        The value: `{"meta": {"url": "x"}}` and `meta.url` give `"x"`. None also for a null.
+        key           result
+        meta.url      "a.org"
+        meta.date     None
+        meta.title    None: most values are optional, so this is no error
+
+    Args:
+        value: A value that was parsed from JSON.
+        key: The key. Dots separate the keys of nested objects.
     """
     try:
         return find(value, key)[0]
@@ -234,14 +239,23 @@ def _optional_values(objects: list[Any], key: str) -> list[Any]:
 
 
 def parse_line(line: bytes, fields: Fields) -> ParsedLine:
-    """Parse one line, which may be an unusual document or not a document at all.
+    """Read a document from one line of JSON, or raise the reason why the line is none.
+
+    Usual lines are parsed many at once. This slower function is called for each line of a group in
+    which something is unusual. With "text" and "id" as the keys of the text and the id:
+
+        {"id": 7, "text": "Hello"}    text "Hello", id "7"
+        {"text": "Hello"}             text "Hello", no id
+        {"id": 7}                     NotADocumentError: missing_key
+        {"text": "Hel                 NotADocumentError: invalid_json
 
     Everything that Python's json accepts is accepted: NaN, huge numbers, an object that has a key
-    twice (the last one counts), and a byte order mark before the object.
+    twice (the last one counts). A byte order mark before the object is skipped.
 
     Args:
         line: The line, without its line end.
-        fields: The keys of the texts, ids and kept values.
+        fields: The keys of the text, of the id, of other texts that a document must have, and of
+            the values to keep with it.
 
     Raises:
         NotADocumentError: The line is not a document.
@@ -304,13 +318,20 @@ def _text_at(value: Any, key: str) -> str:
 
 
 def _parse(line: bytes) -> Any:
-    """Return the value of a line of JSON.
+    """Parse a line of JSON, or raise the reason why it is none.
+
+    orjson is several times faster than Python's json, but stricter:
+
+        {"score": 0.5}    parsed by orjson
+        {"score": NaN}    parsed by Python's json, since orjson refuses it
+        {"score": 0.      NotADocumentError: both refuse it
 
     Args:
         line: The line, without its line end.
 
     Raises:
-        NotADocumentError: The line is not JSON, even for Python's json.
+        NotADocumentError: The line is not JSON, even for Python's json. The reason is blank_line,
+            invalid_utf8 or invalid_json.
     """
     try:
         return orjson.loads(line)

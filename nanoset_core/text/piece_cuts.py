@@ -43,20 +43,23 @@ def chained_cuts(probe: Probe, size: int, piece_bytes: int) -> Iterator[int]:
 
 
 def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
-    """Return the positions at which a file is cut into pieces, finding each without the others.
+    """Return the positions at which a large file of lines is cut into pieces, all found at once.
 
-    The file is divided into ranges of `piece_bytes` bytes each, and cut at the first line that
-    starts in each of them, except in the first range. If one long line covers a range, there is no
-    cut in it. No cut depends on another one, so all of them are looked for at the same time.
+    A large file is cut so that several processes can read it. A cut must be where a line starts.
+    The file is divided into ranges of `piece_bytes` bytes, and each range except the first one is
+    cut where its first line starts. For example, the lines of a file of 45 bytes start at 0, 4, 13,
+    38 and 41. With `piece_bytes` 10:
 
-    For example, the lines of a file of 45 bytes start at 0, 4, 13, 38 and 41. With `piece_bytes`
-    10, its cuts are 13, 38 and 41: no line starts in the range from 20 to 30.
+        range    0–9     10–19    20–29    30–39    40–44
+        cut      none    13       none     38       41       (no line starts in 20–29)
+
+    No cut depends on another one. So all ranges can be looked at in parallel, which matters for
+    objects in a bucket, where each look is a request.
 
     Args:
-        probe: Reads the file.
+        probe: Reads a few bytes anywhere in the file.
         size: Bytes of the file.
-        piece_bytes: Size of a range. If lines are much shorter, all pieces except the last one have
-            about this size.
+        piece_bytes: Size of a range, and so about that of a piece if lines are much shorter.
 
     Returns:
         The cuts, ascending.

@@ -16,14 +16,19 @@ READ_BYTES = 1 << 20
 
 @contextmanager
 def open_raw(path: RawFolder, *, begin: int = 0, end: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file of a corpus for reading, on a file system or in a bucket.
+    """Open a file with text of the user for reading, on a disk or in a bucket such as S3.
+
+    A caller that needs only a range says so, and then seeks to it. Of an object in a bucket, only
+    this range is downloaded; a file on a disk is opened as usual. For the bytes 1,000 to 1,999:
+
+        with open_raw(path, begin=1000, end=2000) as file:
+            file.seek(1000)
+            data = file.read(1000)
 
     Args:
         path: The file.
-        begin: First byte that the caller is going to read. It only matters for an object in a
-            bucket, of which nothing before this byte is downloaded. A caller must seek to it.
-        end: Byte after the last one that the caller is going to read, or None for the end of the
-            file; also only for an object in a bucket.
+        begin: First byte that the caller is going to read.
+        end: Byte after the last one that the caller is going to read; None for the end of the file.
 
     Yields:
         The open file, positioned at byte 0.
@@ -63,12 +68,14 @@ def blocks_of(file: BinaryIO, begin: int, end: int, block_bytes: int) -> Iterato
 
 @contextmanager
 def probe_raw(path: RawFolder) -> Iterator[Probe]:
-    """Open a file of a corpus for small reads in several places.
+    """Open a file with text of the user for a few small reads in several places.
 
-    Of an object in a bucket, only the bytes of these reads are downloaded.
+    A large file is cut into pieces where lines start, for example. To find these places, a few KiB
+    near each cut are read, and not the whole file: of an object in a bucket, only these are
+    downloaded.
 
     Args:
-        path: The file.
+        path: The file, on a disk or in a bucket.
 
     Yields:
         The file's size and times, and a function that reads a range of its bytes.
@@ -77,7 +84,8 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
         MissingError: The file does not exist.
         InputError: The file cannot be opened, or reading it fails within the block.
         FormatError: The path is that of a pipe or a device.
-        SourceChangedError: The object is replaced within the block.
+        SourceChangedError: The object is replaced within the block, so that its reads do not fit
+            together.
     """
     with _explained_errors(path), probing(path) as probe:
         yield probe
@@ -85,10 +93,16 @@ def probe_raw(path: RawFolder) -> Iterator[Probe]:
 
 @contextmanager
 def _explained_errors(path: RawFolder) -> Iterator[None]:
-    """Turn errors of the system within the block into errors that say what to do.
+    """Replace errors of the system, while a file is read, by errors that tell the user what to do.
+
+        with _explained_errors(path):
+            data = file.read()        raises OSError: [Errno 5] Input/output error
+
+    becomes an error with the message "a file of the corpus cannot be read", the path, and the
+    advice to fix the disk or to remove the file.
 
     Args:
-        path: The file that is read in the block, for the messages.
+        path: The file that is read in the block, for the message.
 
     Raises:
         MissingError: The file does not exist.
@@ -138,13 +152,16 @@ def source_changed(path: RawFolder, found: str, expected: str) -> SourceChangedE
 
 
 def too_large(path: RawFolder | str, found: str | None = None) -> InputError:
-    """Return the error for a file that needs too much memory.
+    """Return the error for a file that needs more memory than there is.
 
-    The file has no fault: a machine with more memory may read it.
+    Some units must be in memory as a whole: a line of JSON lines, or a page of a Parquet file. The
+    file is not damaged, and a machine with more memory could read it. So the message names settings
+    and machines, and does not call the file faulty.
 
     Args:
         path: The file.
-        found: How much memory was needed, or what failed, if that is known.
+        found: How much memory was needed, or what failed, such as "a page of 3 GB"; None if that is
+            not known.
     """
     return InputError(
         "a file of the corpus needs more memory than is available",

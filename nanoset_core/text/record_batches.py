@@ -33,15 +33,22 @@ class NumberedBatch(NamedTuple):
 
 
 def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[int]:
-    """Return the requested rows that are in a range.
+    """Return which of the requested rows of a table are in one part of it, which is read next.
+
+    A table is stored in parts. To read only the rows 2, 5 and 9, a caller asks for each part:
+
+        part                    requested rows in it
+        rows 0 to 3             2
+        rows 4 to 8             5
+        rows 9 to 12            9
 
     Args:
-        rows: Numbers of the requested rows, ascending; None requests all.
-        start: First row of the range.
-        stop: Row after the range.
+        rows: Numbers of the requested rows, ascending; None requests all rows.
+        start: First row of the part.
+        stop: Row after the part, such as 9 for the rows 4 to 8.
 
     Returns:
-        Numbers of the rows, ascending: of the rows 2 5 9, those from 4 to 9 are 5.
+        Numbers of the rows, ascending.
     """
     if rows is None:
         return range(start, stop)

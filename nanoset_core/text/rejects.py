@@ -125,10 +125,15 @@ class FaultError(Exception):
         self.offset = offset
 
     def reject(self, path: str) -> Reject:
-        """Return the fault as a reject of a file, to be listed with the rejected lines.
+        """Convert this error to an entry for the list of rejects.
+
+        A run lists every line that is not a document, so that the user can look at it. A file that
+        cannot be read to its end gets one entry in the same list. It says where the fault is:
+
+            web/a.jsonl.gz, line 7001, offset 1048570, corrupt_gzip, "invalid block type …"
 
         Args:
-            path: The file, relative to the folder of the corpus.
+            path: The file, relative to the folder of the corpus, a collection of texts.
         """
         return Reject(
             path,

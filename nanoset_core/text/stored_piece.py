@@ -68,11 +68,16 @@ class StoredPiece:
         self._hash: Any = Crc32() if piece.digest.startswith(CRC) else hashlib.sha256()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes of the piece that were not read yet, up to 1 MiB at a time.
+        """Yield the bytes of this piece, a range of a text file, in blocks of up to 1 MiB.
+
+        When the file was listed, the hash of this range was recorded. The bytes are hashed
+        again here, so that the two hashes show whether somebody has changed the file. If a caller
+        stops early and calls this method again, it continues after the last block: `self.position`
+        says where.
 
         Raises:
-            SourceChangedError: The file is shorter than the end of the piece, or the object has
-                another ETag than the piece.
+            SourceChangedError: The file has become shorter than the end of the piece. Or the object
+                in a bucket was replaced: its ETag, the name of its version, is another one.
             MissingError: The file was deleted.
             InputError: The file cannot be opened or read.
             FormatError: The path is that of a pipe or a device.

@@ -136,12 +136,19 @@ def is_settled(written_ns: int, now_ns: int, settle_seconds: float) -> bool:
 
 
 def no_text(folder: RawFolder, contents: Contents, what: str = "the corpus is empty") -> InputError:
-    """Return the error for a folder in which no file is read.
+    """Return the error for a folder in which there is nothing to read.
+
+    The message says what the folder has instead, since most users expect that it has text:
+
+        only other files            found "2 other files: a.pdf, b.pdf"
+        nothing at all              found "no files"
+        files that are left out     the settings `files` and `exclude` leave no file: correct them
 
     Args:
         folder: The folder.
-        contents: The contents of the folder.
-        what: First words of the message, unless the folder has text that the settings leave out.
+        contents: What is in the folder: files that are not read, that the settings leave out, and
+            so on.
+        what: First words of the message. Other words are used if the settings leave out files.
     """
     # There are files, but the settings of the corpus leave them out.
     if contents.left_out:

@@ -351,17 +351,21 @@ def _locate_optional(schema: Any, key: str) -> tuple[str, ...]:
 
 
 def json_texts_as_values(column: Any) -> Any:
-    """Parse the numbers and booleans among the texts of a CSV column; an empty text is null.
+    """Convert the texts of a CSV column to numbers, booleans and nulls, if they are such.
 
-    Any other text stays a text: also `01`, `NaN` and `null`, which may mean something else in the
-    file. Each text is looked at alone, so that the result does not depend on the other rows of a
-    batch.
+    In a CSV file, everything is text. If the user wants numbers, texts that are numbers or booleans
+    in JSON become such, and an empty text becomes null. All others stay texts, since they may mean
+    something else: `01` may be a code.
+
+        column                    result
+        "12", "0.5", ""           12, 0.5, null
+        "12", "01", ""            "12", "01", null     (a column has one type, and "01" is a text)
 
     Args:
-        column: An Arrow array of bytes.
+        column: An Arrow array of bytes, the values of some rows.
 
     Returns:
-        An Arrow array of booleans, int64, float64 or strings; see `values.from_json`.
+        An Arrow array of booleans, int64, float64 or strings.
     """
     values: list[Any] = []
     for text in to_strings(column, "backslashreplace"):

@@ -152,10 +152,16 @@ def _rows_of_slice(batch: Any) -> int:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Return whether an exception shows that a table is damaged.
+    """Return whether an exception shows that a table, such as a Parquet file, is damaged.
 
-    Other exceptions come from the disk, the bucket, a lack of memory, or a mistake in a program;
-    they say nothing about the data.
+    Then the rest of the file is skipped and reported, and the run continues. All other exceptions
+    end the run, since they say nothing about the file:
+
+        pyarrow.ArrowInvalid                    True
+        OSError without a number, by pyarrow    True: it could not decompress a page, for example
+        OSError: [Errno 5] …                    False: the disk has failed
+        MemoryError                             False: the machine is too small
+        TypeError                               False: a mistake in this program
 
     Args:
         error: An exception that was raised while the table was read.

@@ -78,11 +78,17 @@ def read_txt_document(
 
 
 def read_file_text(stored: StoredPiece, max_bytes: int) -> FileText:
-    """Read the content of a .txt file, but hold no more than `max_bytes` of it in memory.
+    """Read the text of a .txt file, which is one document, but stop keeping it if it is too long.
+
+    A file of many GB would not fit into memory. It will be rejected, and for this its size and its
+    beginning are enough. So it is read to its end, which also checks that it is complete:
+
+        200 KB, max_bytes 1,000,000    (all 200,000 bytes, 200,000)
+        3 GB, max_bytes 1,000,000      (the first 200 bytes, 3,000,000,000)
 
     Args:
-        stored: The file.
-        max_bytes: Of a longer file, only the first 200 bytes are returned.
+        stored: The file, which may be compressed.
+        max_bytes: The most bytes of a text, after decompression.
 
     Raises:
         FaultError: The file is of another format, or cannot be decompressed to its end.
@@ -103,14 +109,19 @@ def read_file_text(stored: StoredPiece, max_bytes: int) -> FileText:
 
 
 def parse_file_text(file_text: FileText, max_bytes: int) -> str:
-    """Return the text of a .txt file, without a byte order mark.
+    r"""Decode the content of a .txt file, or raise the reason why it is no document.
+
+        b"Hello"                   "Hello"
+        b"\xef\xbb\xbfHello"       "Hello": some editors put this byte order mark before the text
+        b"caf\xe9"                 NotADocumentError: invalid_utf8
+        more than max_bytes        NotADocumentError: line_too_long
 
     Args:
-        file_text: The content of the file.
+        file_text: The content of the file. If it is too long, only its beginning and its size.
         max_bytes: The most bytes of a text.
 
     Raises:
-        NotADocumentError: The content is longer, or not UTF-8.
+        NotADocumentError: The content is too long, or is not UTF-8.
     """
     if file_text.n_bytes > max_bytes:
         raise NotADocumentError("line_too_long", f"{file_text.n_bytes:,} bytes")
@@ -126,16 +137,21 @@ def parse_file_text(file_text: FileText, max_bytes: int) -> str:
 
 
 def _check_not_json_lines(data: bytes, text_key: str) -> None:
-    """Check that a .txt file does not contain JSON lines.
+    """Check that a .txt file does not contain JSON lines, as it does if it has a wrong name.
 
-    Otherwise a model would be trained on JSON, and nobody would notice.
+    Otherwise a model would be trained on JSON, and nobody would notice. With the key "text":
+
+        first line                refused
+        Hello                     no
+        {"text": "Hello"}         yes
+        {"a": 1}                  no: it may be a text about JSON
 
     Args:
         data: The first bytes of the file, or all of them.
-        text_key: Key of the text in JSON lines of the same project.
+        text_key: The key that texts have in the JSON lines of this project, from the settings.
 
     Raises:
-        FaultError: The first line is a document in JSON.
+        FaultError: The first line is a JSON object with a text at this key.
     """
     first_line = data.partition(b"\n")[0]
     if not first_line.removeprefix(BOM_UTF8).startswith(b"{"):

@@ -83,10 +83,14 @@ def _kind_of_both(first: str, second: str) -> str:
 
 
 def type_of(kind: str) -> Any:
-    """Return the Arrow type in which values of a kind are stored.
+    """Return the Arrow type in which a column of a table is stored.
+
+    Documents may have further values, such as a URL or a score, which become columns of a table.
+    Each column has one of six kinds. The kinds "int" and "int64" are both stored as int64. They are
+    only distinguished since a float can represent all numbers of "int" exactly, but not of "int64".
 
     Args:
-        kind: What `kind_of` returns.
+        kind: The kind: a key of the dictionary below.
     """
     import pyarrow as pa
 
@@ -214,13 +218,20 @@ def _common_type(types: set[type]) -> Any:
 
 
 def narrowed(array: Any) -> Any:
-    """Convert an Arrow array of any type to one of the few in which values are kept.
+    """Convert a column of any Arrow type to one of few types, in which values are stored.
 
-    These are booleans, int64, float64 and strings. Times and decimals become text, and lists and
-    structs become JSON text.
+    Files have columns of many types, but users only compare and show the values. So four are
+    enough:
+
+        int8, uint32, …         int64 (string, if a uint64 is too large)
+        float32, float64        float64, with null for NaN and infinity
+        date 2024-01-31         string "2024-01-31"
+        list [1, 2]             string "[1,2]"
+        struct {a: 1}           string '{"a":1}'
+        boolean, string         unchanged
 
     Args:
-        array: The values of a column.
+        array: The values of the column, as an Arrow array.
 
     Raises:
         NotJsonError: The values cannot be written as JSON.
