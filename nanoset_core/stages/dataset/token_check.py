@@ -465,11 +465,25 @@ class TokenCheck:
         )
 
     def _chunks(self, block: TokenRange, pieces: PieceCheck | None) -> Iterator[Tokens]:
-        """Yield the tokens of a block in chunks, which stay in a processor's cache.
+        """Read a part of a token file, and yield its tokens in chunks of 1 MiB.
+
+        Few large reads are faster, above all from a bucket. But the checks of the tokens are faster
+        on chunks that fit into a processor's cache. So each read is divided into chunks afterwards.
+        For tokens of 2 bytes:
+
+            the part      24 MiB
+            reads         |    8 MiB    |    8 MiB    |    8 MiB    |
+            chunks        eight chunks of 1 MiB for each read, of 524,288 tokens each
 
         Args:
-            block: Consecutive sequences of the .bin, or tokens within one sequence.
-            pieces: Receives all bytes, to compare them with the digests of pieces; or None.
+            block: Which part of the .bin is read: consecutive sequences, or tokens within one
+                sequence.
+            pieces: If given, it gets all bytes that are read, in order, and compares them with
+                checksums. A bucket may have joined the file from pieces, of which each has a known
+                checksum.
+
+        Yields:
+            Token ids, shape (up to 524,288,) in the example.
         """
         tokens_per_chunk = _CHUNK_BYTES // self.tokens.dtype.itemsize
         for tokens in self._read_block(block):

@@ -84,9 +84,15 @@ def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, 
 
 
 def _check_fixed_settings(config: NanosetConfig, config_before: NanosetConfig) -> None:
-    """Check that the settings that decide the order of samples have not changed.
+    """Check that a run that continues keeps the settings that decide the order of its samples.
 
-    For example, another seed would shuffle the samples in another order.
+    A training run may continue with another blend of datasets. The trainer shuffles samples by the
+    seed, so with another seed it would read them in another order: some a second time, and others
+    never.
+
+        setting            so far    now
+        random_seed        1234      1234
+        sequence_length    2048      4096      an error
 
     Args:
         config: The settings with the new blend.

@@ -35,17 +35,23 @@ CACHE_FILES = "cache_files"
 def split_facts(
     nanoset: NanosetContext, planned: PlannedSplit, samples_given: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Return what the manifest of a split records: how many samples it has, and of which data.
+    """Return what is recorded of a split: how many samples it has, and of which datasets.
+
+    A nanoset is the data of a training run. Each of its splits (train, valid and test) reads
+    samples of one or more datasets. When the index files of a split are written, these facts are
+    stored in a manifest next to them, where `nanoset status` finds them.
+
+        {"samples": 1000, "blended": true, "members": [{"corpus": "web", …}, …], …}
+        {"samples": 0, "blended": false, "members": []}      a split without data
 
     Args:
-        nanoset: The nanoset, which is the data of a training run.
-        planned: The plan of one of its splits: train, valid or test.
+        nanoset: The nanoset.
+        planned: The plan of one of its splits: what will be read of each dataset.
         samples_given: How many samples the built blend takes of each dataset; None for as many as
             planned.
 
     Returns:
-        Name of a fact → JSON value. The module lists the facts; a split without data has only
-        `samples`, `blended` and `members`.
+        Name of a fact → JSON value. The module lists all facts.
     """
     facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
     if planned.plan is not None:
@@ -127,16 +133,15 @@ def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> l
 
 
 def samples_read(facts: Mapping[str, Any]) -> int:
-    """Return how many samples of a split the run reads.
+    """Add up how many samples a training run reads of all datasets of a split.
 
-    This can be less than the fact `samples`: without a blend, the trainer's dataset always has
-    whole epochs, even if fewer samples are requested.
+    This can be less than the fact `samples`, which is how many the index files have. Without a
+    blend, the index files always have whole epochs: they may have 1,500 samples of `web`, though
+    the run reads only 1,000 of them.
 
     Args:
-        facts: Facts in the manifest of the split's index mappings or blend.
-
-    Returns:
-        The sum over all datasets of the split.
+        facts: Facts about the index files of the split. Each entry of `members` is a dataset, such
+            as `{"corpus": "web", "samples_given": 1000, …}`.
     """
     return sum(member["samples_given"] for member in facts["members"])
 

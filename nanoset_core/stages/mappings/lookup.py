@@ -81,13 +81,18 @@ class NanosetLookup:
     # The datasets.
 
     def dataset(self, corpus: str) -> Manifest:
-        """Return the dataset of a corpus, in the version that was current at the first call.
+        """Return the tokenized dataset of a corpus, in the version that was current at the first
+        call.
+
+        A dataset may be rebuilt while this program works. All later calls still return the version
+        of the first call, so that nothing is computed from a mixture of versions.
 
         Args:
-            corpus: Name of a corpus or view, or of a packed dataset.
+            corpus: Name of a corpus (a collection of texts), of a view, which selects some of its
+                documents, or of a dataset that was packed into sequences of one length.
 
         Returns:
-            Manifest of the dataset.
+            Manifest of the dataset: its files, and counts such as that of its tokens.
 
         Raises:
             MissingError: It has not been built.
@@ -167,10 +172,14 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """The folder below `cache` with the index files of all splits, such as "0a1b2c/".
+        """The folder below `cache` in which a trainer finds the index files of all splits.
 
-        It is "" if the files are in `cache` itself, as with most trainers: their file names contain
-        a hash of the settings and datasets.
+        Index files have the order of samples. They may have to be kept apart from those of earlier
+        builds:
+
+            most trainers         ""                 file names contain a hash of the settings
+            NeMo                  "0a1b2c/"          they contain none: a folder for each version
+            a run that continues  "goes-on-0a1b2c/"  the hash does not cover where it continues
         """
         # These names must not change: trainers look there for the files of earlier builds.
         if self.spec.continues_run:
@@ -240,7 +249,11 @@ class NanosetLookup:
     def _settings(self, split: SplitName) -> dict[str, Any]:
         """Return the settings that decide the bytes of a split's index files.
 
-        They are part of a recipe, whose digest names the built version.
+        They become part of a recipe, the list of everything that an output is made from. The digest
+        of the recipe names the version: if one of these settings changes, the index files are built
+        again.
+
+            {"preset": "megatron", "sequence_length": 2048, "seed": 1234, "split": "98,1,1", …}
 
         Args:
             split: `train`, `valid` or `test`.
@@ -321,7 +334,12 @@ class NanosetLookup:
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the limits of `max_epochs` and what they depend on, as an option of the recipe.
+        """Return the limits on epochs, and what decides their effect, as a setting of the index
+        files.
+
+        The key `max_epochs` says how often a corpus may be read at most. If a training run needs
+        more samples than that allows, either there is an error, or its blend is changed. So the
+        limits, this choice and the numbers of samples all decide which index files are built.
 
         Returns:
             For example `{"most": {"web": 4.0}, "then": "raise", "samples": {"train": 1000}}`.

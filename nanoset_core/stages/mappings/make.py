@@ -128,14 +128,24 @@ class IndexFileWriter:
         self._sidecars_not_uploaded = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Return size and sha256 of the index files of a dataset if a bucket has all of them.
+        """Return size and sha256 of the index files of a dataset if a bucket has all of them
+        already.
+
+        Then they need not be written again. Next to the index files is a sidecar, a small file that
+        says what they were made from, and the size and sha256 of each. So one request for the
+        sidecar, and one for a listing of the folder, are enough to know whether the files are
+        right.
+
+            5ce5…-shuffle_index.npy      an index file
+            5ce5…-nanoset.json           the sidecar
 
         Args:
-            files: The files that are planned.
+            files: The index files that are planned.
 
         Returns:
-            Size and sha256 of each file. None if they have to be written, or if they can be looked
-            up without requests: then `FileSet.write` itself finds out whether they exist.
+            Such as `{"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}`. None if the
+            files have to be written, or if they are on a disk, where `FileSet.write` itself looks
+            whether they exist.
         """
         access = self._access_with_listing
         if self._rebuild or not access.takes_requests:
@@ -159,16 +169,26 @@ class IndexFileWriter:
         return notes
 
     def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
-        """Write a set of index files, and add it to those that `upload` uploads.
+        """Write the index files of a dataset to a local folder, and remember to upload them later.
 
-        The files of a dataset are a set: they are only useful together.
+        A trainer needs all files of the set, to read the samples of the dataset in order. Next to
+        them, `files.write` writes a sidecar: a small file that says what the set was made from.
+
+            5ce5…-document_index.npy, 5ce5…-shuffle_index.npy and others
+            5ce5…-nanoset.json      the sidecar
+
+        If the outputs are in a bucket, the method `upload` copies to it what is noted here: the
+        names of the files, each with its sha256, and the names of the sidecars.
 
         Args:
-            files: The set.
-            make_room: Called before the files are written, with their bytes and a description.
+            files: The set: which files, and how they are computed.
+            make_room: Called before anything is written, with the bytes that are needed and the
+                name of the folder. It deletes older local copies of files if the disk space for
+                them is limited.
 
         Returns:
-            Size and sha256 of each file.
+            Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
+            "sha256": "77cd…"}}`.
         """
         sha256_by_name = files.write(make_room)
         self._sha256_not_uploaded |= sha256_by_name

@@ -44,7 +44,13 @@ class DataKeys(NamedTuple):
 
 
 def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
-    """Return the corpora of a tree of shares with weight 1 each, until their weights are computed.
+    """Return the corpora of a mixture with weight 1 each, until their real weights are computed.
+
+    A mixture is a tree of shares, whose leaves are corpora (collections of texts). Their weights in
+    training may depend on how many tokens they have, which is not known when settings are read.
+
+        mix: {web: 0.7, other: {mix: {books: {}, code: {}}}}
+        →    {"web": 1.0, "books": 1.0, "code": 1.0}
 
     Args:
         mix: The tree, as the key `mix` of nanoset.yaml has it, or None.
@@ -133,13 +139,14 @@ def _phase_data_error(where: str, keys: DataKeys) -> ConfigError:
 
 
 def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
-    """Yield an error if a corpus is in several places of a mixture.
+    """Yield an error if a mixture of training data names a corpus in several places.
 
-    For example, `{web: 0.5, other: {mix: {web: {}, code: {}}}}` has web twice.
+    For example, `{web: 0.5, other: {mix: {web: {}, code: {}}}}` has web twice: alone, and in the
+    group "other". The weights of a run are stored by name, so web can have only one.
 
     Args:
-        where: The key of the mixture.
-        tree: The mixture.
+        where: The key of the mixture in nanoset.yaml, for the error.
+        tree: The mixture: a tree of groups, with corpora as leaves.
     """
     count_by_corpus = Counter(tree.corpora)
     repeated = [corpus for corpus, count in count_by_corpus.items() if count > 1]
@@ -332,15 +339,21 @@ def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigEr
 def _temperature_errors(
     where: str, group: MixPart, parts: Collection[MixPart]
 ) -> Iterator[ConfigError]:
-    """Yield an error if a group has a temperature that has no effect.
+    """Yield an error if a group of corpora has a temperature that has no effect.
 
-    A temperature of 0.5 reads the parts of a group in proportion to the square roots of their
-    tokens. It has no effect on parts whose shares or amounts are given.
+    A group divides training data among its parts. If they have no shares, these follow from their
+    sizes, and a temperature of 0.5 takes the square roots of the sizes:
+
+        {web: {}, code: {}}                  900 and 100 tokens: shares of 0.9 and 0.1
+        the same, with temperature 0.5       30 and 10: shares of 0.75 and 0.25
+        {web: {share: 0.7}, code: {share: 0.3}}, with temperature 0.5       an error
+        {web: {tokens: 1e9}, code: {epochs: 2}}, with temperature 0.5       an error
 
     Args:
-        where: Key of the group.
+        where: Key of the group in nanoset.yaml, for the error.
         group: The group.
-        parts: The parts that share what the others leave.
+        parts: Those of its parts that have neither `tokens` nor `epochs`. They divide what these
+            leave.
     """
     if group.temperature is None:
         return
@@ -361,14 +374,19 @@ def _temperature_errors(
 def _total_errors(
     where: str, parts: Collection[MixPart], *, all_parts_share: bool
 ) -> Iterator[ConfigError]:
-    """Yield an error if the floors or caps of parts allow no shares that add up to 1.
+    """Yield an error if the limits of parts of a mixture allow no shares that add up to 1.
 
-    For example, two parts that each have `min_share: 0.6` would get 1.2 of their group.
+    Parts divide the training data of their group. A part can have a lower and an upper limit:
+
+        {web: {min_share: 0.6}, code: {min_share: 0.6}}      an error: these are 1.2 or more
+        {web: {max_share: 0.4}, code: {max_share: 0.4}}      an error: these are 0.8 or less
+        {web: {max_share: 0.4}, code: {}}                    fine: code gets the rest
 
     Args:
-        where: Key of the group.
-        parts: The parts that share what the others leave.
-        all_parts_share: Whether these are all parts of the group.
+        where: Key of the group in nanoset.yaml, for the errors.
+        parts: The parts whose share is not fixed by a number of tokens or epochs.
+        all_parts_share: Whether these are all parts of the group. Otherwise the fixed ones may take
+            what the upper limits leave.
     """
     total_floor = plain_sum([part.min_share or 0.0 for part in parts])
     if total_floor > 1 + _TOLERANCE:

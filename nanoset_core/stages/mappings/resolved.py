@@ -66,15 +66,18 @@ class ResolvedNanoset(NanosetSpec):
         return self.previous_phase is not None or self.continue_from is not None
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """Return the corpora that the index files of a split depend on.
+        """Return the corpora whose datasets must be built before the index files of a split.
 
-        These are the corpora of the split, or those of the whole nanoset if the split has no data.
+        Usually these are the corpora of the split. With `{train: [web, code], valid: wiki}`, the
+        index files of valid depend on wiki alone, and are not built again when web changes. The
+        code has the cases in which they depend on more.
 
         Args:
             split: `train`, `valid` or `test`.
 
         Returns:
-            Names of corpora or views, each once.
+            Names of corpora or views (selections of a corpus's documents), each once. A split
+            without data has all of those of the settings.
         """
         # In these two cases, the index files of all splits are in one folder, which is named after
         # all datasets: if a run continues, and if the trainer's file names contain no hash.
@@ -122,8 +125,17 @@ def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[st
 def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping[str, Any]:
     """Return the identifiers of the trainer's tokenizer, from whichever key provides them.
 
+    Megatron-LM names its index files by a hash, which also covers the class and files of its
+    tokenizer: its identifiers. So they must be known to build files that it finds. nanoset.yaml has
+    them as
+
+        trainer: {megatron_core: "0.16.1", …}                   they are computed from its options
+        tokenizer_identifiers: {class: "…", …}                  the identifiers themselves
+        tokenizer_identifiers: identifiers.json                 a file that contains them
+        (neither key)                                           none
+
     Args:
-        spec: The settings. They have the key `trainer`, or `tokenizer_identifiers`, or neither.
+        spec: The settings.
         file: The nanoset.yaml. Paths in it start in its folder.
         where: The key of the nanoset, for errors.
 
@@ -238,11 +250,17 @@ def _with_samples(nanoset: ResolvedNanoset, *, iterations: int | None) -> Resolv
 
 
 def _has_data(nanoset: ResolvedNanoset, split: SplitName) -> bool:
-    """Return whether a split has a blend, and a share of its documents.
+    """Return whether a split of the training data gets any documents.
+
+    Either all splits share one blend of corpora, and `shares` says how they divide its documents.
+    Or each split has a blend of its own, or none:
+
+        settings                                        train  valid  test
+        blend: web, split: "98,2,0"                     yes    yes    no
+        blend_per_split: {train: web, test: code}       yes    no     yes
 
     Args:
-        nanoset: The settings. Either all splits share one blend, and `shares` says how they divide
-            its documents, such as "98,2,0". Or each split has a blend of its own, or none.
+        nanoset: The settings. Its `shares` are the text "98,2,0", or None if splits have their own.
         split: `train`, `valid` or `test`.
     """
     if nanoset.blend_of(split) is None:

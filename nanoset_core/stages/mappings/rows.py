@@ -15,12 +15,18 @@ BAR_COLUMNS = 30
 
 
 def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each dataset of a split, with the samples and tokens that are read of it.
+    """Return a table with a row for each dataset of a split: how much of it a training run reads.
 
-    Columns that say nothing about any of the datasets are left out.
+        corpus    weight    samples    epochs    …
+        web       70%       700        0.35
+        code      30%       300        1.20
+
+    Columns that say nothing about any of the datasets are left out, such as "unused samples" if
+    these are 0 everywhere.
 
     Args:
-        members: The JSON values of `MemberCoverage` for each dataset, and its name as `corpus`.
+        members: What is recorded of each dataset (the JSON values of `MemberCoverage`), and its
+            name as `corpus`.
 
     Returns:
         For each dataset: heading of a column → text.
@@ -31,13 +37,14 @@ def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _member_row(member: Mapping[str, Any]) -> Row:
-    """Return what is read of a dataset, by heading.
+    """Return one row of a table: how much of a dataset a training run reads, as texts by heading.
 
-    For example `{"corpus": "web", "samples": "1,000", "epochs": "0.50", …}`.
+        {"corpus": "web", "samples": "1,000", "epochs": "0.50", "limit": "none", …}
 
     Args:
-        member: The JSON value of `MemberCoverage`, and the name of the dataset as `corpus`. Outputs
-            of earlier versions have no `tokens_taken` and no `before`.
+        member: What is recorded of the dataset (the JSON value of `MemberCoverage`), and its name
+            as `corpus`. Records of earlier versions have no `tokens_taken` and no `before`, which
+            is how many samples the run has read before it was continued.
     """
     max_epochs = member["max_epochs"]
     unused_tokens = member["tokens_unseen"]
@@ -57,12 +64,19 @@ def _member_row(member: Mapping[str, Any]) -> Row:
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each corpus of a split, with the tokens that all datasets read of it.
+    """Return a table with a row for each corpus of a split: how much of its text is read.
+
+    A corpus is a collection of texts. Several datasets may be made from it, such as all of `web`
+    and the selection `web_long`. A document that is in both of them is read twice: its tokens count
+    as repeated.
+
+        corpus    read through      tokens    unique tokens    repeated tokens    …
+        web       web, web_long     1,500     1,000            500
 
     Columns that say nothing about any of the corpora are left out.
 
     Args:
-        corpora: The JSON values of `CorpusCoverage`.
+        corpora: What is recorded of each corpus (the JSON values of `CorpusCoverage`).
 
     Returns:
         For each corpus: heading of a column → text.
@@ -85,10 +99,13 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the tokens of all corpora of a split.
+    """Add up the tokens that a training run reads of all corpora of a split.
+
+    For example, `[{"tokens": 1500, "unique_tokens": 1000, …}, {"tokens": 500, "unique_tokens": 500,
+    …}]` becomes `{"tokens": 2000, "unique_tokens": 1500, …}`.
 
     Args:
-        corpora: The JSON values of `CorpusCoverage`.
+        corpora: What is recorded of each corpus (the JSON values of `CorpusCoverage`).
 
     Returns:
         `tokens`, `unique_tokens`, `repeated_tokens` and `padding`, each with the sum over all
@@ -144,13 +161,22 @@ def mixture_rows(parts: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def _mixture_row(part: Mapping[str, Any]) -> Row:
-    """Return what a part of a mixture gets of the training data, by heading.
+    """Return one row of a table: what a part of a mixture gets of the training data.
 
-    For example `{"part": "· books", "share": "15%", "epochs": "1.20", …}`.
+    A part is a corpus, or a group of further parts, which are indented below it:
+
+        part       requested  share  epochs  of train
+        web        70%        70%    0.90    █████████████████████
+        other      30%        30%            █████████
+        · books               15%    1.20    ████
 
     Args:
-        part: The JSON value of `MixRow`. A part within a group has a greater `depth`, and is
-            indented.
+        part: What is recorded of the part (the JSON value of `MixRow`). A part within a group has a
+            greater `depth`, from 0 on.
+
+    Returns:
+        Heading of a column → text, such as `{"part": "· books", "share": "15%", "epochs": "1.20",
+        …}`.
     """
     # Manifests store these shares as `asked` and `given`, the names of earlier versions.
     requested_share = part["asked"]

@@ -89,14 +89,18 @@ def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _corpus_errors(
     where: str, all_data: Sequence[DataKeys], nanoset: NanosetSpec
 ) -> Iterator[ConfigError]:
-    """Yield errors of the corpora that a nanoset and its phases name, and of their weights.
+    """Yield the mistakes in the lists of corpora that training reads, and in their weights.
 
-    For example, a corpus is named twice, or has the weight 0.
+    A nanoset is the data of a training run. Its data may change during the run, in phases. All of
+    these can name corpora, as a blend with weights or as a mixture, which is a tree of shares:
+
+        blend: {web: 0.7, code: 0}                            an error: code would not be read
+        phases: [{blend: [web, web], …}, …]                   an error: web is named twice
+        mix: {web: 0.7, other: {mix: {books: {}, …}}}         only the names are checked here
 
     Args:
-        where: The key of the nanoset.
-        all_data: The keys of the nanoset and of each phase. Each has a `blend`, which is corpora
-            with weights, or a `mix`, which is a tree of shares with corpora as leaves.
+        where: The key of the nanoset in nanoset.yaml, for the errors.
+        all_data: The keys `blend` and `mix` of the nanoset, and of each of its phases.
         nanoset: The settings of the nanoset, as nanoset.yaml has them.
     """
     for keys in all_data:
@@ -140,13 +144,17 @@ def end_token_errors(
 
 
 def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
-    """Yield errors of the corpora of a blend, and of their weights.
+    """Yield the mistakes in a blend: which corpora training reads, and with which weights.
 
-    For example, `{web: 0.7, code: 0}` names a corpus that would not be read.
+        web                        fine: one corpus, without a weight
+        [web, code]                fine: in proportion to their sizes
+        {web: 0.7, code: 0.3}      fine
+        {web: 0.7, code: 0}        an error: code would not be read
+        [web, web]                 an error: web is named twice
 
     Args:
-        where: Place of the blend.
-        blend: A corpus, a list of corpora, or corpora with weights.
+        where: Place of the blend in nanoset.yaml, for the errors.
+        blend: The blend, in one of these forms; None for no data.
     """
     if blend is None:
         return
@@ -445,13 +453,15 @@ def _blend_without_weights(nanoset: NanosetSpec) -> tuple[str, ...] | None:
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of options that the trainer does not have.
+    """Yield an error for each setting that the trainer of a nanoset does not support.
 
-    A preset is a trainer, such as `megatron`, whose index files are matched.
+    A nanoset is the data of a training run, and its `preset` names the trainer, such as `megatron`
+    or `nanotron`. Trainers differ: some read windows of tokens, and some can mask the attention
+    between documents. For example, `trainer: {megatron_core: …}` makes sense for Megatron-LM alone.
 
     Args:
-        where: The key of the nanoset.
-        nanoset: The settings. `preset` names the trainer.
+        where: The key of the nanoset in nanoset.yaml, for the errors.
+        nanoset: The settings of the nanoset.
     """
     preset = get_preset(nanoset.preset)
     if preset.windows:
@@ -509,13 +519,15 @@ def _mask_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _trainer_errors(
     where: str, nanoset: NanosetSpec, trainer: TrainerSpec
 ) -> Iterator[ConfigError]:
-    """Yield errors of the section `trainer`, and of masks that its version does not have.
+    """Yield an error if the section `trainer` is wrong, or its version lacks a requested option.
 
-    A mask is an option such as `inter_document_masking`, which not all versions of a trainer have.
+        {megatron_core: "0.8", …}     an error: only 0.9 and newer are supported
+        {megatron_core: "0.18", …}    an error together with `inter_document_masking: true`: masks
+                                      between documents exist since 0.19
 
     Args:
-        where: The key of the nanoset.
-        nanoset: The settings of the nanoset, as nanoset.yaml has them.
+        where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
+        nanoset: The settings of the nanoset.
         trainer: The section: the version of Megatron-LM and its tokenizer options.
     """
     has_identifiers = bool(nanoset.tokenizer_identifiers)
@@ -549,14 +561,16 @@ def _mask_error(where: str, found: str) -> ConfigError:
 
 
 def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of `split`, and of samples that are requested of a split without data.
+    """Yield the mistakes in how a nanoset divides its documents among train, valid and test.
 
-    The split "98,2,0" gives test no documents, so that no samples of it can be requested.
+        split: "98,1,1"                                       fine
+        split: "98,2,0"                                       fine: test gets no documents
+        split: "98,2,0", samples: {test: 100}                 an error: there can be no such samples
+        split: "98 1 1"                                       an error: not three shares
 
     Args:
-        where: The key of the nanoset.
-        nanoset: The settings. `split` is the text of nanoset.yaml with the shares of train, valid
-            and test, such as "98,1,1".
+        where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
+        nanoset: The settings of the nanoset.
     """
     text_errors = _split_text_errors(nanoset)
     for error in text_errors:
@@ -579,13 +593,16 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
-    """Return the error of the text `split`, if it is not three shares; otherwise none.
+    """Return the mistake in the text `split`, as a list of one error; an empty list if there is
+    none.
 
-    The text is checked as it is written. `nanoset.shares` has no spaces, so that the faulty text
-    "98 1 1" would be the number 9811.
+    The text gives the shares of train, valid and test, such as "98,1,1". It is checked as the user
+    wrote it. The property `nanoset.shares` removes spaces, so the faulty text "98 1 1" would look
+    like the single share 9811 there.
 
     Args:
-        nanoset: The settings. `split` is not used if each split has a blend of its own.
+        nanoset: The settings of nanoset.yaml. Its `shares` are None if each split has documents of
+            its own, so that the text is not used.
     """
     is_used = nanoset.split is not None and nanoset.shares is not None
     if not is_used:

@@ -39,12 +39,16 @@ class HandoffVersion(NamedTuple):
 
 
 def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
-    """Return which version of a handoff a run was started with.
+    """Return which version of a handoff a training run was started with.
 
-    A handoff is a folder with the arguments that a trainer is started with.
+    A handoff is a folder with the arguments that a trainer is started with. To continue a run with
+    other data, nanoset.yaml names this folder, as the handoff records which data the run has read.
+
+        …/nanosets/pretrain/handoff/0a1b         → nanoset "pretrain", digest "0a1b"
+        …/nanosets/pretrain/handoff/current      an error: it may be a newer version by now
 
     Args:
-        continue_from: The key `continue_from` of a nanoset.
+        continue_from: The key `continue_from` of nanoset.yaml, whose `handoff` is the folder.
 
     Raises:
         ConfigError: The key names no version of a handoff.
@@ -66,18 +70,24 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
 
 
 def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[str, Manifest]:
-    """Return the manifests of a handoff and of the splits that it was made from.
+    """Return what is recorded of a training run's handoff, and of the data that it names.
 
-    A handoff is a folder with the arguments that a trainer is started with. Its splits are the
-    index files by which the trainer reads train, valid and test.
+    A handoff is a folder with the arguments that a trainer is started with. It names the index
+    files by which the trainer reads train, valid and test. To continue the run with other data, the
+    records of all of these must be found:
+
+        "handoff"    pretrain/handoff/0a1b
+        "train"      pretrain/train/…/77cd      whose digest the handoff records
+        "valid"      pretrain/valid/…/30f2
+        "test"       pretrain/test/…/9e41
 
     Args:
         outputs: The output root of the project, which has all versions of outputs.
-        nanoset: Name of the nanoset.
-        digest: Digest of the handoff.
+        nanoset: Name of the data of the run, such as "pretrain".
+        digest: Digest of the handoff, such as "0a1b".
 
     Returns:
-        Manifests by name: "handoff", and the name of each split.
+        Manifests (records of outputs) by name: "handoff", and the name of each split.
 
     Raises:
         MissingError: The handoff, or one of its splits, was deleted.
@@ -262,20 +272,22 @@ def _continue_lines(name: str, handoff_version: str, consumed_samples: int) -> s
 
 
 def _with_digest(outputs: OutputRoot, handoff: str) -> str:
-    """Return the folder of a handoff's version, for a handoff that may be named in three ways.
+    """Return the folder of one version of a handoff, whatever form its name has.
 
-    For example, with 0a1b as the current version of the handoff of the nanoset "web":
+    A handoff is a folder with the arguments that a trainer is started with. Each build makes a
+    version of it, with a digest as its name. If 0a1b is the newest version for the training run
+    "pretrain":
 
-        "web"                            → "nanosets/web/handoff/0a1b"
-        "nanosets/web/handoff/current"   → "nanosets/web/handoff/0a1b"
-        "nanosets/web/handoff/77cd"      stays as it is: it names a version
+        "pretrain"                            → "nanosets/pretrain/handoff/0a1b"
+        "nanosets/pretrain/handoff/current"   → "nanosets/pretrain/handoff/0a1b"
+        "nanosets/pretrain/handoff/77cd"      stays as it is: it names a version
 
     Args:
         outputs: The output root of the project, which has all versions of outputs.
         handoff: A name of one of these forms.
 
     Raises:
-        MissingError: The nanoset has no current handoff.
+        MissingError: No handoff was built for this name.
     """
     match = _CURRENT_HANDOFF.fullmatch(handoff)
     if match is None:  # neither of the first two forms

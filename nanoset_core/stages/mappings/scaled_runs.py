@@ -95,29 +95,34 @@ def expand_scales(
 
 
 def scaled_name(name: str, scale: float) -> str:
-    """Return the name of a smaller nanoset, or of a view that it reads.
+    """Return the name of a smaller training run, or of the part of a corpus that it reads.
+
+    A small run at a scale of 0.01 reads about a hundredth of each corpus, so that it repeats data
+    as often as the full run:
+
+        the full run reads      web
+        the small run reads     web-scale-0_01
 
     The name has no point, because the names of Dagster's assets cannot have one.
 
     Args:
-        name: Name of the full-size nanoset or corpus, such as "web".
+        name: Name of the full-size run or corpus, such as "web".
         scale: Share of the data, such as 0.01.
-
-    Returns:
-        A name such as "web-scale-0_01".
     """
     scale_text = f"{scale:g}".replace(".", "_")
     return f"{name}-scale-{scale_text}"
 
 
 def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each reason why a nanoset cannot have the smaller runs that it requests.
+    """Yield an error for each reason why smaller runs cannot be made from a large training run.
 
-    A smaller run has a hundredth of the samples of a large one, for example, and of its data.
+    Before a large run, people train small ones, for example with a hundredth of the samples and of
+    the data (`scales: [0.01]`). The large run must have a known length, must begin at its start,
+    and its phases must not become empty.
 
     Args:
-        nanoset: The settings. `scales` are the sizes of the smaller runs, such as 0.01.
-        where: The key `scales`, for the errors.
+        nanoset: The settings of the large run. `scales` are the sizes of the smaller runs.
+        where: The key `scales` in nanoset.yaml, for the errors.
     """
     if nanoset.continue_from is not None:
         yield ConfigError(
@@ -223,14 +228,16 @@ def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
 
 
 def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
-    """Return the settings of a smaller run, which reads less data and as many fewer samples.
+    """Return the settings of a smaller training run, which reads less data and as many fewer
+    samples.
 
-    At a scale of 0.01, a run of 1,000,000 samples of web becomes one of 10,000 samples of the view
-    web-scale-0_01.
+    Before a large run, people train small ones. At a scale of 0.01, a run of 1,000,000 samples of
+    web becomes one of 10,000 samples of `web-scale-0_01`, a selection of a hundredth of web. So
+    both repeat their data equally often.
 
     Args:
-        nanoset: The full run.
-        scale: Size of the smaller run, as a share of the full one.
+        nanoset: The settings of the full run: its data, number of samples, phases and so on.
+        scale: Size of the smaller run, as a share of the full one, such as 0.01.
     """
     # If splits have data of their own, only that of train is scaled.
     blend_per_split = dict(nanoset.blend_per_split)

@@ -46,16 +46,19 @@ def corpora_of(blend: BlendSpec | None) -> tuple[str, ...]:
 
 
 def blend_or_members(blend: BlendSpec | None, mix: Mix | None) -> BlendSpec | None:
-    """Return the corpora that are read, by the keys `blend` and `mix`, of which one is written.
+    """Return which corpora a training run reads, with weights if these are known.
+
+    Its settings have one of two keys. A `mix` is a tree of shares, whose weights depend on the
+    sizes of the datasets. They are computed later, so here each of its corpora has the weight 1.
+
+        blend: {web: 0.7, code: 0.3}           → {"web": 0.7, "code": 0.3}
+        blend: web                             → "web"
+        mix: {web: {}, code: {epochs: 2}}      → {"web": 1.0, "code": 1.0}
+        neither                                → None
 
     Args:
         blend: Value of the key `blend`, or None.
         mix: Value of the key `mix`, or None.
-
-    Returns:
-        The value of `blend`. For a mix, which is a tree of shares, its corpora with weight 1 each:
-        their true weights depend on the sizes of the datasets, and are computed later. None if
-        neither key is written.
     """
     if blend is not None:
         return blend
@@ -330,14 +333,16 @@ class NanosetSpec(Section):
         return [0, *self.transitions, end]
 
     def resolved_names(self, name: str) -> list[str]:
-        """Return the names of the nanosets that this section becomes: one for each phase, if any.
+        """Return the names under which the data of a training run is built.
+
+        Usually this is the name of its section in nanoset.yaml. If the run changes its data on the
+        way, the section has phases, and each phase is built separately:
+
+            no phases       "pretrain"   → ["pretrain"]
+            two phases      "pretrain"   → ["pretrain-phase-1", "pretrain-phase-2"]
 
         Args:
             name: Name of the section.
-
-        Returns:
-            `["pretrain"]` without phases; with two of them, `["pretrain-phase-1",
-            "pretrain-phase-2"]`.
         """
         if not self.phases:
             return [name]

@@ -357,17 +357,25 @@ def _count_truncated(
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Add up the tokens of rows that have equal numbers of copies.
+    """Add up how many tokens are in the same datasets, to learn how often training repeats text.
 
-    For example, the rows [1, 2], [1, 0] and [1, 2] of `copies`, with 100, 50 and 20 `tokens`, lead
-    to (1, 2) with 120 tokens, and to (1, 0) with 50 tokens.
+    Several datasets may have been made from one collection of texts. A row stands for some of its
+    documents, and says how many copies of them each dataset has:
+
+        copies in datasets A, B      tokens
+        1  2                         100
+        1  0                          50
+        1  2                          20        as in the first row: together 120 tokens
+        0  0                          30        in neither, so not counted
+
+    This yields (1, 2) with 120 tokens, and (1, 0) with 50 tokens.
 
     Args:
         copies: Number of copies in each dataset, shape (n_rows, n_datasets).
         tokens: Tokens that have these copies, shape (n_rows,).
 
     Yields:
-        One count for each different row, except rows of zeros.
+        One count for each different row.
     """
     is_counted = copies.any(axis=1) & (tokens > 0)
     copies = copies[is_counted]

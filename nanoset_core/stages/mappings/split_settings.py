@@ -86,13 +86,17 @@ def settings_as_written(
 def _config_of_prefixes(
     nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
 ) -> NanosetConfig:
-    """Return the settings of nanoset.yaml for some splits, with prefixes in place of corpora.
+    """Return the settings by which a trainer's order of samples is computed.
 
-    nanoset.yaml names corpora, and trainers read datasets by their paths: `web` becomes /data/web,
-    whose files are /data/web.bin and /data/web.idx.
+    nanoset.yaml names corpora (collections of texts). Trainers name datasets by their paths, which
+    they also hash for the names of index files:
+
+        corpus                                 web
+        prefix of its dataset here             /data/web, for /data/web.bin and /data/web.idx
+        the same where the trainer runs        /cluster/data/web
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The settings of nanoset.yaml on the data of the training run.
         splits: Some of `train`, `valid` and `test`.
         prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
     """
@@ -200,14 +204,18 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
 
 
 def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Compute the weights of a blend from a mixture, and put them into the settings.
+    """Compute the weights of a blend of datasets from a tree of shares, and put them into the
+    settings.
 
-    A mixture is a tree of shares. For example, "half web; the other half in equal shares from books
-    and code" leads to the weights 0.5, 0.25 and 0.25.
+    For example, nanoset.yaml says: half web; the other half in equal shares from books and code. A
+    trainer has no such trees. It needs a weight for each dataset:
+
+        {"/data/web": 0.5, "/data/books": 0.25, "/data/code": 0.25}
 
     Args:
-        nanoset: The nanoset, with the mixture.
-        config: The settings, with a blend of the corpora of the mixture.
+        nanoset: The data of the training run, with the tree (its `mixture`). Without a tree, the
+            settings stay as they are.
+        config: The settings, with a blend of the datasets of the tree.
 
     Raises:
         ConfigError: A run that continues has no samples left.

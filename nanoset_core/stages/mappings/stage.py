@@ -65,17 +65,19 @@ class _SplitStage(OutsideFiles, SharesFiles):
         return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check that the index files in the trainer's cache have the sizes that were written.
+        """Check that the index files of a split still exist, with the sizes that were written.
 
-        An index file may have been deleted, or be cut off since the disk was full.
+        They are in a folder where the trainer looks for them, its cache. Somebody may have emptied
+        it, or a file may be cut off since the disk was full. Then `nanoset build` writes it again.
 
         Args:
-            project: Its output root contains the trainer's cache.
-            key: Its `subject` is the name of the nanoset, and its `part` the split.
-            manifest: Manifest of its current version, which records the files.
+            project: Its output root contains the cache.
+            key: Its `subject` is the name of the training run's data, and its `part` the split.
+            manifest: The record of the files, with the size of each.
 
         Returns:
-            Which file is missing or has another size, in words, or None.
+            Such as "an index file is missing or of another size: 5ce5…-shuffle_index.npy"; None if
+            all is well.
         """
         recorded_sizes = {name: note["bytes"] for name, note in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
@@ -156,15 +158,20 @@ class MappingsStage(_SplitStage, Planned):
         return None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the versions that record how far the continued run has read, if there is one.
+        """Return the versions of other outputs that must be kept as long as these index files are.
+
+        Old versions are deleted to free disk space. But if a training run was continued with other
+        data, its index files continue where the data before ended. That is recorded in the handoff
+        with which the run was started (the folder of its trainer's arguments), and in the index
+        files of that time.
 
         Args:
-            outputs: The output root.
-            manifest: Manifest of index mappings. It names the handoff that started the run.
+            outputs: The output root, which contains all versions.
+            manifest: The record of the index files. The options in it name the handoff, such as
+                `{"after": {"handoff": "pretrain/0a1b"}}`, if a run was continued.
 
         Returns:
-            Digests of the handoff and of its splits, which must be kept; nothing if no run is
-            continued.
+            Digests of that handoff and of its splits; nothing if no run is continued.
 
         Raises:
             MissingError: The handoff, or one of its splits, was deleted.
@@ -231,15 +238,16 @@ BLENDED = BlendStage()
 
 
 def split_of(key: Key) -> SplitName:
-    """Return the split that an output belongs to.
+    """Return which split of the training data an output is for.
 
-    The index files of a nanoset are made for each split separately.
+    The index files of a training run are built separately for train, valid and test. So the key of
+    such an output names two things: a run, and a split, which is its `part`.
+
+        Key("pretrain", part="valid")    → "valid"
+        Key("pretrain")                  an error
 
     Args:
-        key: Key of the output, which names a nanoset and, as its `part`, the split.
-
-    Returns:
-        `train`, `valid` or `test`.
+        key: Key of the output.
 
     Raises:
         ValueError: The key names no split.
@@ -268,17 +276,19 @@ def _split_keys(nanosets: Iterable[str]) -> list[Key]:
 def mappings_recipe(
     nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None
 ) -> Recipe:
-    """Return everything that decides the bytes of the index files of one split's datasets.
+    """Return everything that decides the bytes of the index files of a split's datasets.
 
-    An index file has the order in which a trainer reads the samples of a dataset.
+    An index file has the order in which a trainer reads the samples of a dataset. This list of its
+    inputs is called a recipe. Its digest names the version of the files: with the same recipe, they
+    need not be built again.
+
+        parents    {"web": "0a1b…", "code": "77cd…"}         digest of each dataset
+        options    {"seed": 1234, "sequence_length": 2048, …}
 
     Args:
-        nanoset: The nanoset, which is the data of a training run.
+        nanoset: The data of a training run, as nanoset.yaml describes it.
         split: `train`, `valid` or `test`.
         datasets: Name of each dataset → its digest; None or empty for the current datasets.
-
-    Returns:
-        The recipe, whose digest names the version of the index files.
 
     Raises:
         MissingError: A dataset has not been built.

@@ -86,14 +86,18 @@ def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list
 
 
 def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
-    """Return which index files a split has, and where they go.
+    """Return which index files a split of the training data needs, and where they go.
 
-    They go to the folder that `--data-cache-path` names, which may be in a bucket, or else next to
-    each dataset.
+    Index files have the order in which a trainer reads samples. The option `--data-cache-path` says
+    where it looks for them:
+
+        --data-cache-path s3://bucket/cache     all files go to the bucket
+        --data-cache-path /cache                all files go to this folder
+        (no such option)                        a folder next to the .bin and .idx of each dataset
 
     Args:
         plan: The plan of the split: its datasets, and how many samples of each.
-        config: The settings. If the folder of the index files is in a bucket, all of them go there.
+        config: The settings, with this path.
 
     Returns:
         The files of each dataset, and those of the blend if there is one.
@@ -207,7 +211,15 @@ def _write_split(
 
 
 def _write_set(placed: PlacedSet) -> bool:
-    """Write a set of index files, unless it already exists.
+    """Write the index files of a dataset, unless they exist already.
+
+    A trainer needs all files of the set, so they are written together:
+
+        5ce5…-document_index.npy, 5ce5…-sample_index.npy, 5ce5…-shuffle_index.npy,
+        5ce5…-description.txt
+
+    Args:
+        placed: The set, and the folder that it goes to, which may be in a bucket.
 
     Returns:
         Whether the set was written; False if it existed.

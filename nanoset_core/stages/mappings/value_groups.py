@@ -152,14 +152,18 @@ def _expanded(mix: Mix | None) -> Mix | None:
 
 
 def _expanded_part(name: str, part: MixPart) -> MixPart:
-    """Return a part of a mixture; if it divides a corpus by a column, as a group of views.
+    """Replace a part of a mixture that divides a corpus by a column, by a group of selections.
 
-    The part `topics: {of: web, by: topic, values: [news], temperature: 0.5}`, for example, becomes
-    `topics: {mix: {topics-news: {}}, temperature: 0.5}`.
+    A mixture is a tree of shares of training data. A part may say "the corpus web, by topic".
+    Trainers only know datasets, so it becomes a group of views, which select documents of web:
+
+        topics: {of: web, by: topic, values: [news], temperature: 0.5}
+        →        {mix: {topics-news: {}}, temperature: 0.5}
 
     Args:
-        name: Name of the part.
-        part: A corpus, a view or a group.
+        name: Name of the part, such as "topics".
+        part: The part. A plain corpus or view stays as it is; of a usual group, the parts are
+            replaced.
     """
     if not part.has_value_keys:
         # A corpus or view, or a usual group, whose own parts may divide a corpus.
@@ -171,17 +175,28 @@ def _expanded_part(name: str, part: MixPart) -> MixPart:
 
 
 def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
-    """Yield the errors of a part of a mixture that divides a corpus by the values of a column.
+    """Yield the mistakes in a setting that divides a corpus by the values of a column.
 
-        {of: web, by: topic, values: [news, science]}                fine
-        {of: web, by: topic, values: {news: 0.7, science: 0.3}}      fine: a share for each
-        {of: web, by: topic, values: [news], others: true}           fine: and all other documents
-        {of: web, values: [news]}                                    an error: by which column?
-        {of: web, by: topic, values: {news: 0.7}, others: true}      an error: others have no share
+    A mixture says which shares of the training data are read of which corpora (collections of
+    texts). One of its parts may be a group that stands for a corpus, divided by a column such as
+    the topic:
+
+        mix:
+          code: {share: 0.3}
+          topics: {share: 0.7, of: web, by: topic, values: [news, science]}
+
+    Without the keys that matter elsewhere, correct and wrong groups are:
+
+        {of: web, by: topic, values: [news, science]}              fine
+        {of: web, by: topic, values: {news: 0.7, science: 0.3}}    fine: a share for each
+        {of: web, by: topic, values: [news], others: true}         fine: and all other documents
+        {of: web, values: [news]}                                  an error: by which column?
+        {of: web, by: topic, values: {news: 0.7}, others: true}    an error: others have no share
+        {of: web, by: topic, values: [news], mix: {books: {}}}     an error: two lists of parts
 
     Args:
-        part: The part.
-        where: Key of the part.
+        part: The group.
+        where: Its key in nanoset.yaml, such as "nanosets.pretrain.mix.topics", for the errors.
     """
     setting_by_key = {"of": part.of, "by": part.by, "values": part.values}
     missing_keys = [key for key, setting in setting_by_key.items() if not setting]
@@ -265,12 +280,16 @@ def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
 def _share_by_value(
     values: tuple[str | int, ...] | Mapping[str, float],
 ) -> dict[str | int, float | None]:
-    """Return each value of a column with its share of the group; None if shares are not set.
+    """Return which values of a column a group consists of, each with its share, or None.
 
-    `[news, science]` gives `{news: None, science: None}`.
+    A group divides a corpus (a collection of texts) by a column such as the topic:
+
+        values: [news, science]                 → {"news": None, "science": None}
+        values: {news: 0.7, science: 0.3}       → {"news": 0.7, "science": 0.3}
 
     Args:
-        values: The key `values` of a group: a list, or a mapping of each value to its share.
+        values: The key `values` of the group. Without shares, the values are read in proportion to
+            their tokens.
     """
     shares: dict[str | int, float | None] = dict.fromkeys(values)
     if isinstance(values, Mapping):

@@ -221,18 +221,21 @@ def _check_sidecars(
 def _check_index_file(
     report: Report, manifest: Manifest, folder: Path, name: str, *, size: int | None, deep: bool
 ) -> None:
-    """Check that an index file is as it was written.
+    """Check that an index file is still as it was written.
 
-    An index file has the order in which a trainer reads the samples of a dataset, and is in the
-    trainer's cache.
+    An index file has the order in which a trainer reads the samples of a dataset. It is in a folder
+    outside the usual outputs, the trainer's cache, where it may be changed or deleted. Its record
+    says:
+
+        {"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}
 
     Args:
-        report: Report on the index mappings or the blend, to which errors are added.
-        manifest: Manifest of the index mappings or the blend, which records the written files.
+        report: Report on the index files, which gets an error if the file differs.
+        manifest: Record of the build that wrote the file.
         folder: The trainer's cache.
         name: Path of the file below this folder.
         size: Its present size in bytes; None if it is missing.
-        deep: Compare its sha256, too.
+        deep: Compare its sha256, too, and not only its size.
     """
     recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
     if name not in recorded:
