@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 
 def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) -> Any:
-    """Return numbers as an Arrow array, without a copy if they have the type already.
+    """Convert numbers to an Arrow array, the form in which tables are written to Parquet files.
+
+    `pa.array` would copy them. This function shares the memory of a NumPy array that has the
+    requested type already.
+
+        number_array([3, 5], "int32")    → pa.array([3, 5], pa.int32())
 
     Args:
         values: The numbers, shape (n,); none is missing.
@@ -29,7 +34,10 @@ def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) ->
 
 
 def text_array(values: Sequence[str | None]) -> Any:
-    """Return texts as an Arrow array of strings.
+    """Convert texts to an Arrow array of strings, the form in which tables are written to Parquet
+    files.
+
+        text_array(["a.jsonl", None])    → pa.array(["a.jsonl", null], pa.string())
 
     Args:
         values: The texts; None becomes a null.

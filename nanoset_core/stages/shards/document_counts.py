@@ -94,11 +94,19 @@ def _read_files_and_tokens(file: RowGroups) -> Any:
 def tokens_by_file(
     files: Iterable[str], counts_of_shards: Iterable[Mapping[str, DocumentCounts]]
 ) -> dict[str, int]:
-    """Return the tokens of each file; 0 for a file without documents.
+    """Add up the tokens of each file of raw text, over the parts in which the text was tokenized.
+
+    Large collections of text are tokenized in parts, called shards. A file may be in several of
+    them, and a shard may contain several files:
+
+        shard 0                   a.jsonl: 1,000 tokens, b.jsonl: 200
+        shard 1                   b.jsonl: 300
+        result for a, b and c     {"a.jsonl": 1000, "b.jsonl": 500, "c.jsonl": 0}
 
     Args:
-        files: Paths of all files.
-        counts_of_shards: What `counts_by_file` returned for each shard.
+        files: Paths of all files, also of those without documents, such as c.jsonl.
+        counts_of_shards: For each shard, path of a file → the documents and tokens that it has of
+            it.
     """
     tokens = dict.fromkeys(files, 0)
     for counts in counts_of_shards:

@@ -125,11 +125,16 @@ class DocumentRows:
         yield from _values_of_rows(scan.batches(self.relation))
 
     def with_ids(self, ids: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the rows of the documents that have one of some ids.
+        """Find the documents with certain ids in a table of documents, for example to delete them.
+
+            row    file       line    byte_offset    id        tokens
+            0      a.jsonl    1       0              doc-17    812
+            1      a.jsonl    2       4,096          doc-18    95
+
+        For the ids "doc-18" and "doc-99", this yields (1, {"file": "a.jsonl", "line": 2, …}).
 
         Args:
-            ids: Arrow array of texts, which are compared with the column `id`. One that no document
-                has gives no row.
+            ids: Arrow array of ids. One that no document has gives no row.
 
         Yields:
             (row, column → value) with all columns of the table, in the order of the rows.
@@ -176,7 +181,10 @@ class DocumentRows:
                 raise ValueError(f"tokens as {column_type}")
 
     def columns(self, group: int, names: list[str]) -> Any:
-        """Return some columns of a row group, which is a part of the table that is read at once.
+        """Read some columns of a part of the table of documents.
+
+        A Parquet file consists of row groups, parts that are read one by one to bound memory. This
+        table has row groups of 65,536 documents.
 
         Args:
             group: Number of the row group.
@@ -211,7 +219,15 @@ def _values_of_rows(scanned: Iterable[ScannedRows]) -> Iterator[tuple[int, dict[
 
 
 def document_schema() -> Any:
-    """Return the pyarrow.Schema of the columns that every document has."""
+    """Return the columns of the table that says where each tokenized document comes from.
+
+        file       line    byte_offset    id        tokens
+        a.jsonl    1       0              doc-17    812
+        a.jsonl    2       4,096          doc-18    95
+
+    Returns:
+        A pyarrow.Schema, with the name and type of each column.
+    """
     import pyarrow as pa
 
     return pa.schema(

@@ -42,14 +42,25 @@ the shape (n_documents,).
 
 @contextmanager
 def document_table(path: Path, files: Sequence[str]) -> Iterator[Add]:
-    """Create a table of documents, and yield the function that adds the documents of a batch.
+    """Create a table with a row for each document, while batches of documents are tokenized.
+
+        with document_table(path, ["a.jsonl", "b.jsonl"]) as add:
+            for batch in batches:
+                add(batch, lengths, is_kept)
+
+        file       line    byte_offset    id        tokens
+        a.jsonl    1       0              doc-17    812
 
     The table is complete once the `with` block ends.
 
     Args:
-        path: Path of the table.
+        path: Path of the table, a Parquet file.
         files: Paths of the text files that the documents are read from, in order. Batches name a
             file by its number among them.
+
+    Yields:
+        A function that adds the documents of a batch: its arguments are the batch, the number of
+        tokens of each document, and whether each document is kept.
     """
     file_names = text_array(files)
     with _RowGroupWriter(path, _schema()) as writer:
@@ -121,12 +132,19 @@ def copy_without(
 
 
 def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64]) -> Any:
-    """Return a row group of a table without some rows, as an Arrow table.
+    """Read a part of a table of documents, and leave out those that have to be deleted.
+
+    A Parquet file consists of row groups, parts that are read one by one. If this one has the rows
+    100 to 104 of the table, and the rows 7, 102 and 300 have to be deleted, it is read without row
+    102.
 
     Args:
         table: The table.
         group: Number of the row group.
-        rows: Rows of the table to leave out, ascending, shape (n_removed,).
+        rows: All rows of the table to leave out, ascending, shape (n_removed,).
+
+    Returns:
+        A pyarrow.Table.
     """
     # Number the rows of the row group from 0. If it has the rows 100 to 104 of the table, and row
     # 102 is left out, the rows 0 1 3 4 remain.
@@ -140,10 +158,13 @@ def _row_group_without(table: DocumentRows, group: int, rows: NDArray[np.int64])
 
 
 def _with_all_file_names(rows: Any, file_names: Any) -> Any:
-    """Return rows whose column `file` refers to the list of all files.
+    """Change the numbers by which rows name their files, so that parts of a table can be joined.
 
-    The column stores each path as its number in a list of paths. A row group that was read has a
-    list of its own, with only the files of its documents.
+    The column `file` stores each path as its number in a list of paths. A part of a table that was
+    read from a file has a list of its own, with only the files of its documents:
+
+        list of the part        [b.jsonl]                column: 0 0 0
+        list of all files       [a.jsonl, b.jsonl]       column: 1 1 1
 
     Args:
         rows: Arrow table of some documents.

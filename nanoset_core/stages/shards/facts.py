@@ -88,10 +88,12 @@ class ShardFacts:
         return from_plain(ShardFacts, facts)
 
     def described(self) -> str:
-        """Return how many lines there were, and what became of those that are not documents.
+        """Describe in one line how many lines of text were read, and how many are no documents.
 
-        Returns:
-            Text such as "1,000 lines, 3 rejected, 0 unreadable files (invalid_json 3)".
+            1,000 lines, 3 rejected, 0 unreadable files (invalid_json 3)
+            1,000 lines, 0 rejected, 1 unreadable file, 2 erased (corrupt_gzip 1)
+
+        Erased documents are those that had to be deleted on request, such as for privacy.
         """
         unreadable_files = format_count(self.faults, "unreadable file")
         text = f"{self.lines:,} lines, {self.rejected:,} rejected, {unreadable_files}"

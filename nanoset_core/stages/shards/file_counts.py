@@ -48,10 +48,14 @@ class FileCounts:
         return self.documents + self.rejected + self.skipped + self.purged
 
     def add(self, other: FileCounts) -> None:
-        """Add the counts of another part of the file, such as the part that is in the next shard.
+        """Add the counts of another part of the same file.
+
+        Large files are tokenized in parts. For example, the first part has 1,000 documents, 3 lines
+        of it were rejected, and the second part has 500 documents and 1 such line: 1,500 and 4
+        together.
 
         Args:
-            other: The counts of that part; they are not changed.
+            other: The counts of the other part; they are not changed.
         """
         self.stored_bytes += other.stored_bytes
         self.documents += other.documents
@@ -144,10 +148,13 @@ def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCoun
 
 
 def _counts_of_shard(shard: Manifest) -> FileCounts:
-    """Return the counts of a shard, which are those of its file if it was made from one file.
+    """Return how many documents, tokens and rejected lines a file has that was tokenized alone.
+
+    Texts are tokenized in parts, called shards. If a shard consists of a single file, or of a part
+    of one, what was recorded of the shard is true of the file: no table has to be read.
 
     Args:
-        shard: Manifest of the shard.
+        shard: Manifest of the shard, with facts such as `{"documents": 1000, "rejected": 3, …}`.
     """
     facts = shard.facts
     return FileCounts(
@@ -161,12 +168,17 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 
 
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
-    """Count the documents and rejected lines of a shard by file, from its tables.
+    """Count the documents and rejected lines of each file that was tokenized together with others.
+
+    Texts are tokenized in parts, called shards. A shard of several small files records only totals.
+    But it has a table of its documents, and a list of its rejected lines, which both name the file:
+
+        {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}
 
     The counts `skipped` and `purged` stay 0: documents that were skipped or erased are in no table.
 
     Args:
-        source: The range of text that the shard was made from, which names the files.
+        source: The part of the text that the shard was made from. It names the files.
         shard: Manifest of the shard.
 
     Returns:

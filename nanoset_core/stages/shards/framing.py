@@ -236,15 +236,18 @@ def _repeated_tokens(tokenizer_file: TokenizerPath, bos: str | None, eod: str | 
 
 
 def frame(encoded: Encoded, framing: Framing) -> Framed:
-    """Put special tokens before and after every document of a batch.
+    """Put special tokens before and after every document of a batch of tokenized documents.
 
-    For example, with the token B before and E after each document, and without a sequence for a
-    document that has no tokens:
+    A trainer reads documents one after another, so a token marks where each begins or ends. For
+    example, with the token B before and E after each document:
 
         documents    [5, 6], [], [7]
-        edges        [0, 2], [2, 3]      where documents with a sequence start and stop
+        edges        [0, 2], [2, 3]      where each document starts and stops in the tokens 5 6 7
         ids          B 5 6 E B 7 E
         lengths      4 0 3
+
+    Here the second document has no tokens, and gets none. The setting `framing.empty` can also say
+    that it becomes "B E", or that it is skipped.
 
     Args:
         encoded: Token ids of all documents, concatenated, and the length of each document.

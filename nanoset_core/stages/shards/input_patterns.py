@@ -38,15 +38,19 @@ class PatternMatches(NamedTuple):
 
 
 def find_matches(pattern: Location) -> PatternMatches:
-    """Return what a pattern matches; a path without wildcards matches itself.
+    """Find the files that a pattern such as `raw/**/*.jsonl` on a command line stands for.
+
+        raw/*.jsonl             raw/a.jsonl, raw/b.jsonl, raw/c.jsonl (a folder: reported)
+        s3://bucket/raw/**      every file below raw, in a bucket
+        raw/a.jsonl             the file itself: it has no wildcards
 
     Args:
         pattern: A path, on this machine or in a bucket, in which `*`, `?`, `[…]` and `**` are
             wildcards.
 
     Returns:
-        The files in natural order, and other paths to report to the user, such as folders that are
-        named like files.
+        The files in natural order (a2 before a10), and other paths to report to the user, such as
+        folders that are named like files.
 
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
@@ -58,13 +62,20 @@ def find_matches(pattern: Location) -> PatternMatches:
 
 
 def _local_matches(pattern: Path) -> PatternMatches:
-    """Return what a pattern of a command line matches on this machine.
+    """Find the files on this machine that a pattern of a command line stands for.
+
+    A pattern may also match folders, which are not read. The user should know that, but only if
+    this is probably a mistake:
+
+        raw/*     matches the folder raw/old: reported
+        raw/**    matches all folders below raw: only those that are named like files, such as
+                  raw/web.jsonl, are reported
 
     Args:
         pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
 
     Returns:
-        The files, and folders or other paths to report to the user, since they are not read.
+        The files, and the paths to report.
     """
     paths = sorted(_matching_paths(pattern), key=lambda path: natural_key(str(path)))
     files = [path for path in paths if path.is_file()]
@@ -81,7 +92,14 @@ def _local_matches(pattern: Path) -> PatternMatches:
 
 
 def _unexpected_folders(folders: Sequence[Path], files: Sequence[Path]) -> list[Path]:
-    """Return folders that are named like files of text, and below which no file was found.
+    """Return the folders that a user has probably taken for files of text.
+
+    The pattern `raw/**` matches everything below `raw`. A folder that is named like a file, and
+    below which no file was found, is suspicious:
+
+        raw/old              a folder like others
+        raw/web.jsonl        reported, unless it contains files that are read, such as
+                             raw/web.jsonl/part-0.jsonl
 
     Args:
         folders: Folders that a pattern matches.

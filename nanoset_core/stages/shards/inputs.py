@@ -100,7 +100,10 @@ def resolve_inputs(
 
 
 def files_of(paths: Iterable[Location]) -> InputFiles:
-    """Return files that are named one by one as the inputs of a command.
+    """Look up the files that a user names one by one as the inputs of a command.
+
+        /data/web/a.jsonl and /data/code/b.jsonl
+        →  the folder /data, with web/a.jsonl and code/b.jsonl relative to it
 
     Args:
         paths: The files, in the order in which they are read; all on this machine, or all in one
@@ -174,12 +177,18 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 
 def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
-    """Return a name for the output of a file: `web_part1` for `web/part1.jsonl.gz`.
+    """Return a name for the output that is made from an input file.
+
+        web/part1.jsonl.gz      → "web_part1"
+        notes.txt               → "notes"
+        notes.txt               → "notes.txt" if it contains JSON lines in spite of its name
+
+    Outputs of such files have always been named after the complete name.
 
     Args:
         path: Relative path of the file.
         is_json_lines: Whether the file contains JSON lines although its name ends with .txt or
-            .csv. Outputs of such files have always been named after the complete name.
+            .csv.
     """
     ending = ""
     if not is_json_lines:
@@ -267,8 +276,9 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
 def _unexpected_files(contents: Contents) -> list[str]:
     """Return notices on files of a folder that are not read, though the user may expect it.
 
-    Nobody expects a README to be read. Empty files are reported by `resolve_inputs`, for all
-    inputs together.
+    For example, a user gives a folder with texts as the input of a command. A file with an ending
+    that is not known, such as `texts.jsnol`, gets a notice. Nobody expects a README to be read, so
+    that it gets none. Empty files are reported by `resolve_inputs`, for all inputs together.
 
     Args:
         contents: The files of the folder, by what they are.

@@ -244,12 +244,15 @@ def _all_returned_documents(
 
 
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
-    """Return the error for an engine that was used although it had given wrong tokens before.
+    """Return the error for a tokenizer that was used although it had produced wrong tokens before.
 
-    This can happen if another machine has another version of nanoset.
+    There are several fast programs (engines) that should all give the tokens of the library
+    `tokenizers`. Samples of their results are compared with it. An engine that differed is
+    recorded, and not used any more. If another machine has another version of nanoset, it may use
+    it regardless.
 
     Args:
-        record: The engine, and the wrong tokens that it gave again.
+        record: The engine, and the wrong tokens that it produced again.
     """
     return NanosetError(
         "an engine that must not be used any more gave wrong tokens",

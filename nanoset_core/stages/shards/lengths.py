@@ -36,16 +36,21 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
 
 
 def length_rows(histogram: Sequence[int]) -> list[dict[str, str]]:
-    """Return the distribution of the lengths of documents as the rows of a table, with bars.
+    """Show how long the documents of a dataset are, as a table with bars.
 
-    For example, with bars of up to 24 characters:
-
-        {"tokens": "4 to 7", "documents": "10", "share": "████████████"}
-        {"tokens": "8 to 15", "documents": "20", "share": "████████████████████████"}
+        tokens     documents    share
+        4 to 7     10           ████████████
+        8 to 15    20           ████████████████████████
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens. Entry 0 is the
-            number of empty documents. At least one entry is not 0.
+        histogram: How many documents there are of each range of lengths. Entry 0 is for documents
+            of 0 tokens, and the next ones for 1, 2 to 3, 4 to 7, 8 to 15 and so on: entry b has
+            those of 2^(b-1) to 2^b - 1 tokens. At least one entry is not 0. The example is [0, 0,
+            0, 10, 20].
+
+    Returns:
+        A row for each range, from the shortest document to the longest one, such as `{"tokens": "4
+        to 7", "documents": "10", "share": "████████████"}`.
     """
     # Leave out ranges that are shorter or longer than all documents.
     bins_with_documents = [number for number, count in enumerate(histogram) if count]

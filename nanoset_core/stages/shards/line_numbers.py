@@ -143,17 +143,22 @@ class LineNumbers:
 
 
 def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]:
-    """Return the fact in which a shard records how many lines its pieces of large files have.
+    """Record how many lines are in the parts of large files that were tokenized together.
 
-    A large file is cut into pieces without being read, and each shard counts the lines of the
-    pieces that it reads.
+    A large file is cut into pieces without being read, so nobody knows at which line a piece
+    begins. Each process counts the lines of the pieces that it tokenizes. Later, the sums of these
+    counts give the number of a line in the whole file.
+
+        piece of web.jsonl    first byte    lines
+        0                     0             5
+        1                     4,000         4        begins with line 6 of the file
 
     Args:
-        counted: The pieces that the shard has read and counted, with the lines of each.
+        counted: The pieces that a process has read, with the lines of each.
 
     Returns:
-        `{PIECE_LINES: {path: [(first byte, lines) of each piece]}}`, such as
-        `{PIECE_LINES: {"web.jsonl": [(0, 5), (4000, 4)]}}`; empty if there are no such pieces.
+        A fact to record: `{PIECE_LINES: {"web.jsonl": [(0, 5), (4000, 4)]}}`; empty without such
+        pieces.
     """
     counts_by_path: dict[str, list[tuple[int, int]]] = {}
     for piece, n_lines in counted:
@@ -163,13 +168,21 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Return how many lines each piece of a large file has, from the counts of all shards.
+    """Collect how many lines each piece of a large file has, as different processes have counted
+    them.
 
-    `LineNumbers` needs them to convert a line number within a piece to one of the file.
+    A large file is cut into pieces without being read. Each shard, a part of the text that is
+    tokenized by one process, records the lines of its own pieces:
+
+        shard 0      {"web.jsonl": [[0, 5]]}            5 lines from byte 0 on
+        shard 1      {"web.jsonl": [[4000, 4]]}         4 lines from byte 4,000 on
+        together     {"web.jsonl": [[0, 5], [4000, 4]]}
+
+    With these, `LineNumbers` converts line 2 of the second piece to line 7 of the file.
 
     Args:
-        shards: The shards of the corpus. Each has counted the lines of its own pieces.
-        pieces: All pieces of the corpus.
+        shards: The shards.
+        pieces: All pieces of the text.
 
     Returns:
         `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if lines are numbered in

@@ -130,11 +130,18 @@ class Losses:
     def _rejects(
         self, is_included: Callable[[str], bool], max_lists: int | None = None
     ) -> Iterator[Reject]:
-        """Yield the rejects for certain reasons, from the lists of rejects of the shards.
+        """Yield the lines of text that could not be used, for certain reasons only.
+
+        While a collection of texts is tokenized in parts (shards), each shard lists the lines that
+        it had to reject:
+
+            a.jsonl    line 17    invalid_json
+            b.jsonl    line 3     missing_key
 
         Args:
-            is_included: Returns whether a reason, such as "invalid_json", is one of them.
-            max_lists: How many lists are read at most; None for all.
+            is_included: Returns whether a reason, such as "invalid_json", is one of the requested
+                ones.
+            max_lists: How many of these lists are read at most; None for all.
         """
         lists = self.lists(is_included)
         for list_path in islice(lists, max_lists):
@@ -237,7 +244,10 @@ class Losses:
         return f"{count} with runs of zero bytes: {_files_with_counts(documents_by_file)}"
 
     def padded_text(self) -> str:
-        """Return a clause that says which gzip files have zero bytes after their compressed texts.
+        """Say which gzip files have zero bytes after their compressed text.
+
+        Some programs reserve the space of a file before they download it. If the download is cut
+        short, the rest of the file is zero bytes, so part of the text may be missing.
 
         Returns:
             Such as "1 gzip file with zero bytes at the end, …: a.jsonl.gz 512 bytes"; "" if there
@@ -275,7 +285,10 @@ class Losses:
         return "; ".join(clauses)
 
     def vanished_text(self) -> str:
-        """Return a clause that says how much text was dropped, since the tokenizer has no tokens.
+        """Say how many characters of the text are not in the tokens.
+
+        A tokenizer may have no token for a character such as "☃", and no token for unknown
+        characters (`unk_token`) either. Then it drops the character silently.
 
         Returns:
             Such as "12 characters are missing from the tokens: …"; "" if there are none.
@@ -289,10 +302,15 @@ class Losses:
         )
 
     def beyond_rejects(self) -> str:
-        """Return what was lost in addition to the rejected lines, which have a list of their own.
+        """Say how much text was lost while it was tokenized, apart from rejected lines.
+
+        Rejected lines, such as invalid JSON, are in a list that the user can look at. Other losses
+        are only described: files that could not be read to their end, texts with zero bytes, and
+        characters for which the tokenizer has no token.
 
         Returns:
-            Clauses with semicolons between them; "" if nothing else was lost.
+            Clauses with semicolons between them, such as "1 gzip file with zero bytes at the end,
+            …; 12 characters are missing from the tokens: …"; "" if nothing else was lost.
         """
         texts = [
             self.unreadable_text(),

@@ -128,16 +128,22 @@ class ShardTask(PerShardTask):
     settings: ShardSettings
 
     def write(self, folder: Path) -> Written:
-        """Write the files of the shard.
+        """Tokenize a part of a collection of texts, and write the result: a shard.
+
+            tokens.bin, tokens.idx      the tokens of all documents
+            documents.parquet           a row for each document: its file, line and length
+            rejects.jsonl               the lines that are no documents, such as invalid JSON
 
         Args:
             folder: An empty folder, in which the files are created.
 
         Raises:
-            InputError: A line was rejected, and the policy is to fail.
-            SourceChangedError, MissingError: The files are not those of the inventory.
-            DistrustError: The engine gave wrong tokens; it is recorded as distrusted.
-            ReturnedDocumentsError: Erased documents are in the files again.
+            InputError: A line was rejected, and the settings do not allow this.
+            SourceChangedError, MissingError: The text files have changed since they were listed.
+            DistrustError: The program that tokenizes gave wrong tokens; it will not be used any
+                more.
+            ReturnedDocumentsError: Documents that had been erased on request are in the files
+                again.
         """
         return _write_shard(self, folder)
 
@@ -269,10 +275,15 @@ def _describe_files(folder: Path, settings: ShardSettings) -> dict[str, str | Fi
 
 
 def _batches(task: ShardTask) -> Iterator[DocumentBatch]:
-    """Read the documents of a range of text, in batches of about a MiB.
+    """Read the documents of a part of the text, in batches of about a MiB of text.
+
+    A corpus (a collection of texts) is tokenized in parts, each of which becomes a shard. The
+    settings say which key of a line is the text, and which is the id of the document:
+
+        {"text": "Some text.", "id": "doc-17"}
 
     Args:
-        task: The shard that is made of the range, with the settings.
+        task: Which part of the text becomes a shard, and the settings.
     """
     settings = task.settings
     return read_documents(

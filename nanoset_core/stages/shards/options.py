@@ -190,13 +190,15 @@ def tokenizer_notices(project: Project) -> list[str]:
 
 
 def end_of_documents_notice(project: Project) -> str:
-    """Return which token ends documents, for the log of a build.
+    """Say which token marks the end of each document, for the log of a build.
+
+    A wrong token here spoils a training run, so users should see it:
+
+        EOD '<|endoftext|>' (id 50256)
+        no token ends documents (tokenization.append_eod: false)
 
     Args:
         project: Its settings and tokenizer are read.
-
-    Returns:
-        Text such as "EOD '<|endoftext|>' (id 50256)".
 
     Raises:
         ConfigError: The tokenizer has no such token.

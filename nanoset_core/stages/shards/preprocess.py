@@ -403,6 +403,15 @@ class _Call:
     def delivery(self, key: str, prefix: Location) -> Delivery:
         """Describe the files that this call writes for one key, so that later calls recognise them.
 
+        Lines of JSON may have several texts, such as `{"question": "…", "answer": "…"}`. With both
+        keys requested, the call writes a pair of files for each:
+
+            web_question_document.bin, web_question_document.idx
+            web_answer_document.bin, web_answer_document.idx       and the list of rejected lines
+
+        A receipt next to them says from what they were made. If the same call is made again,
+        nothing has to be written.
+
         Args:
             key: Key of the texts, one of `options.keys`.
             prefix: Path of the key's .bin and .idx, without these endings.
@@ -600,15 +609,21 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier call lost: lines it rejected, and files it could not read.
+    """Return how much text an earlier, equal call lost: lines it rejected, and files it could not
+    read.
+
+    If a command is called a second time, its output exists already, and the text is not read again.
+    The user should still see what was lost, so it is taken from the record that the first call
+    left:
+
+        {"facts": {"documents": 997, "rejected": 3, …}, …}
 
     Args:
         call: The present call, with the same inputs.
-        record: The record of the earlier call. Its "facts" are counts, such as that of rejected
-            lines.
+        record: The record of the earlier call.
 
     Raises:
-        KeyError, TypeError: The record is of another version.
+        KeyError, TypeError: The record is of another version of this program.
     """
     counts = record["facts"]
     # Losses usually have shards, each of which lists its rejected lines. Those of the earlier call

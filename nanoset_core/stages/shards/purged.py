@@ -195,11 +195,17 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
 def add_record(
     outputs: OutputRoot, corpus: str, places: Iterable[ErasedPlace], ids: Iterable[str] = ()
 ) -> None:
-    """Record erased documents of a corpus, unless all of them are recorded already.
+    """Record that documents were erased on request, so that they never get into an output again.
+
+    The raw text still contains them. So each later build skips the documents whose places or ids
+    are recorded. Nothing is written if all of them are recorded already.
+
+        places    such as byte 4,096 of a.jsonl
+        ids       digests of ids such as "doc-17", since an id may itself be personal data
 
     Args:
         outputs: The root of the project's outputs, below which records are stored.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, the collection of texts that contains the documents.
         places: Where they are.
         ids: Digests of their ids, as `id_digest` computes them.
     """

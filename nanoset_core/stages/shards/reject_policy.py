@@ -277,7 +277,13 @@ class RejectPolicy:
     def _too_many_rejects(
         self, losses: Losses, where: RawFolder, found: str, advice: _Advice
     ) -> InputError:
-        """Return the error for too many rejected lines, with the limit and the lists of the lines.
+        """Return the error for a collection of texts in which too many lines cannot be used.
+
+            too many lines are no documents
+            where: raw/web/a.jsonl
+            found: 120 of 1,000 lines rejected, 12.00% (invalid_json 120); line 7 …
+            expected: one JSON object in each line, … (at most 1.00% rejected, …)
+            remedy: repair the lines, or raise …; each is listed in /data/…/rejects.jsonl
 
         Args:
             losses: What was lost.
@@ -304,10 +310,17 @@ class RejectPolicy:
         return f"at most {max_share:.2%} rejected, {self.names.rejected}"
 
     def _advice(self, reason: str, file_format: Format) -> _Advice:
-        """Return what rejected lines should be, and what usually helps, for an error.
+        """Return what a user can do if many lines of raw text had to be rejected.
+
+        Usually all of them have the same cause, which suggests the remedy:
+
+            wrong_field_count             put texts with separators in quotes (CSV)
+            invalid_utf8, in .txt, .csv   convert the files to UTF-8
+            missing_key                   name the key that contains the text
+            any other                     repair the lines
 
         Args:
-            reason: Why most of the lines were rejected, such as `missing_key`.
+            reason: The most frequent reason, such as `missing_key`.
             file_format: Format of the file with the first of these lines.
         """
         if reason == "wrong_field_count":  # in a CSV file

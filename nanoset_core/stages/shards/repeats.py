@@ -41,13 +41,19 @@ class Repeats:
         """Hash of a document in the sample → how often it occurred."""
 
     def add(self, encoded: Encoded) -> None:
-        """Count how often documents occur; those without tokens are not counted.
+        """Count how often each document of a batch occurs, to learn how many are copies of others.
 
-        To save memory, only documents whose hash is not above a limit are counted. Equal documents
-        have equal hashes, so this sample contains all occurrences of a document, or none.
+        There may be too many documents to remember all. So each is hashed to a number, and only
+        those with numbers up to a limit are counted. This is a fair sample: copies have the same
+        number, so either all copies of a document are counted, or none.
+
+            document    "A"    "B"    "A"    "C"
+            hash        17     80     17     40
+            counted     17     no     17     40      with a limit of 50: {17: 2, 40: 1}
 
         Args:
             encoded: Token ids of the documents, concatenated, and the length of each document.
+                Documents without tokens are not counted.
         """
         hashes = hash_sequences(encoded.ids, encoded.lengths)  # (n_documents_with_tokens,)
         is_in_sample = hashes <= self._hash_limit
@@ -88,16 +94,16 @@ class Repeats:
 
 
 def repeats_text(share: float, limit: float, key: str = LIMIT_KEY) -> str:
-    """Describe a share of repeated documents as one clause; "" if it is within the limit.
+    """Describe which share of a dataset's documents are copies of others, if there are too many.
 
     Args:
-        share: Share of repeated documents, 0 to 1.
+        share: Share of documents that repeat another one, 0 to 1.
         limit: Share that is allowed.
         key: Key of nanoset.yaml that sets the limit; "" if there is no such file.
 
     Returns:
         Such as "12.0% of the documents repeat others, more than documents.max_duplicate_fraction:
-        0.05".
+        0.05"; "" if the share is within the limit.
     """
     if share <= limit:
         return ""

@@ -155,7 +155,16 @@ class CorpusSpec(Section):
         return FileChoice(self.files, self.exclude)
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each column that documents cannot have, and for useless patterns."""
+        """Yield the mistakes in the settings of a corpus, which is a folder of texts.
+
+            corpora:
+              web: {columns: [language], files: ["*.jsonl"]}      fine
+              code: {files: []}                                   an error: no file would be read
+              books: {columns: [language, language]}              an error: named twice
+
+        Args:
+            where: Place of the settings, such as "nanoset.yaml: corpora.web".
+        """
         yield from column_errors(f"{where}.columns", self.columns or ())
         if self.files == ():
             yield ConfigError(
@@ -191,11 +200,18 @@ class AttributesSpec(Section):
 
 
 def column_errors(where: str, columns: Iterable[str]) -> Iterator[ConfigError]:
-    """Yield an error for each column that documents cannot have, or that is named twice.
+    """Yield the mistakes in a list of columns, which are values to keep of each document.
+
+    Lines of raw text may have more than the text, such as `{"text": "…", "language": "en"}`. The
+    key `columns` of nanoset.yaml says which of these values are kept:
+
+        columns: [language]               fine
+        columns: [language, tokens]       an error: every document has a column of this name
+        columns: [language, language]     an error: named twice
 
     Args:
-        where: Place of the list of columns.
-        columns: Their names.
+        where: Place of the list in nanoset.yaml, for the errors.
+        columns: Names of the columns.
     """
     counts = Counter(columns)
     for name in counts:
@@ -217,7 +233,14 @@ def column_errors(where: str, columns: Iterable[str]) -> Iterator[ConfigError]:
 def missing_token_errors(
     file: Path, tokenizer: TokenizerSpec, tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each token that is added to documents, and that `tokenizer` does not name.
+    """Yield an error for each special token that documents should get, but that has no name.
+
+    The section `tokenization` says which tokens are added to each document, and `tokenizer` which
+    tokens these are:
+
+        tokenizer: {eod: "<|endoftext|>", …}
+        tokenization: {append_eod: true}                         fine
+        tokenization: {append_eod: true, prepend_bos: true}      an error: `tokenizer` has no `bos`
 
     Args:
         file: nanoset.yaml, for messages.
@@ -240,11 +263,17 @@ def _unnamed_token(file: Path, option: str, key: str, token: str, example: str) 
 
 
 def _pattern_errors(where: str, patterns: tuple[str, ...]) -> Iterator[ConfigError]:
-    """Yield an error for each pattern that cannot match a path below a corpus's folder.
+    """Yield an error for each pattern that cannot match any file of a corpus.
+
+    A corpus is a folder of texts. Patterns say which of its files are read:
+
+        train-*.parquet    fine
+        /                  an error: it is empty
+        ../code/*.jsonl    an error: it leaves the folder
 
     Args:
-        where: Place of the list of patterns.
-        patterns: Patterns of files, such as "train-*.parquet".
+        where: Place of the list of patterns in nanoset.yaml, for the errors.
+        patterns: The patterns.
     """
     for number, pattern in enumerate(patterns):
         is_empty = pattern.strip("/") == ""

@@ -71,11 +71,14 @@ def copy_tokens_back(shard: Manifest) -> None:
 
 
 def altered(path: Path, found: str) -> StorageError:
-    """Return the error for a file in which the tokens of shards have changed.
+    """Return the error for a file whose tokens have changed since they were written.
+
+    Each part of a tokenized dataset (a shard) has a recorded checksum. If a disk or a program has
+    changed the file, training would read wrong tokens, so nothing is made from it.
 
     Args:
         path: The file.
-        found: What was found in place of the tokens.
+        found: What was found in place of the tokens, such as another checksum.
     """
     return StorageError(
         "tokens of shards are not those that were written",
