@@ -226,11 +226,16 @@ class _Builder:
         return plan
 
     def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
-        """Add outputs to Dagster's history that it lacks, and return which outputs have to be made.
+        """Bring Dagster's history up to date, and return which outputs have to be made.
 
-        The history is a database of what was built when. Outputs that another machine has made are
-        missing in it. If it has everything now, that is remembered, so that the next build need not
-        read it.
+        The history is a database of what was built when, and is shown in Dagster's UI. This does,
+        in this order:
+
+            1. runs whose process was killed are marked as failed 2. all corpora (collections of
+            documents) become partitions, which the UI shows 3. outputs that another machine has
+            made, and the history lacks, are added to it 4. if nothing is left to do, this is noted
+            in a file, so that the next build need not read the
+               history
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -238,16 +243,17 @@ class _Builder:
         """
         read_at_ns = time.time_ns()
         close_abandoned_runs(self.instance, names)  # of killed processes
-        # The UI shows every corpus of the raw folder, so register those that are not examined, too.
+        # Even corpora that this build was not asked to look at, since the UI shows all of them.
         register(self.instance, names, survey.all_corpora, self.project.config)
 
-        # The outputs were read before the active runs are looked up. If a run has ended in between,
-        # it has recorded its outputs itself; and `BuildRuns` does not make them again.
+        # Another run may be making outputs at the moment. If it has ended between the survey and
+        # now, it looks as if its outputs were missing, but it has recorded them itself, and
+        # `BuildRuns` looks again before it makes them.
         active_runs = ActiveRuns(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 
-        # If nothing is missing or wrong, the next build need not read the history. An active run
-        # could be killed, which leaves no trace in the history.
+        # Is nothing left to do? Not while a run is active: it could be killed, and as that changes
+        # nothing in the history, the next build would not notice it.
         examined_all_corpora = not self.corpora
         is_complete = survey.is_up_to_date and not state.failed_check and not active_runs.runs
         database = asset_database(self.instance)

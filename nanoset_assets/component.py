@@ -251,24 +251,25 @@ def _folder_of(path: Path) -> Path:
 
 @cache
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
-    """Return the pydantic model that the attributes of a component in a defs.yaml have to match.
+    """Return a pydantic model that says what a user may write about a component in a defs.yaml.
 
     Editors and commands such as `dg check yaml` use it to report mistakes and to show descriptions.
-    Dagster derives such a model from the component's class, but it is not precise enough:
+    Dagster makes such a model from the component's class, but it is not precise enough. So this
+    makes a subclass of Dagster's model:
 
-        attribute     Dagster's model        this one
+        attribute     Dagster's model        this model
         automation    any text               own, host or none
         project       any mapping, or text   the keys of a nanoset.yaml
-        all           no descriptions        with descriptions
+        all           no descriptions        the descriptions of the component's fields
 
     Args:
         component: `NanosetComponent`, or a subclass of it with further attributes.
     """
-    # Derive it from Dagster's model, with other types for two attributes.
+    # `create_model` writes a class with these fields, each with its type and default.
     model = create_model(
-        component.__name__,
-        __base__=component.model(),
-        __validators__={"check_project": _attributes_validator()},
+        component.__name__,  # the name of the class
+        __base__=component.model(),  # Dagster's model, from which it inherits
+        __validators__={"check_project": _attributes_validator()},  # checks all values together
         project=(_inline_project_type(), Field(default=None)),
         automation=(Automation, Field(default="own")),
     )

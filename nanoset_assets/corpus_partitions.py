@@ -144,23 +144,27 @@ class _PartitionSets:
         """Request changes of a set of partitions in Dagster, so that it contains the right corpora.
 
         Some assets are made for some corpora (text collections) only, such as the .pbin files.
-        Their set of partitions follows nanoset.yaml. For example:
+        Their set of partitions follows nanoset.yaml. For example, while a run is making `old`:
 
-            in the set now                    web, old, theirs
-            added by earlier calls            web, old      (`theirs` is of another project)
-            should be in it                   web, news
-            requested                         add news, delete old
+            registered     in the set now                     web, gone, old, theirs
+            members        should be in it                    web, news
+            added_before   added by earlier calls             web, gone, old (not theirs)
+            unneeded       should not be in it any more       gone, old
+            removed        can be deleted now                 gone            (a run is making old)
+            postponed      has to be deleted later            old
 
-        If a run is making `old` at the moment, it is deleted by a later call.
+        So this requests to add news, and to delete gone. The partition theirs was added by another
+        project, and stays.
 
         Args:
             set_name: The name of the set.
             members: The corpora that should be in the set.
-            changes: Receives the requests and notes.
+            changes: Receives the requests, notes for the log, and what this has added or left,
+                which the next call gets as `added_before`.
         """
         registered = set(self.active_runs.instance.get_dynamic_partitions(set_name))
 
-        # Remove only what an earlier tick has added: the rest may belong to another project.
+        # Remove only what an earlier call has added: the rest may belong to another project.
         added_before = registered.intersection(self.before.members.get(set_name, ()))
         unneeded = added_before - members
         removed = self.without_active_runs(set_name, unneeded, changes.notes)
@@ -169,8 +173,8 @@ class _PartitionSets:
             definition, added=members - registered, removed=removed
         )
 
-        # A partition that an active run makes has to stay. Remember it, so that a later tick
-        # removes it.
+        # A partition that a run is making has to stay. Remember that it was added by this, so that
+        # a later call removes it.
         postponed = unneeded - removed
         changes.members[set_name] = sorted(members | postponed)
 

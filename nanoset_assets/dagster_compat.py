@@ -540,15 +540,15 @@ def remember_for_runs(key: str, text: str) -> None:
 def code_location_of(
     instance: dg.DagsterInstance, sensor: str, module: str
 ) -> RemoteRepositoryOrigin:
-    """Return to which entry of Dagster's web pages the project belongs, to show its runs there.
+    """Return below which entry of Dagster's web pages a run of the project is shown.
 
-    Dagster's pages list runs below a *code location*: a set of definitions that a server has
-    loaded. A run that a command executes belongs to none by itself, and would be missing in some
-    pages. With each sensor that it has called, Dagster has stored the code location: so look at a
-    sensor of the project.
+    Dagster's pages list runs below a *code location*: a Python module whose assets and sensors a
+    server has loaded. A run that a command in a terminal executes belongs to none by itself, and
+    would be missing in some pages. So look up in which code location the project was loaded. With
+    each sensor that it has called, Dagster has stored this:
 
-        the sensor was called                   code location
-        in one                                  that one
+        the sensor of the project was called    result
+        in one code location                    that one
         in several, since it was moved          the one in which it was called last
         never                                   the one that `dagster dev -m <module>` would create
 
@@ -560,13 +560,16 @@ def code_location_of(
     Returns:
         Dagster's record of the code location.
     """
-    # An *origin* in Dagster is a record of where something is loaded from.
+    # Dagster stores a state of each sensor that it has called. The state has an *origin*: the name
+    # of the sensor ("instigator"), and where the sensor was loaded from.
     states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if states:
         latest_state = max(states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
-    # Make the same record as `dagster dev -m <module>` would, with this Python.
+    # No state was found. Make the record that `dagster dev -m <module>` would make with this
+    # Python: a server process that loads the module. All definitions of a module have the same name
+    # in Dagster, SINGLETON_REPOSITORY_NAME.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
     return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)

@@ -39,22 +39,22 @@ RETRY_SECONDS = 600
 def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step) -> str | None:
     """Return why a sensor should not request a run for an output, or None if it may.
 
-    A sensor looks at the project again and again. If the last run for an output has failed, the
-    output is still missing, and another run would fail again, each time. Each run has a tag with
-    the digests of what it was to make: hashes of the texts, settings and so on from which it is
-    made.
+    A sensor looks at the project every few seconds. If the last run for an output has failed, the
+    output is still missing. Another run would only fail again, unless something has changed since.
+    This shows in the digest of the output, a hash of all that it is made from (texts, settings, …).
+    Each run has a tag with the digest that its output was to have. For example, now it is 81aa…:
 
-        last run                                              another run
-        there is none, or it succeeded                        may be requested
-        failed before this process (Dagster's server) began   may be requested: a restart may help
-        failed with other digests, so something has changed   may be requested, unless Dagster
-                                                              is about to repeat the last run
-        failed with the same digests                          see `reason_not_repeated`
+        last run for the output                          may another one be requested?
+        there is none, or it has succeeded               yes
+        failed before Dagster's server was started       yes: the restart may help
+        failed; has 3f9c…, so something has changed      yes, unless Dagster itself is about to
+                                                         repeat the last run
+        failed; has 81aa…                                `reason_not_repeated` decides
 
     Args:
         instance: The instance of Dagster, which has the earlier runs.
         names: The names of the project in Dagster.
-        step: The step that would make the output, with its present digest.
+        step: The output (`step.node`), and the digest that it should have now.
 
     Returns:
         Such as "its run 1f2e3d4c failed; it is built when what it is made from changes, or from the
@@ -67,13 +67,16 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
     if end_time(last) < PROCESS_STARTED_AT:
         return None  # it failed before this process began
 
-    # Was the last run to make the same as another run would make now?
+    # Was the last run to make the same as another run would make now? A run that makes several
+    # outputs has all of their digests in its tag: "3f9c… 55d0…". If it has no tag (a person has
+    # started it), the present digest becomes its tag now, for later calls.
     digests = _read_or_add_digests_tag(instance, names, last, current_digest=step.digest)
     has_changed = step.digest not in digests.split()
     if has_changed and not _is_about_to_be_retried(last):
         return None
 
-    # Look up all runs that were to make the same: by their tag with the digests.
+    # Look up all runs that were to make the same, which have the same tag. There is a limit to how
+    # often a run is repeated.
     attempts_filter = dg.RunsFilter(tags={names.tag(WANTED_TAG): digests})
     attempts = instance.get_run_records(attempts_filter)
     return reason_not_repeated(instance, last, attempts)
@@ -82,18 +85,23 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
 def _read_or_add_digests_tag(
     instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return the digests of the outputs that a run was to make, from a tag of the run.
+    """Return the digests that the outputs of a run were to have, from a tag of the run.
 
-    Sensors add this tag to the runs that they request. By it, they see later whether an output has
-    changed since: its digest, a hash of what it is made from, is then another one.
+    The digest of an output is a hash of what it is made from. A sensor that requests a run stores
+    the digests in a tag of it. If the output has another digest later, something has changed.
 
-    A run that a person started has no such tag. As the first call of this function sees it, such a
-    run was to make the output as it should be now: so the present digest is stored as its tag.
+        who has started the run      its tag            result
+        a sensor                     "3f9c… 81aa…"      the same (the run makes two outputs)
+        a person, in Dagster's UI    none               the present digest, which becomes its tag
+
+    In the second case, it is unknown what the digest was when the run was started. But this is
+    called some seconds after the run has ended, and again and again. With the tag, later calls see
+    whether something has changed since the first call.
 
     Args:
         instance: The instance of Dagster, which stores the tag.
         names: The names of the project, for the name of the tag.
-        record: The run.
+        record: The run, which has ended.
         current_digest: The digest that the output should have now.
 
     Returns:

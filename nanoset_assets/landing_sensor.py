@@ -71,35 +71,39 @@ def _evaluate(
     """Return the builds that one call of the sensor requests from Dagster.
 
     Assets of a user write the raw text of some corpora (collections of documents). When one of them
-    was run, the corpus has to be built. Dagster numbers all events of its history, and the sensor
-    remembers the last event of each corpus for which it has requested a build:
+    was run, the corpus has to be built. Dagster numbers all events of its history. The sensor
+    remembers, for each corpus, the last such event that it has handled. For example:
 
-        remembered              {"web": 4711}
-        now in the history      event 4800: the asset that writes the text of `web` was run
-        requested               a build of `web`
-        remembered              {"web": 4800}
+        corpus    handled    last event    now                               build?    handled
+        web       4711       4800          has text                          yes       4800
+        books     4712       4801          an active run is building it      later     4712
+        code      none       4802          has no text: nothing was found    no        4802
+        news      4713       4713          nothing was written since         no        4713
 
     Args:
-        context: Dagster's context of the call, with what the last call has remembered (the cursor).
+        context: Dagster's context of the call. Its cursor is what the last call has remembered,
+            such as '{"web": 4711, "books": 4712, "news": 4713}'.
         project_defs: The names and settings of the project in Dagster.
         assets: The assets that write raw text.
     """
     handled_ids: dict[str, int] = json.loads(context.cursor or "{}")
-    # Corpus → number of the event by which it got new text, such as {"web": 4800}.
+    # Corpora with new text → number of the event: {"web": 4800, "books": 4801, "code": 4802}.
     new_ids = _landed_since(context.instance, project_defs, assets, handled_ids)
     idle_reason = f"nothing has landed since the last look ({len(assets):,} assets)"
     if not new_ids:
         return dg.SensorResult(skip_reason=idle_reason)
 
-    # Leave out the corpora that an active run works on: the next call looks at them again.
+    # Leave out the corpora that an active run works on (books): the next call looks at them again.
+    # All others count as handled.
     candidates = _candidates(context.instance, project_defs, new_ids)
     handled_ids |= {corpus: new_ids[corpus] for corpus in candidates.corpora}
 
-    # Leave out those without text. If some appears later, another sensor notices it.
+    # Leave out those without text (code). They count as handled, too: if text appears later, the
+    # sensor over raw text notices it.
     project = project_defs.load()
     with_text = _corpora_with_text(project, candidates.corpora)
 
-    # Request a run for each of the others, which has to be a partition in Dagster for this.
+    # Request a run for each of the others (web). A run is for a partition, so add it to those.
     names = project_defs.names
     register(context.instance, names, with_text.corpora, project.config)
     requests = [_run_request(names, corpus, new_ids[corpus]) for corpus in with_text.corpora]

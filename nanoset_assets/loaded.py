@@ -40,12 +40,13 @@ class LoadedAssets:
     def of(config: ProjectConfig) -> LoadedAssets:
         """Return which assets and partitions Dagster has after it loaded certain settings.
 
-        For example, for settings with the data mixture `pretrain`:
+        The result has two fields. For the settings of a data mixture `pretrain` of the corpora
+        (collections of documents) `web` and `books`, they contain, for example:
 
-            asset                      partitions
-            ("raw_jsonl",)             the collections of documents, which may be added later
-            ("pretrain", "blend")      "train", "valid", "test"
-            ("pretrain", "handoff")    None     (the asset has no partitions)
+            parts_by_asset    ("pretrain", "blend")      {"train", "valid", "test"}
+                              ("pretrain", "handoff")    {None}    (the asset has no partitions)
+            dynamic_assets    ("raw_jsonl",)             its partitions are the corpora. More can be
+                                                         added without loading settings again
 
         Args:
             config: The settings when Dagster loaded them.
@@ -53,8 +54,10 @@ class LoadedAssets:
         parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
         dynamic_assets: set[tuple[str, ...]] = set()
         for stage in stages():
-            # A stage is a step of the pipeline. It has one asset for all corpora, or else one for
-            # each data mixture, for example, which is then the subject.
+            # A stage is a step of the pipeline. It has one asset for all corpora; or else one for
+            # each data mixture, for example, whose name is the subject. `asset_outputs` returns
+            # {"": [Key("")]} in the first case, and in the second case, for example,
+            # {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid"), …]}.
             for subject, keys in asset_outputs(stage, config).items():
                 asset = asset_path(Node(stage, Key(subject)))
                 if is_of_corpora(stage):

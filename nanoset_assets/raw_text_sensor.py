@@ -235,14 +235,19 @@ class _Tick:
             self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Request partitions for folders of raw text that are new since the last call.
+        """Request partitions in Dagster for new folders of raw text, and remove those of deleted
+        ones.
 
-        In Dagster, each corpus (a folder of raw text, such as `raw/web`) is a partition of the
-        assets that are made from it:
+        Each corpus (a folder of raw text, such as `raw/web`) is a partition of the assets that are
+        made from it. This compares the folders with those that the last call of the sensor has
+        seen. That call stored them in a *cursor*, a text that Dagster hands to this call:
 
             raw/ in the last call    web, books
             raw/ now                 web, books, news
             requested                add the partition `news`
+
+        In addition, this fills fields of this object: `next_cursor` (for the next call), `notes`
+        (for the log), and `errors`, if a corpus cannot be read.
 
         Returns:
             Requests that add and delete partitions.
@@ -255,33 +260,36 @@ class _Tick:
         changes = partition_changes(
             self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
         )
+        # What the next call has to know: its `missing` and `members` above.
         self.next_cursor.missing.extend(changes.missing)
         self.next_cursor.members.update(changes.members)
 
-        self.notes += changes.notes
+        self.notes += changes.notes  # such as why a partition cannot be deleted yet
         self._find_errors_of_corpora(registered=changes.registered)
         return changes.requests
 
     def _find_errors_of_corpora(self, registered: set[str]) -> None:
-        """Add an error for each corpus that cannot be read, or that the settings misspell.
+        """Add to `errors` what is wrong with corpora: folders of raw text, such as raw/web.
 
-        For example, `nanoset.yaml` mixes the corpora `web` and `boks`, but the folder is called
-        `books`. If another asset of the user is going to write the folder `boks`, it may be missing
-        until then.
+        A corpus is missing if the settings name it, but it has no folder. For example:
+
+            corpus                                                 error?
+            exists, but cannot be read                             yes
+            is missing: the settings misspell it, as `boks`        yes
+            is missing, but an asset of the user will write it     no: it is not written yet
+            is missing, but had text before                        yes: it was deleted
 
         Args:
-            registered: The corpora that are partitions already. They had text before, so if one is
-                missing now, that is an error.
+            registered: The corpora that are partitions in Dagster. They had text before.
         """
-        # `faults` has an error for each corpus that exists, but cannot be read. Several corpora may
-        # have the same error: report it once.
+        # 1. Corpora that exist, but cannot be read: `faults` has an error for each. Several corpora
+        #    may have the same error: report it once.
         unique_faults = dict.fromkeys(self.text.faults.values())
         self.errors += unique_faults
 
-        # The settings may name corpora that exist, and those that another asset has yet to write.
-        # One that is a partition already was written before. So if it is missing now, it was
-        # deleted, which is an error.
-        existing = [*self.text.corpora, *self.text.faults]
+        # 2. Corpora that the settings name, and that are missing. It is fine if an asset has yet to
+        #    write a corpus, but not if the corpus was there before (`registered`).
+        existing = [*self.text.corpora, *self.text.faults]  # readable or not
         not_written_yet = self._not_written_yet([*existing, *registered])
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])

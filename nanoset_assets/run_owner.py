@@ -49,19 +49,27 @@ class RunOwner:
         return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
 
     def is_of(self, run: dg.DagsterRun) -> bool:
-        """Return whether a run has this tag because of its own process, and not of another run's.
+        """Return whether this tag was made for a certain run, and was not copied from another run.
 
-        The tag of a run names the process that executes it. If Dagster tries a failed run again,
-        the new run is a copy with the same tags, until its own process starts and replaces the tag.
+        The tag of a run names the process that executes it. If Dagster tries a failed run again, it
+        creates another run with copies of all tags. So until the process of the new run replaces
+        the tag, the tag names the process of the failed run. Cases, for a run 1a2b that is tried
+        again as 3c4d:
+
+            tag                      of run 1a2b    of run 3c4d
+            node7:4711:98765:1a2b    True           False: it names the other run
+            node7:4711:98765:        True           False: see the comment
 
         Args:
             run: The run that has the tag.
         """
         if self.run_id:
             return self.run_id == run.run_id
-        # The tag names no run if it was made before the run was created. This is only done for a
-        # first attempt. A later attempt, which has a parent, has copied the tag.
-        return run.parent_run_id is None
+        # The tag names no run if it was made before the run was created, as `nanoset build` does.
+        # Dagster itself creates the later attempts, with the failed run as their parent. So if this
+        # run has a parent, its tag is a copy.
+        is_first_attempt = run.parent_run_id is None
+        return is_first_attempt
 
     def is_gone(self) -> bool:
         """Return whether the process that executes a run has ended. If that is not certain: False.

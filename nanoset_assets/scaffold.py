@@ -47,10 +47,15 @@ class NanosetScaffolder(dg.Scaffolder[ScaffoldParams]):
             defs/llm/defs.yaml     adds the project's assets to the Dagster project
             llm/nanoset.yaml       settings to start from
 
-        The names of all assets get a prefix, by default `llm/`. It is written to only one of the
-        files: to nanoset.yaml if that is new. An existing nanoset.yaml, which the option `--config`
-        names, is never changed; if its prefix is missing or another one is requested, defs.yaml
-        gets the prefix.
+        The names of all assets get a prefix, here `llm/`, which is written to one of the two files:
+
+            nanoset.yaml               option --key-prefix    the prefix is written to
+            is new                     set or not             nanoset.yaml
+            exists, has no prefix      set or not             defs.yaml
+            exists, has a prefix       set                    defs.yaml, which takes precedence
+            exists, has a prefix       not set                neither: that of nanoset.yaml is used
+
+        The option `--config` names a nanoset.yaml that exists. It is never changed.
 
         Args:
             request: The folder of the new defs.yaml, and the options of the command.

@@ -46,14 +46,18 @@ class RunOptions(dg.Config):
 def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """Return which Dagster assets a step of the pipeline has, and which outputs belong to each.
 
-    A step that is done for each data mixture, such as writing index files, has one asset for each
-    of them. The outputs, such as the splits train and valid, are the partitions of the asset. A
-    step that is done for corpora (collections of documents), such as tokenizing, has one asset for
-    all of them, since corpora are added while Dagster runs. It gets the name "" (ALL_CORPORA) here:
+    There are two kinds of steps. A corpus is a collection of documents:
 
-        step               assets, each with its outputs
-        index mappings     {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
-        tokenizing         {"": [Key("")]}
+        step is done for                its assets
+        each data mixture, such as      one for each mixture; the partitions are its outputs, such
+        writing index files             as the splits train and valid
+        each corpus, such as            one for all corpora; the partitions are the corpora, which
+        tokenizing                      may be added while Dagster runs
+
+    What is returned for these two steps ("" is ALL_CORPORA, and takes the place of a name):
+
+        {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
+        {"": [Key("")]}
 
     Args:
         stage: The step of the pipeline.
@@ -65,9 +69,9 @@ def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
     """
     if not is_asset(stage):
         return {}
-    # It is not known yet which corpora exist. So ask for the outputs of a project that has a single
-    # corpus with the name "" (ALL_CORPORA).
-    requested_keys = list(stage.keys(config, (ALL_CORPORA,)))
+    # `stage.keys` returns the outputs of the step, for given names of the corpora. The corpora are
+    # not known yet. So pretend that there is a single one, whose name is "".
+    requested_keys = list(stage.keys(config, (ALL_CORPORA,)))  # one key for each output
     if is_of_corpora(stage):
         if not requested_keys:
             return {}
@@ -341,29 +345,32 @@ def _dependencies(
 def _partitions_read(
     stage: Stage, config: ProjectConfig, keys: Sequence[Key]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Return the assets that an asset reads, and which partitions of each.
+    """Return the assets that an asset reads; and of which partitions Dagster has to be told, if
+    any.
 
-    For a mixture of the corpora `web` and `books`, whose datasets are partitions of one asset:
+    For a mixture of the corpora (collections of documents) `web` and `books`, whose datasets are
+    two of the partitions of one asset:
 
         {("indexed_dataset",): ["web", "books"]}
 
-    The list is empty if Dagster gets it right by itself. By default, it assumes that each partition
-    reads the one of the same name, such as the dataset of `web` the tokens of `web`; and if there
-    is none, that all partitions are read.
+    An asset that is read in the way that Dagster assumes by default has an empty list. These are
+    assets without partitions, and those of which each partition is read by the one of the same
+    name: the dataset of `web` is made from the tokens of `web`.
 
     Args:
-        stage: The step of the pipeline that the asset belongs to.
+        stage: The step of the pipeline that the reading asset belongs to.
         config: The settings of the project.
-        keys: The outputs of the asset.
+        keys: The outputs of the reading asset.
 
     Returns:
-        Path of an asset → names of its partitions.
+        Path of each asset that is read → names of its partitions, or an empty list.
     """
     partitions_by_asset: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key in keys:
         for source in Node(stage, key).direct_inputs(config):
+            # Look up the list of the asset. If there is none yet, this adds an empty one.
             partitions = partitions_by_asset[asset_path(source)]
-            partition = partition_of(source)
+            partition = partition_of(source)  # such as "web"; None if the asset has no partitions
             if partition is not None and _reads_only_some_partitions(stage, source):
                 partitions.append(partition)
     # Several outputs, such as train and valid, may read the same partition: list it once.
@@ -371,21 +378,27 @@ def _partitions_read(
 
 
 def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether Dagster has to be told which partitions of an asset another one reads.
+    """Return whether Dagster has to be told which partitions of an asset another asset reads.
 
-    In Dagster, corpora (collections of documents) are partitions. For example:
+    By default, Dagster assumes: if both assets have the same partitions, each one reads the
+    partition of its own name; otherwise, it reads all partitions. That is not always right. `web`
+    and `books` are collections of documents (corpora):
 
-        reading asset             asset that it reads       told?
-        datasets of corpora       tokens of corpora         no: Dagster assumes that the dataset of
-                                                            `web` is made from the tokens of `web`
-        the mixture `pretrain`    datasets of corpora       yes: it reads only `web` and `books`
+        reading asset              partitions that it reads      told?
+        datasets: web, books       tokens: web, books            no: `web` does read `web`
+        the mixture `pretrain`     datasets: web, books, …       yes: only those in the mixture
+        the mixture `pretrain`     views of `web`: best, new     yes: only `best`, for example
+                                   (selections of documents)
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
-        source: The output that it reads, which is a partition of another asset.
+        source: An output that it reads: one partition of the other asset.
     """
+    # Views, packs and the like: other assets always read certain partitions of them (see
+    # `AssetShape.is_read_by_partition`).
     if shape_of(source.stage).is_read_by_partition:
         return True
+    # The partitions of the other asset are the corpora, and those of the reading asset are not.
     return is_of_corpora(source.stage) and not is_of_corpora(stage)
 
 

@@ -168,30 +168,34 @@ def with_condition(
     """Let Dagster itself decide when to build the project's assets, by a condition of each asset.
 
     This is for teams that have a sensor of their own which evaluates such conditions for all
-    assets. An asset is built if an input has another *version* than before (a checksum of its
+    assets. An asset is to be built if an input has another *version* than before (a checksum of its
     content), and the checks of all inputs have passed.
 
-    Dagster's usual condition, `eager`, would also build an asset if an input was built again with
-    the same result. So the part of it that detects this is replaced:
+    Dagster has a ready-made condition, `eager`. It is composed of parts with names, and would also
+    build an asset if an input was built again with the same result. So one part is replaced:
 
-        eager  >  any_deps_updated  >  newly_updated             an input was built
-        eager  >  any_deps_updated  >  data_version_changed      an input has another version
+        eager
+          any_deps_updated           some input was updated, which means:
+            newly_updated            ... it was built      (is replaced by the next line)
+            data_version_changed     ... it has another version
+          other parts                (stay as they are)
 
     Args:
         assets: All assets of the project.
         names: Knows the names of the project in Dagster.
 
     Returns:
-        The same assets with the condition; without it only `raw_jsonl`, the list of raw files,
-        since a separate sensor watches these files.
+        The same assets with the condition. Only `raw_jsonl`, the list of raw files, has none, since
+        a separate sensor watches these files.
     """
+    # Dagster makes conditions by static methods of this class. `replace` finds a part by its name.
     condition = dg.AutomationCondition[dg.AssetKey]
     any_input_changed = condition.any_deps_updated().replace(
         "newly_updated", condition.data_version_changed()
     )
     eager = condition.eager().replace("any_deps_updated", any_input_changed)
     has_to_be_built = eager & condition.all_deps_blocking_checks_passed()
-    inventories = names.asset(shape_of(INVENTORY).asset)  # the lists of the files of corpora
+    inventories = names.asset(shape_of(INVENTORY).asset)  # the asset raw_jsonl
 
     def add_condition(spec: dg.AssetSpec) -> dg.AssetSpec:
         """Return the spec of an asset with the condition, unless a sensor requests the asset."""

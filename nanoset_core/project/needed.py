@@ -145,11 +145,13 @@ class _NeedSearch:
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return which builds a build of an output needs, so that these are not deleted either.
+        """Return which other builds a build of an output needs, so that these are not deleted
+        either.
 
         Most builds need what they were made from. Shards are an exception. They are the pieces in
-        which text is tokenized, and are joined to a dataset, so all tokens are stored twice. To
-        save space, the file of a shard can be deleted. Then the shard needs the dataset instead:
+        which text is tokenized, and all shards of a text are joined to a dataset. So all tokens are
+        stored twice. To save space, the file of a shard can be deleted. Then the shard has its
+        tokens in the dataset, and needs it, although the dataset was made from the shard:
 
             shard 1    has its own file                                     needs nothing
             shard 2    its tokens are bytes 4,000 to 6,000 of the dataset   needs the dataset
@@ -166,10 +168,12 @@ class _NeedSearch:
         if not is_shard:
             return _read_needs(self._root, folder)
         if digest in self._ignored_shards:
+            # The caller does not want its needs. For example, `nanoset gc` is about to let it read
+            # from a newer dataset, so it will not need its present one any more.
             return _VersionNeeds()
 
-        # What a shard was made from need not be looked up. It is found through the list of all
-        # shards, which was made from the same text.
+        # A shard also needs the list of raw files that it was made from. The search finds that in
+        # another way: a list of all shards exists, too, and was made from the same list of files.
         return _VersionNeeds(versions=datasets_with_tokens_of(self._root, folder))
 
 

@@ -390,14 +390,15 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardKey]) -> list[str]:
     """Return which builds of outputs contain documents to be erased, in the order of erasure.
 
-    What was made from others is erased before them, so that an interrupted erasure can be resumed:
-    as long as a shard exists, all that was made from it can be found. For example:
+    What was made from others is erased before them. So, if the erasure is interrupted, the next
+    attempt still finds all that is left, by following what was made from the shards. For example:
 
-        shard 3f9c…      a piece of tokenized text, with such a document    erased last
-        dataset 81aa…    many shards, joined                                erased before it
-        view c04d…       a selection of the dataset's documents             erased first
+        shard 3f9c…      a piece of tokenized text, with such a document     erased last
+        dataset 81aa…    this shard and others, joined                       erased before the shard
+        view c04d…       a selection of the documents of dataset 81aa…       erased first
+        dataset 77b0…    an old one; nobody knows of which shards            erased before the shard
 
-    So the result is [c04d…, 81aa…, 3f9c…].
+    The result is [c04d…, 81aa…, 77b0…, 3f9c…].
 
     Args:
         versions: All builds (versions) that may contain such documents.
@@ -410,15 +411,16 @@ def _erasure_order(versions: Sequence[_ExaminedVersion], shards: Iterable[ShardK
     # document. Erase it, and all that was made from it, as if it did.
     unclear_datasets = [version.digest for version in versions if version.has_unknown_shards]
     shard_digests = [shard.digest for shard in shards]
-    sources = {*shard_digests, *unclear_datasets}
+    sources = {*shard_digests, *unclear_datasets}  # {3f9c…, 77b0…}
 
-    # What was made from these, directly or not. Each version follows those that it was made from,
-    # so erase them in the reversed order.
+    # Find what was made from these, directly or not, but without these themselves. Each version
+    # follows those that it was made from, so erase them in the reversed order.
     version_by_digest = {version.digest: version for version in versions}
-    made_from_sources = _made_from(sources, version_by_digest)
+    made_from_sources = _made_from(sources, version_by_digest)  # [81aa…, c04d…]
 
-    # Then erase what they were made from: the datasets, and last the shards that still exist.
-    existing_shards = [version.digest for version in versions if version.is_shard]
+    # Then erase the sources themselves: first datasets, then shards. (Of the shards, an interrupted
+    # erasure may have deleted some already.)
+    existing_shards = [version.digest for version in versions if version.is_shard]  # [3f9c…]
     return [*reversed(made_from_sources), *reversed(unclear_datasets), *existing_shards]
 
 
