@@ -220,7 +220,11 @@ def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
     """Divide the bytes of a pickle into frames of about 64 KiB, and yield each with its header.
 
     Pickle writes a header in front of each frame, with the number of its bytes, so that a reader
-    can load a frame at once.
+    can load a frame at once. A frame cannot end anywhere: Python's pickler ends one only in front
+    of a number, namely the first that starts 64 KiB (65,536 bytes) or more after the frame did.
+
+    Args:
+        chunks: The bytes in parts of any size, each with the positions of the numbers in it.
     """
     unframed = b""  # opcodes that are in no complete frame yet
     for chunk in chunks:
@@ -305,31 +309,40 @@ def _joined(first: Entries, second: Entries) -> Entries:
 def _encode_chunk(entries: Entries, first_entry: int, *, has_marks: bool) -> _Opcodes:
     """Write some entries of an index exactly as Python's pickle would write them.
 
-    An entry says where a document of a file starts, and how long it is: (6, 300). Pickle writes
-    small numbers with fewer bytes than large ones, so entries differ in their size. To write
-    thousands at once without a loop, make a table that has a row for each of the two numbers, and a
-    column for each byte that pickle may write. Then select the bytes that it does write. For the
-    entry (6, 300), these are the ones without brackets:
+    An entry is a pair of numbers: at which byte a document starts, and how many bytes it has.
+    Pickle writes the entry (6, 300) as follows:
+
+        4b 06       opcode BININT1, and the number 6 in one byte
+        4d 2c 01    opcode BININT2, and the number 300 in two bytes
+        86 94       opcodes TUPLE2 and MEMOIZE: they make a pair of the two numbers
+
+    A list is written in batches of 1000 entries, with MARK (28) before and APPENDS (65) after each
+    batch.
+
+    To write thousands of entries without a loop, make a table that has a row for each number, with
+    all bytes that may be needed for it. Then select the needed ones. In the rows of (6, 300), the
+    others are in brackets:
 
         APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
-        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]        6, if a batch starts here
+        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]        6, the first of its batch
         [65]     [28]  4d      [02]  2c 01 [00 00 …]   86      94          300
+
+    Row by row, the selected bytes are 28 4b 06 4d 2c 01 86 94. That is what pickle writes.
 
     Args:
         entries: The entries.
         first_entry: Number of their first one in the index.
         has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
     """
-    # (2 n_entries,) offset, length, offset, …: 6, 300, 306, …
+    # The numbers of all entries, one after another, such as 6, 300, 306, …; shape (2 n_entries,)
     values = np.stack(entries, axis=1).astype("<i8").reshape(-1)
-    payload_bytes = _payload_bytes(values)
+    payload_bytes = _payload_bytes(values)  # 1, 2, 2, …
     table = _byte_table(values, payload_bytes)
     is_selected = _needed_bytes(payload_bytes)
     if has_marks:
-        # Pickle writes a list in batches of 1000 items: MARK, items, APPENDS. Where a batch starts,
-        # write its MARK, and in front of it APPENDS for the batch before, if there is one. Both are
-        # in the row of the entry's first number. Each entry has two rows, so this is row 2 i for
-        # the entry i of this chunk.
+        # Where a batch starts, select its MARK, and APPENDS, which ends the batch before, if there
+        # is one. Both are in front of the entry's first number. Each entry has two rows, so the
+        # first number of entry i is in row 2 i.
         batch_starts = _batch_starts(first_entry, len(entries.offsets))
         is_first_batch = first_entry + batch_starts == 0
         is_selected[2 * batch_starts, _AT_MARK] = True
@@ -355,73 +368,101 @@ def _batch_starts(first_entry: int, n_entries: int) -> NDArray[np.int64]:
 
 
 def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a row for each number, with all bytes that Python's pickle may write for it.
+    """Return a row of 14 bytes for each number: all bytes that Python's pickle may write for it.
 
-    Pickle writes a number as an opcode, which says how many bytes follow, and these bytes, the
-    payload. Opcodes that start or end the list and the pair that the number belongs to may be
-    around it. A row has them all; the caller selects those that the number needs:
+    Pickle writes a number as an opcode (an instruction, here "this is a number of 2 bytes") and the
+    bytes of the number, its payload. For large numbers, the size of the payload is between them.
+    Other opcodes may be around the number. A row has room for all of them, and the caller selects
+    those that are needed:
 
-        APPENDS  MARK  opcode  size  payload (8 columns)    TUPLE2  MEMOIZE
-        65       28    4d      02    2c 01 00 00 00 …       86      94          for the number 300
-
-        APPENDS, MARK      the batch of 1000 list items before ends, and the next one starts
-        TUPLE2, MEMOIZE    the number was the second of a pair
+        columns    content            for 300                when it is needed
+        0          APPENDS            65                     a batch of 1000 pairs ends before it
+        1          MARK               28                     a batch of pairs begins with it
+        2          opcode             4d                     always
+        3          size of payload    02                     the number has 5 bytes or more
+        4 to 11    payload            2c 01 00 00 00 00 …    as many bytes as the number has: 2c 01
+        12, 13     TUPLE2, MEMOIZE    86 94                  the number is the second of its pair
 
     Args:
         values: The numbers, little-endian int64, shape (n_ints,).
-        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
+        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,): 2 for 300.
 
     Returns:
-        uint8, shape (n_ints, _COLUMNS).
+        uint8, shape (n_ints, 14).
     """
     table = np.empty((len(values), _COLUMNS), np.uint8)
-    table[:] = _ROW  # sets the opcodes around the int, which are the same in all rows
-    table[:, _AT_OPCODE] = _OPCODES[payload_bytes]
-    table[:, _AT_SIZE] = payload_bytes
-    table[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)
+    table[:] = _ROW  # columns 0, 1, 12 and 13: the opcodes that are the same in all rows
+    table[:, _AT_OPCODE] = _OPCODES[payload_bytes]  # column 2, such as 4d for 2 bytes
+    table[:, _AT_SIZE] = payload_bytes  # column 3
+    table[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)  # columns 4 to 11
     return table
 
 
 def _needed_bytes(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which bytes of `_byte_table` are written, apart from the marks of batches.
+    """Return which bytes of a table pickle writes, if the table has all bytes that it may write.
 
-    Numbers come in pairs, such as 6 and 300. Each needs its opcode and its payload. After the
-    second one of a pair are two opcodes that make the pair:
+    The table has a row for each number and 14 columns. (`_byte_table` says what they are.) Numbers
+    come in pairs, such as 6 and 300. Each needs its opcode, which is an instruction of pickle, and
+    as many bytes of its payload as it has. The second number of a pair also needs the two opcodes
+    TUPLE2 and MEMOIZE after it, which make the pair:
 
-        opcode  size  payload       TUPLE2  MEMOIZE
-        yes     no    1 of 8 bytes  no      no          6
-        yes     no    2 of 8 bytes  yes     yes         300
+        columns             0, 1      2        3       4 to 11         12, 13
+        content             batches   opcode   size    payload         TUPLE2, MEMOIZE
+        needed for 6        no        yes      no      first byte      no
+        needed for 300      no        yes      no      first 2 bytes   yes
+
+    Columns 0 and 1 are for the start of a batch of 1000 pairs; the caller selects them where
+    needed.
 
     Args:
-        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
+        payload_bytes: In how many bytes pickle stores each number: [1, 2] for 6 and 300; shape
+            (n_ints,).
 
     Returns:
-        Shape (n_ints, _COLUMNS).
+        Shape (n_ints, 14).
     """
-    is_needed = _IS_WRITTEN[payload_bytes]  # (n_ints, _COLUMNS)
-    is_needed[1::2, _AT_TUPLE2:] = True  # after each length, the second int of its entry
+    # A table says for each number of bytes which of the columns 2 to 11 are needed.
+    is_needed = _IS_WRITTEN[payload_bytes]
+
+    # The second numbers of the pairs are in the rows 1, 3, 5, …: they need columns 12 and 13, too.
+    is_needed[1::2, _AT_TUPLE2:] = True
     return is_needed
 
 
 def _opcode_positions(
     is_selected: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return where the opcode of each number is among the bytes that are written, shape (n_ints,).
+    """Return where each number begins among the bytes that are written for many numbers.
 
-    For example, the pair 6, 300 is written as 4b 06 and 4d 2c 01 86 94, where 4b and 4d are the
-    opcodes. They are at the positions 0 and 2.
+    Pickle writes a number as an opcode, which says how large it is, and its bytes. Other opcodes
+    may be before and after it. A number begins with its own opcode. For example, for the pairs (6,
+    300) and (306, 9), the first of which starts a batch of pairs with MARK (28):
+
+        written for         6           300               306         9
+        its bytes           28 4b 06    4d 2c 01 86 94    4d 32 01    4b 09 86 94
+        bytes before it     1           0                 0           0
+        bytes from it on    2           5                 3           4
+        ends at             3           8                 11          15
+        begins at           1           3                 8           11
 
     Args:
-        is_selected: Which bytes of `_byte_table` are written, shape (n_ints, _COLUMNS).
-        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,).
-    """
-    # What is written for a number: opcodes before it, and all from its own opcode on.
-    bytes_before = 1 * is_selected[:, _AT_APPENDS] + is_selected[:, _AT_MARK]
-    bytes_from_opcode = 1 + payload_bytes + is_selected[:, _AT_SIZE]
-    bytes_from_opcode[1::2] += 2  # TUPLE2, MEMOIZE after the second number of a pair
+        is_selected: Which bytes are written for each number, shape (n_ints, 14); `_byte_table` says
+            what the columns are.
+        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,): 1 2 2 1.
 
-    ends = np.cumsum(bytes_before + bytes_from_opcode)  # of all that is written for each number
-    return ends - bytes_from_opcode
+    Returns:
+        Positions, shape (n_ints,).
+    """
+    # Before a number may be the opcodes that end one batch and begin the next.
+    bytes_before = 1 * is_selected[:, _AT_APPENDS] + is_selected[:, _AT_MARK]  # 1 0 0 0
+
+    # Then come its own opcode, perhaps the size of its payload, and the payload. After the second
+    # number of a pair are the two bytes of TUPLE2 and MEMOIZE.
+    bytes_from_opcode = 1 + payload_bytes + is_selected[:, _AT_SIZE]  # 2 3 3 2
+    bytes_from_opcode[1::2] += 2  # 2 5 3 4
+
+    ends = np.cumsum(bytes_before + bytes_from_opcode)  # 3 8 11 15
+    return ends - bytes_from_opcode  # 1 3 8 11
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -511,13 +552,18 @@ class _FastDecoder:
     def entries(self) -> Iterator[Entries]:
         """Yield the entries of the pickled list, some at a time, as long as they look as expected.
 
-        The pickle is read in chunks of about a MiB. A chunk may end within an entry. Then the rest
-        of the entry is joined with the next chunk.
+        An entry is a pair of numbers, which takes at most 24 bytes. The pickle is read in chunks of
+        about a MiB. A chunk may end within an entry. Then the first bytes of the entry wait for the
+        next chunk.
+
+        At the end, `is_complete` says whether this was the whole list. It stays False if there are
+        bytes that Python's own pickler would not have written. Then the caller reads the list in
+        another way.
 
         Raises:
             FormatError: A frame, a part of the pickle, is empty, or longer than the file.
         """
-        undecoded = np.empty(0, np.uint8)
+        undecoded = np.empty(0, np.uint8)  # bytes of an entry whose end was not read yet
         for opcodes in self._entry_opcodes():
             undecoded = np.concatenate([undecoded, opcodes])
             entries, n_decoded_bytes = _decode_chunk(undecoded)
@@ -525,12 +571,13 @@ class _FastDecoder:
                 yield entries
                 self.n_entries += len(entries.offsets)
 
-            # A few bytes may remain of an entry that continues in the next chunk. If they were
-            # enough for a whole entry, it would have been decoded: these are other opcodes.
+            # A few bytes may remain of an entry that continues in the next chunk. But 48 bytes
+            # (_ENOUGH_FOR_ENTRY) would contain a whole entry, and it would have been decoded. So
+            # if there are as many, they are something else: give up.
             undecoded = undecoded[n_decoded_bytes:]
             if len(undecoded) >= _ENOUGH_FOR_ENTRY:
                 return
-        # After the last entry, only the opcodes that end the list remain.
+        # After the last entry, only the two opcodes that end the list and the pickle may remain.
         self.is_complete = undecoded.tobytes() == _LIST_END
 
     def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
@@ -635,11 +682,16 @@ class _FastDecoder:
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """Decode the entries of a pickled list from its bytes, up to the first incomplete entry.
 
-    For example, the first 6 of these bytes are the entry (0, 6). The others are the start of
-    another one:
+    Each entry is a pair of numbers. For example, the first 6 of these bytes are the entry (0, 6).
+    The others are the start of another one, so the result is the entry (0, 6), and 6 bytes:
 
         4b 00  4b 06  86 94    4b 06  4d 2c
-        0      6      tuple    6      300 (its last byte is missing)
+        0      6      a pair   6      300 (its last byte is missing)
+
+    Entries differ in size. So where one starts is only known when all before it were decoded, one
+    by one, which takes long. Instead, look for the two bytes 86 94, with which every entry ends,
+    and decode an entry after each of these places, all at the same time. A few of them may be
+    wrong, since the bytes 86 94 may also be a part of a number. These are left out afterwards.
 
     Args:
         opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
@@ -649,15 +701,15 @@ def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
     """
     # Decode an entry at each candidate, a position at which one may start. Zeros at the end allow
     # to look ahead from the last candidate.
-    starts = _candidates(opcodes)
+    starts = _candidates(opcodes)  # 0, and the positions after each 86 94: [0, 6]
     decoded = _decode_candidates(np.pad(opcodes, (0, _PADDING)), starts)
 
-    # Leave out candidates that are inside of an entry. Slices select the others; the last slice
-    # stops at the first incomplete entry.
+    # Leave out candidates that are inside of an entry. The slices select the others: slice(0, 1)
+    # in the example. The last slice stops at the first incomplete entry, here number 1.
     slices = list(_slices_of_entries(starts, decoded.stops))
     entries = Entries(_in_slices(decoded.offsets, slices), _in_slices(decoded.lengths, slices))
     incomplete = slices[-1].stop
-    return entries, int(starts[incomplete])
+    return entries, int(starts[incomplete])  # byte 6
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -679,7 +731,7 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry at each position of a pickle at which one may start.
+    """Decode an entry at each position of a pickle at which one may start, all at the same time.
 
     An entry says where a document starts and how long it is. Pickle writes it as two numbers, and
     the opcodes TUPLE2 and MEMOIZE, which make them a pair:
@@ -687,18 +739,26 @@ def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> 
         4b 00    4b 06    86 94
         0        6        TUPLE2, MEMOIZE
 
-    In front of every 1000th entry are two more opcodes, APPENDS and MARK. If the bytes at a
-    position do not look like this, there is no entry. Then the result is stop -1, and any numbers.
+    In front of every 1000th entry are two more opcodes, APPENDS and MARK. What is decoded at a
+    position with other bytes is meaningless. It stays in the arrays, so that they have the same
+    length, and is marked by a stop of -1:
+
+        start    bytes from there on            offset    length    stop
+        20       4b 00 4b 06 86 94              0         6         26
+        26       65 28 4b 06 4b 09 86 94        6         9         34
+        34       4b 0f, and the bytes end       15        0         -1    (no complete entry)
 
     Args:
         padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
         starts: Positions at which an entry may start, shape (n_candidates,).
     """
+    # The first number starts at the position, or after APPENDS and MARK: 20, 28, 34.
     has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
     int_starts = np.where(has_mark, starts + 2, starts)  # (n_candidates,)
     offsets = _decode_ints(padded, int_starts)
     lengths = _decode_ints(padded, offsets.stops)  # a length starts where its offset stops
 
+    # It is an entry if there are two numbers, and then TUPLE2 and MEMOIZE.
     has_tuple = _has_pair(padded, lengths.stops, _TUPLE2, _MEMOIZE)
     is_entry = offsets.is_int & lengths.is_int & has_tuple
     stops = np.where(is_entry, lengths.stops + 2, -1)  # -1: no complete entry
@@ -740,16 +800,21 @@ class _Payloads(NamedTuple):
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
     """Decode a number at each of some positions in a pickle, all at the same time.
 
-    For example, in the bytes 4b 06 4d 2c 01, position 0 gives the number 6 and the stop 2, and
-    position 2 gives the number 300 and the stop 5. If no number starts at a position, such as 1,
-    its `is_int` is False.
+    Pickle writes a number as an opcode, which says how many bytes the number has, and these bytes.
+    For example, in the bytes 4b 06 4d 2c 01:
+
+        position    opcode    bytes of the number    number    stop    is_int
+        0           4b        06                     6         2       True
+        2           4d        2c 01                  300       5       True
+        1           06        (no opcode of ints)    (any)     (any)   False
 
     Args:
-        padded: Bytes of the pickle, with 32 zeros after them.
+        padded: Bytes of the pickle, with 32 zeros after them, so that all bytes looked at exist.
         positions: Where numbers may start, shape (n_positions,).
     """
     payloads = _payloads_at(padded, positions)
-    # Read eight bytes from the start of each value on, of which the value may need fewer.
+    # Read eight bytes from the start of each number on: 06 4d 2c 01 00 00 00 00 for the first one
+    # of the example. Then take as many of these as the number has: 06.
     words = _words_at(padded, payloads.starts)
     values = _first_bytes(words, payloads.sizes, payloads.is_signed)
 
@@ -760,32 +825,35 @@ def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _In
 
 
 def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
-    """Find where the value of each number of a pickle is stored, and how many bytes it has.
+    """Find where the bytes of each number of a pickle are, and how many it has.
 
-    Pickle writes a number as an opcode and a value. The opcode usually says how many bytes the
-    value has. After the opcode LONG1, a byte says so:
+    Pickle writes a number as an opcode and its bytes. The opcode usually says how many there are.
+    After the opcode LONG1, a byte says so:
 
-        opcode        bytes of the value    example
-        4b BININT1    1                     4b 06                  6
-        4d BININT2    2                     4d 2c 01               300
-        4a BININT     4, signed             4a 40 42 0f 00         1,000,000
-        8a LONG1      1 to 8, signed        8a 05 00 f2 05 2a 01   5,000,000,000 (5 bytes)
+        opcode        bytes of the number    example
+        4b BININT1    1                      4b 06                  6
+        4d BININT2    2                      4d 2c 01               300
+        4a BININT     4, signed              4a 40 42 0f 00         1,000,000
+        8a LONG1      1 to 8, signed         8a 05 00 f2 05 2a 01   5,000,000,000 (5 bytes)
+
+    So 300, if its opcode is at position 2, starts at position 3, has the size 2, and is not signed.
 
     Args:
         padded: Bytes of the pickle, with zeros after them.
-        positions: Where numbers may start, shape (n_positions,). If there is none, `is_int` is
-            False.
+        positions: Where numbers may start, shape (n_positions,). Where there is none, `is_int` is
+            False, and the other results have no meaning.
     """
     opcodes = padded[positions]
     is_long = opcodes == _LONG1
     value_starts = np.where(is_long, positions + 2, positions + 1)
 
-    # The table has 0 for opcodes of anything but an int.
+    # _PAYLOAD_BYTES is a table of 256 opcodes: 1, 2 and 4 for the first three opcodes above, and 0
+    # for all others. A size of 0, or more than 8 bytes after LONG1, is no number.
     sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
     return _Payloads(
         starts=value_starts,
-        # The caller shifts numbers by these sizes. So what is no number gets a possible size, too.
+        # The caller computes with all sizes. So what is no number gets a possible size, 8, too.
         sizes=np.where(is_int, sizes, _WORD_BYTES),
         is_signed=is_long | (sizes >= 4),  # values of 1 and 2 bytes have no sign
         is_int=is_int,
@@ -814,13 +882,20 @@ def _first_bytes(
         2c 01 86 94 4b 06 86 94     2          300 (2c 01)
         fe ff ff ff 4b 06 86 94     4          -2, if it is signed
 
+    A word is a number of 64 bits itself: its first byte has the lowest bits, and its last byte the
+    highest ones. So the other bytes are removed by shifts, here for 2 bytes:
+
+        word                         2c 01 86 94 4b 06 86 94
+        shifted left by 48 bits      00 00 00 00 00 00 2c 01
+        shifted right by 48 bits     2c 01 00 00 00 00 00 00    = 300
+
     Args:
         words: Words of eight bytes, shape (n,).
         n_bytes: How many bytes of each word belong to the number, 1 to 8.
         is_signed: Whether the highest bit of the number is its sign.
     """
-    # The other bytes are the high ones. A shift to the left drops them. A shift back to the right
-    # fills in zeros if the word is unsigned, and copies of the sign if it is signed.
+    # A shift to the left drops the high bytes, which belong to no number. A shift to the right puts
+    # the others back: for uint64 it fills in zeros, and for int64 copies of the sign.
     shifts = (8 * (_WORD_BYTES - n_bytes)).astype(np.uint64)  # 48 bits for a number of 2 bytes
     shifted = words << shifts
     signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
@@ -831,29 +906,32 @@ def _first_bytes(
 def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
     """Find out which decoded entries are real, and yield them as slices.
 
-    The entries of a pickle have various sizes. Each one starts where the one before it stops. A
-    candidate is a position at which an entry may start, since the bytes in front of it look like
-    the end of an entry. These bytes may also be inside an entry by chance. For example, candidate 2
-    is inside of entry 1, because 9 is between 6 and 15:
+    Some bytes were decoded from every position at which an entry may start, a candidate. Real
+    entries follow one after another without gaps. So begin with candidate 0, which is always real.
+    If it stops at byte 6, the next real one is the candidate that starts at byte 6, and so on.
+    Candidates that are skipped in this way are no entries:
 
-        candidate   0  1   2   3
-        starts      0  6   9   15
-        stops       6  15  15  -1     (-1: not all bytes of this entry have been read yet)
+        candidate   0    1    2    3
+        starts      0    6    9    15
+        stops       6    15   15   -1    (-1: not all bytes of this entry have been read yet)
+        is real     yes  yes  no   incomplete
 
-    So the candidates 0 and 1 are entries, and candidate 3 is an incomplete one. This gives slice(0,
-    2), and slice(3, 3). The last slice always stops at the incomplete candidate.
+    Candidate 1 goes from 6 to 15, so candidate 2 is only a part of it. The real ones before it are
+    slice(0, 2), and those after it slice(3, 3), which is empty here. The last slice always stops at
+    the incomplete candidate.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # As long as each candidate stops where the next one starts, all of them are entries. So a slice
-    # can only end with a candidate that stops elsewhere.
+    # As long as each candidate stops where the next one starts, none is skipped, and the slice goes
+    # on. So it can only end with a candidate that stops elsewhere: 1, which stops at 15 and not at
+    # 9, and the last one, 3, which has no next one.
     stops_elsewhere = np.append(stops[:-1] != starts[1:], True)  # [False, True, False, True]
     possible_ends = np.flatnonzero(stops_elsewhere)  # [1, 3]
-    first = 0
+    first = 0  # candidate with which the slice begins: 0, and the second time 3
     while True:
-        # The slice ends with the next one of these: 1, and the second time 3.
+        # Look for the first possible end from there on: 1, and the second time 3.
         last = int(possible_ends[np.searchsorted(possible_ends, first)])
         if stops[last] < 0:  # incomplete
             yield slice(first, last)
