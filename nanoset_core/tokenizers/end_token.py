@@ -164,11 +164,13 @@ def chosen_end(tokenizer: TokenizerPath) -> EndToken | None:
 def _candidate_ends(tokenizer: TokenizerPath) -> list[EndToken]:
     """Return the tokens of a tokenizer that may end documents, the best first.
 
-    1. Tokens that files next to the tokenizer name as end tokens, such as the eos_token of
-       tokenizer_config.json.
-    2. Special tokens with a common name, such as <|endoftext|>. 3. Tokens that only those files
-    have, and not the tokenizer.json. A model that was trained with the
-       tokenizer.json has no embeddings for these.
+    There are three groups, in this order:
+
+        known     files such as tokenizer_config.json name them as end tokens (eos_token), and the
+                  tokenizer.json has them
+        common    special tokens of the tokenizer.json with a common name, such as <|endoftext|>
+        new       files name them, but the tokenizer.json does not have them: a model that was
+                  trained with the tokenizer.json has no embeddings for them
 
     Args:
         tokenizer: The tokenizer's file, with settings or without.
@@ -207,9 +209,13 @@ def _common_ends(tokenizer: TokenizerPath) -> list[EndToken]:
 def end_reason(tokenizer: TokenizerPath, end: EndToken) -> str:
     """Return why a token was chosen to end documents, in sentences for the user.
 
-        Id 0, by its common name. Id 0, by its common name. tokenizer_config.json names <|im_end|>,
-        which ends turns of a chat. Id 2, by tokenizer_config.json. It ends turns of a chat: check
-        that this is intended.
+    There are three kinds of answers:
+
+        the token has a common name         Id 0, by its common name.
+        files name one for chats instead    Id 0, by its common name. tokenizer_config.json names
+                                            <|im_end|>, which ends turns of a chat.
+        the token itself is for chats       Id 2, by tokenizer_config.json. It ends turns of a chat:
+                                            check that this is intended.
 
     Args:
         tokenizer: The tokenizer's file.

@@ -222,18 +222,20 @@ class _EngineFactory:
         from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
         from nanoset_core.tokenizers.engines.rules import Rules, read_rules
 
+        # Two entries of the cache on disk: the tokens of frequent words, and the rules. `_saved`
+        # raises WrongTokensError if this version once gave wrong tokens for a document.
         name = f"numpy {installed_version(NumpyEngine.package)}"
         saved_words = self._saved("words", name)
         saved_rules = self._saved("numpy", name)
         arrays = saved_rules.load()
-        if arrays is not None:
+        if arrays is not None:  # an earlier process has compared the rules
             return NumpyEngine(Rules.from_arrays(arrays), self.reference, words=saved_words)
 
-        # Read the rules, and compare the engine with the reference.
+        # Read the rules, and compare the tokenizer with the library, which is `self.reference`.
         _report_comparison("numpy")
         content = orjson.loads(self.definition.json())
         rules = read_rules(content)
-        canaries = all_canaries(content)
+        canaries = all_canaries(content)  # test texts that are easy to get wrong
         del content  # some 20 MB
         _prove_numpy(NumpyEngine(rules, self.reference), canaries)
         saved_rules.save(rules.to_arrays())

@@ -99,18 +99,20 @@ class PairSplitter:
         is_start[0] = True
         is_start[-1] = True
 
-        # The bytes on both sides decide for most places. Look up the characters at the others.
+        # For most places, the bytes on both sides decide: _CUT or _JOINED. For the others
+        # (_DOUBTFUL), find out whether a merge joins the two characters that meet there.
         kinds = self._kinds_between_bytes(data)
         np.equal(kinds, _CUT, out=is_start[1:-1])
         doubtful = np.flatnonzero(kinds == _DOUBTFUL) + 1
         if len(doubtful):
             is_start[doubtful] = ~self._are_joined(data, doubtful)
 
-        # If the tokenizer never joins spaces, each of them starts a word.
+        # Some tokenizers never join several spaces: each of them starts a word.
         if self._each_apart:
             is_start[:-1] |= data == SPACE_BYTE
 
-        # Runs of a character that added tokens repeat, such as newlines, are cut into these tokens.
+        # Some vocabularies have tokens of 2, 3 and more newlines, for example. Cut rows of these
+        # into such tokens, of at most `max_repetitions` newlines.
         for byte, max_repetitions in self._longest_runs.items():
             _cut_runs(is_start, data == byte, max_repetitions)
         return is_start
@@ -217,6 +219,7 @@ def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
     Returns:
         uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
+    # Begin with _CUT for all pairs, and overwrite it where there is more to say.
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
     # In UTF-8, a byte from 80 to BF is inside of a character, never its first byte.
     table[:, 0x80:0xC0] = _JOINED
@@ -286,11 +289,13 @@ class CharacterMerger(Merger):
             uint64, shape (width, n_words): the tokens of a word at the top of its column, then
             NO_TOKEN.
         """
-        # One buffer of all words. The zeros at its end can be read as a character's further bytes.
+        # Put all words into one buffer, each padded to `width` bytes. To read a character, up to
+        # four bytes are read, so that there must be some after the last word.
         width, n_words = letters.shape
         data = np.append(letters.T.ravel(), np.zeros(4, np.uint8))  # (n_bytes + 4,)
-        tokens, is_token = self._tokens_at_bytes(data)
+        tokens, is_token = self._tokens_at_bytes(data)  # is_token: False in gaps and padding
 
+        # One row for each word again. Then move its tokens together, and rows become columns.
         n_bytes = width * n_words
         tokens_by_word = tokens[:n_bytes].reshape(n_words, width)
         is_token_by_word = is_token[:n_bytes].reshape(n_words, width)

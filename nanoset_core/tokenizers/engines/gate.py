@@ -229,7 +229,8 @@ class GatedEngine:
             int64, shape (n_doubtful_characters,), ascending: for each doubtful character, the index
             of its text. In the example 1 1.
         """
-        # Join the texts, and leave out ASCII characters, which are never doubtful.
+        # Join the texts, and leave out ASCII characters but zeros, since they are never doubtful.
+        # This gives the characters é 0 Ω ☃ ☃, as code points.
         joined = b"\0".join(texts)
         characters = joined.translate(None, _ASCII_EXCEPT_ZERO).decode()
         points = np.frombuffer(characters.encode("utf-32-le"), "<u4")  # (n_points,)
@@ -237,14 +238,14 @@ class GatedEngine:
         if not len(doubtful):
             return doubtful
 
-        # How many zeros are before each doubtful character: 1 for both ☃. If texts had no
-        # zeros themselves, that would be the index of its text.
-        zeros_before = np.cumsum(points == 0)[doubtful]
+        # The zeros before each doubtful character.
+        zeros_before = np.cumsum(points == 0)[doubtful]  # (n_doubtful_characters,) 1 1
 
-        # But texts may have zeros. So also count them up to each text's end, with the one that
-        # follows it: 1 and 2. The index of a character's text is how many texts end before it,
-        # which are those whose number is not larger than the character's.
-        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,)
+        # The zeros up to the end of each text, with the one that follows it.
+        zeros_up_to_end = np.cumsum([text.count(0) + 1 for text in texts])  # (n_texts,) 1 2
+
+        # How many texts end before the character, because their number is not larger: 1 for both.
+        # That is the index of its text.
         return np.searchsorted(zeros_up_to_end, zeros_before, side="right")
 
 
@@ -302,9 +303,8 @@ def _normal_form(normalizer: Any) -> Form | None:
     if normalizer["type"] == "Sequence":
         members = normalizer["normalizers"]
 
-    # Normalizers that write spaces as ▁ are allowed in addition to one normal form. With anything
-    # else, this project has not compared compiled engines with the library on much text, so that
-    # they are not used.
+    # The types of all steps but those that write spaces as ▁: none, {"NFC"} or {"NFKC"} are
+    # accepted. For anything else, such as {"Lowercase"}, the message names the types.
     types = {member["type"] for member in members if not _writes_spaces(member)}
     known_forms = set(get_args(Form))  # the names in the type `Form`: NFC, NFKC
     if len(types) > 1 or not types <= known_forms:
@@ -338,18 +338,19 @@ def doubtful_points(form: Form | None) -> Bools:
     Returns:
         bool, shape (0x110000,): for each code point.
     """
-    # Unassigned characters, among which Unicode counts surrogates ("Cs") separately. No character
-    # is assigned from _ASSIGNED_BELOW on.
+    # Code points without a character have the category "Cn", and surrogates "Cs", which are in no
+    # text. From _ASSIGNED_BELOW on, there are no characters at all.
     is_doubtful = np.ones(CODE_POINTS, bool)
     for point in range(_ASSIGNED_BELOW):
         is_doubtful[point] = category(chr(point)) in ("Cn", "Cs")
     if form is None:
         return is_doubtful
 
-    # Characters later than Unicode 3.2 that normalisation may change.
+    # Characters later than Unicode 3.2 that normalisation may change, either alone or by combining
+    # them with another one: "e" and the mark ´, for example, are both composable, to "é".
     composable_points = _composable_points()
     for point in np.flatnonzero(~is_doubtful).tolist():
-        if _is_late(point):
+        if _is_late(point):  # it is not in Unicode 3.2
             is_doubtful[point] = point in composable_points or _may_change_alone(chr(point), form)
     return is_doubtful
 

@@ -43,17 +43,18 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
     """Find where words are cut before capital letters, and then give all letters the same class.
 
     Some tokenizers (GPT-4o's, for example) cut "iPhone's" into "i" and "Phone's". The classes of
-    the characters show where, with l for a small letter, U for a capital, O for a symbol and L for
-    any letter:
+    the characters show where. With l for a small letter, U for a capital (upper case), O for a
+    symbol, S for a space, x for a letter of a contraction (SUFFIX), and L for any letter:
 
-        text             i P h o n e ' s _ T V !
-        classes before   l U l l l l O l S U U O
-        cuts               ^             ^          (before the P, and after the contraction 's)
-        classes after    L L L L L L L L S L L O
+        text                     i P h o n e ' s _ T V !
+        given classes            l U l l l l O l S U U O
+        contraction marked       l U l l l l x x S U U O
+        cuts                       ^             ^          (before the P, and after the 's)
+        classes afterwards       L L L L L L L L S L L O
 
-    The rest of splitting does not look at case, and needs no more than the classes after. Combining
-    marks, such as the dots of an "ü" that is written in two characters, become letters in words,
-    and symbols among symbols.
+    The rest of splitting does not look at case: it needs only the last line. Combining marks, such
+    as the dots of an "ü" that is written in two characters, have a class of their own at first.
+    They become letters or symbols, as the characters before them decide.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
@@ -73,8 +74,8 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
         cuts.append(_mark_suffixes(data, byte_classes))
     cuts.append(_cuts_before_capitals(byte_classes))
 
-    # Make all letters one class. The classes from SUFFIX on are those of letters: SUFFIX itself
-    # (the 's of "iPhone's"), UPPER and LOWER.
+    # Make all letters one class. The classes are numbers, and the largest are SUFFIX (14), UPPER
+    # (15) and LOWER (16). No byte has the class MARK (17) any more.
     byte_classes[byte_classes >= SUFFIX] = LETTER
     return np.concatenate(cuts)
 
@@ -82,36 +83,37 @@ def resolve_case(data: Bytes, byte_classes: Bytes, pattern: SplitPattern) -> Int
 def _resolve_marks(data: Bytes, byte_classes: Bytes) -> None:
     """Make combining marks symbols if they belong to a row of symbols, and letters otherwise.
 
-    Combining marks, such as accents, are drawn at the character before them. Some tokenizers cut
-    text into words, which may begin with one symbol, and rows of symbols, which may begin with a
-    space. Both may have marks. With m for a mark:
+    Combining marks, such as accents, are characters that are drawn over the one before them. A
+    tokenizer cuts text into pieces. A piece with letters may begin with one symbol, but not with
+    two, nor with a space and a symbol. Whether a mark counts as a letter depends on that. With m
+    for a mark:
 
-        "am"     a word
-        "!m"     a word that begins with a symbol; the mark is its only letter
-        "!!m"    symbols: a word begins with one symbol at most
-        " !m"    symbols: the space belongs to them, and a word has no symbol after a space
+        "am"     one piece; m counts as a letter, as it follows one
+        "!m"     one piece, with ! as its first symbol; so m counts as a letter
+        "!!m"    a piece with letters cannot begin with !!, so m counts as a symbol
+        " !m"    a piece with letters cannot begin with a space and !, so m counts as a symbol
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators (bytes 0xFF).
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character: MARK becomes
-            LETTER or OTHER (symbol), in place.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character. MARK is replaced
+            by LETTER or OTHER (symbol), in place.
     """
     is_mark = byte_classes == MARK
     marks = find_runs(is_mark)  # each run has one mark or several
     if not len(marks):
         return
     is_symbol = byte_classes == OTHER
-    byte_classes[is_mark] = LETTER  # in most cases
+    byte_classes[is_mark] = LETTER  # "am": a letter, unless one of the next steps changes it
 
-    # Only marks right after a symbol can be symbols.
+    # Only marks right after a symbol can be symbols: leaves "!m", "!!m" and " !m".
     marks = marks.where(is_symbol[marks.starts - 1])
     if not len(marks):
         return
 
-    # They are symbols if one of the symbols before them, in the same run of symbols and marks,
-    # cannot begin a word: "!!m" and " !m".
-    inner_symbols = _inner_symbols(data, is_symbol)
-    run_starts = find_runs(is_mark | is_symbol).starts_at(marks.starts)
+    # They are symbols if the row of symbols and marks that they are in has, before them, a symbol
+    # that follows a space or a symbol: the second ! of "!!m", and the ! of " !m".
+    inner_symbols = _inner_symbols(data, is_symbol)  # the positions of such symbols
+    run_starts = find_runs(is_mark | is_symbol).starts_at(marks.starts)  # where the rows start
     are_symbols = _have_position_between(inner_symbols, run_starts, marks.starts)
     byte_classes[marks.where(are_symbols).positions()] = OTHER
 
@@ -198,16 +200,17 @@ def _extend_newlines_by_slashes(data: Bytes, byte_classes: Bytes) -> None:
 
 
 def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
-    """Make contractions the end of the word before them, and return where they end: it's|.
+    """Keep contractions such as 's in the word before them, and return where they end.
 
-    Some tokenizers keep "it's" together, but let a word have only one contraction. So in a row of
-    contractions, the first belongs to the word, the second starts a new word, the third belongs to
-    that word, and so on:
+    Some tokenizers keep "it's" together, but a word may have only one contraction. If several
+    follow each other, as in "he'd've's", the first is the end of the word "he'd". The second begins
+    a new word, whose contraction is the third: "'ve's". So of the contractions in a row, those with
+    even numbers end a word, here called suffixes:
 
-        text                 h e ' d ' v e ' s
-        contraction              0   1     2        (numbers in the row)
-        new classes          . . x x . . . x x      (x SUFFIX: the even numbers)
-        result: stops                ^         ^    ("he'd" and "'ve's" are the pieces)
+        text              h e ' d ' v e ' s
+        contraction           0   1     2
+        suffix                x x       x x         (0 and 2; they get the class SUFFIX)
+        result                    ^         ^       (where the suffixes end: 4 and 9)
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
@@ -220,7 +223,7 @@ def _mark_suffixes(data: Bytes, byte_classes: Bytes) -> Ints:
     if not len(contractions):
         return np.empty(0, np.int64)
 
-    # In "he'd've's", the contractions 'd 've 's have the numbers 0 1 2: the even ones are suffixes.
+    # In "he'd've's", the contractions 'd 've 's have the numbers 0 1 2 in their row.
     is_suffix = _index_in_row(contractions) % 2 == 0
     suffixes = contractions.where(is_suffix)
     byte_classes[suffixes.positions()] = SUFFIX
@@ -268,16 +271,20 @@ def _index_in_row(runs: Runs) -> Ints:
 
 
 def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
-    """Return where a tokenizer cuts words before capital letters.
+    """Return where a tokenizer cuts words before capital letters: "iPhone" becomes "i", "Phone".
 
-    GPT-4o's, for example, matches a word by `[UPPER LETTER]*[LOWER LETTER]+` or, if that fails, by
-    `[UPPER LETTER]+[LOWER LETTER]*`. LETTER is a letter without case, such as 中, which may be in
-    both parts of a word:
+    A piece is a first part of capitals, and then a second part of small letters; either may be
+    missing. Letters without case, such as 中, may be in both parts. In words, the cuts are:
 
-        aB      →  a | B      a small letter and a capital are always separated
-        a中B    →  a中 | B    after a small letter, 中 belongs to the second part of the word
-        中Bc    →  中Bc       中 and B are the first part, and c is the second
-        中B     →  中 | B     nothing could be the second part of "中B", so 中 alone is the word
+        aB      →  a | B      between a small letter and a capital: always
+        a中B    →  a中 | B    after a small letter, 中 is in the second part: B begins a piece
+        中Bc    →  中Bc       no cut: 中 and B are the first part, and c is the second
+        中B     →  中 | B     B is at the end of the word (see below)
+
+    The last line results from the regular expressions. GPT-4o's, for example, is first
+    `[UPPER LETTER]*[LOWER LETTER]+`, with LETTER for letters without case. It must end with a
+    LOWER or a LETTER, so in "中B" it can only match 中. It is preferred to a second expression that
+    would match both, `[UPPER LETTER]+[LOWER LETTER]*`.
 
     Args:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
@@ -290,10 +297,11 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
     is_lower = byte_classes == LOWER
     is_caseless = byte_classes == LETTER
 
-    # aB: always a cut.
+    # aB: always a cut. The byte i of the slice [1:] is the byte i + 1 of the text.
     after_lower = np.flatnonzero(is_lower[:-1] & is_upper[1:]) + 1
 
-    # 中B: a cut in two cases only, "a中B", and "中B" at the end of a word.
+    # 中B: a cut in two cases only, "a中B", and "中B" at the end of a word. So find all capitals
+    # after a letter without case, and ask these two questions about each.
     after_caseless = np.flatnonzero(is_caseless[:-1] & is_upper[1:]) + 1
     if not len(after_caseless):
         return after_lower
@@ -303,15 +311,15 @@ def _cuts_before_capitals(byte_classes: Bytes) -> Ints:
 
 
 def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Bools) -> Bools:
-    """For each capital, return whether letters without case precede it, and a small letter these.
+    """Find the capitals before which there is a small letter, and then only letters without case.
 
-    Some tokenizers cut words before such capitals. With w for a letter without case, such as 中:
+    Some tokenizers cut words before such capitals: "a中B" becomes "a中", "B". Each given capital is
+    right after a letter without case. For the text "a中中B 中C":
 
-        text                            a w w B _ w C
-        the capitals                          B     C
-        letters without case before       w w     w
-        what is before these            a       _
-        is this a small letter                yes   no
+        capital                                         B       C
+        the row of letters without case before it       中中    中
+        the character before this row                   a       the space
+        result                                          True    False
 
     Args:
         capitals: int64, shape (n_capitals,): where the capitals are. Right before each is a letter
@@ -322,35 +330,36 @@ def _follow_lower_and_caseless(capitals: Ints, is_lower: Bools, is_caseless: Boo
     Returns:
         bool, shape (n_capitals,).
     """
-    # In each row of letters without case (ww), find where it starts.
-    caseless_runs = find_runs(is_caseless)
-    bytes_before_capitals = capitals - 1  # each is in such a row
+    # Find where the row of letters without case before each capital starts: for B, the first 中.
+    caseless_runs = find_runs(is_caseless)  # all such rows
+    bytes_before_capitals = capitals - 1  # each is in a row
     row_starts = caseless_runs.starts_at(bytes_before_capitals)  # (n_capitals,)
 
-    # Before that is the last byte of another character: "a" in the example.
+    # Right before the row is the last byte of another character: for B, the "a".
     follow: Bools = is_lower[row_starts - 1]
     return follow
 
 
 def _are_last_in_word(capitals: Ints, is_upper: Bools, is_other_letter: Bools) -> Bools:
-    """Return which capitals are at the end of a word, alone or with other capitals after them.
+    """Return which capitals are at the end of a word, or have only other capitals after them there.
 
-    With w for a letter without case, such as 中:
+    With 中 as a letter without case:
 
-        word          w B    w B D    w B c
-        capital         B      B        B
-        after it      end    D, end   c, a small letter
-        result        T      T        F
+        text                                    中B!     中BD!    中Bc    B中
+        the capital                             B        B        B       B
+        the first byte after all capitals       !        !        c       中
+        result                                  True     True     False   False
 
     Args:
         capitals: int64, shape (n_capitals,): the first byte of each.
         is_upper: bool, shape (n_bytes,): whether a byte belongs to a capital.
-        is_other_letter: bool, shape (n_bytes,): whether a byte belongs to any other letter.
+        is_other_letter: bool, shape (n_bytes,): whether a byte belongs to a letter that is no
+            capital: a small one, or one without case.
 
     Returns:
         bool, shape (n_capitals,).
     """
-    # The byte after each run of capitals: is it one of another letter, or does the word end there?
+    # Capitals right after each other are one run. Is the byte after this run one of a letter?
     bytes_after_capitals = find_runs(is_upper).stops_at(capitals)  # (n_capitals,)
     are_last: Bools = ~is_other_letter[bytes_after_capitals]
     return are_last

@@ -607,21 +607,26 @@ def _read_added_tokens(
 
 
 def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    """Return which characters, such as spaces, our tokenizer finds as tokens if they are repeated.
+    r"""Return which characters our tokenizer finds if a token consists of several of them.
 
-    Some vocabularies have a token for each number of spaces or newlines. Only these characters have
-    been compared with Hugging Face's tokenizers library.
+    Some vocabularies have tokens such as "  " (two spaces) or three newlines. They are looked for
+    before the text is split into words. Our own tokenizer, which has to give the same tokens as
+    Hugging Face's library, was compared with it only for these vocabularies:
+
+        tokenizer                                    characters         result
+        splits text by a regular expression          spaces             " "
+        writes spaces as ▁, and adds none            newlines, tabs     "\n\t"
+        writes spaces as ▁, and adds one to texts    none               ""
+
+    A tokenizer with tokens of other characters is left to the library.
 
     Args:
-        split: How the tokenizer cuts text into words; or, as a SpaceSigns, how it writes spaces as
-            ▁.
-
-    Returns:
-        The characters, as one string. It is empty if there are none.
+        split: How the tokenizer cuts text: a SplitPattern stands for a regular expression, and a
+            SpaceSigns says how it writes spaces as ▁.
     """
     if isinstance(split, SplitPattern):
         return " "
-    # The library would put a ▁ before the text after each added token, which the engine does not.
+    # The library would also add a ▁ to the text after each such token, and our tokenizer does not.
     if split.prepend != "never":
         return ""
     return "\n\t"

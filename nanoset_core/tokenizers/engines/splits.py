@@ -166,15 +166,15 @@ def piece_starts(
 
 
 def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
-    """Give the tokens of several spaces the class RUN, and return where two of them meet.
+    """Find the spaces that become tokens of several spaces, and return where two of them meet.
 
-    Some vocabularies have tokens of 2, 3, 4 and more spaces. The tokenizer looks for them before it
-    splits text, the longest first. With tokens of 2 to 4 spaces, a run of 9 spaces becomes two
-    tokens of 4 spaces, and an ordinary space:
+    Some vocabularies have tokens of 2, 3, 4 and more spaces, but none of a single one. Tokenizers
+    look for them before they split text, the longest first. If the longest has 4 spaces, a run of 9
+    spaces becomes two tokens of 4 spaces, and an ordinary space:
 
-        spaces   _ _ _ _ _ _ _ _ _
-        class    R R R R R R R R S      (R RUN, S SPACE)
-        cuts             ^       ^
+        spaces               _ _ _ _ _ _ _ _ _
+        class afterwards     R R R R R R R R S      (R is RUN, for these tokens; S is SPACE)
+        result                       ^       ^      (4 and 8, where the next token or space starts)
 
     Args:
         is_space: bool, shape (n_bytes,): whether a byte is a space.
@@ -187,12 +187,12 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     is_in_run = _have_equal_neighbour(is_space)  # two spaces or more
     byte_classes[is_in_run] = RUN
 
-    # Runs that are longer than the longest token are cut.
+    # Runs that are longer than the longest token are cut: in the example, 9 is more than 4.
     runs = find_runs(is_in_run)
     long_runs = runs.where(runs.lengths > max_spaces)
 
-    # If the tokens cover all of a run but its last space, that one is ordinary white space: there
-    # is no added token of a single space.
+    # 9 spaces are 4 + 4 + 1. There is no token of a single space, so the last one is ordinary
+    # white space.
     leaves_single_space = long_runs.lengths % max_spaces == 1
     single_spaces = long_runs.stops[leaves_single_space] - 1
     byte_classes[single_spaces] = SPACE
@@ -209,45 +209,53 @@ def _have_equal_neighbour(mask: Bools) -> Bools:
 
 
 def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) -> None:
-    r"""Make white space up to its last newline one piece.
+    """Join newlines with the white space or symbols before them, as many tokenizers do.
 
-    The expressions by which tokenizers cut text have `\s*[\r\n]+` for that. By
-    `[^\s\p{L}\p{N}]+[\r\n]*`, newlines right after symbols belong to these instead. With `_` for a
-    space, `n` for a newline, and `|` where a piece starts:
+    So far, a piece starts wherever the class of the characters changes. Two kinds of pieces are
+    longer than that. With `n` for a newline, `_` for a space, and `|` where a piece starts:
 
-        so far           a|_|n|_|n|b|!|n|_|n|b
-        first step       a|_ n|_ n|b|! n|_ n|b     newlines are joined with what is before them
-        second step      a|_ n _ n|b|! n|_ n|b     a run of newlines, with spaces after it, too
+                                                 so far         afterwards
+        white space up to its last newline       a|_|n|_|n|b    a|_n_n|b
+        symbols and the newlines after them      a|!|n|_|n|b    a|!n|_n|b
+
+    Newlines that belong to a symbol are not joined with white space after them.
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
             last byte are separators.
-        join_symbols: Whether newlines are joined with symbols before them.
+        join_symbols: Whether newlines are joined with symbols before them. The tokenizers differ.
     """
-    # First step: no piece starts at newlines after white space or symbols.
+    # First, join newlines with what is right before them: a|_|n|_|n|b becomes a|_n|_n|b.
     newlines = find_runs(byte_classes == NEWLINE)
     class_before = byte_classes[newlines.starts - 1]  # (n_runs,)
     follows_space = class_before == SPACE
     follows_symbol = (class_before == OTHER) & join_symbols
     is_start[newlines.starts[follows_space | follows_symbol]] = False
 
-    # Second step: the text between two runs of newlines, here called a gap, is joined with the
-    # newlines before it if it is only white space, unless these newlines belong to symbols.
+    # Then join the second _ with the newline before it: a|_n_n|b. It is a gap between two runs of
+    # newlines. Gap i is after run i, and before run i + 1.
     gaps = Runs(newlines.stops[:-1], newlines.starts[1:])  # (n_runs - 1,)
     ends_with_space = follows_space[1:]
-    follows_newlines_of_symbols = follows_symbol[:-1]
+    follows_newlines_of_symbols = follows_symbol[:-1]  # these newlines end a piece
     gaps = gaps.where(ends_with_space & ~follows_newlines_of_symbols)
-    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)  # they start with white space, too
+
+    # A gap may contain words. It has only white space if it starts with white space, and the class
+    # of characters changes for the first time where the gap ends.
+    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)
     if len(gaps):
         is_only_space = _next_changes(byte_classes, gaps.starts) == gaps.stops
         is_start[gaps.starts[is_only_space]] = False
 
 
 def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
-    r"""For each of some bytes, return where the next character of another class starts.
+    """For each of some bytes of a text, return where the next character of another class starts.
 
-    In "a_\nb" with the classes L S N L, the change after byte 1 is at byte 2.
+    For the text "a__b", with two spaces:
+
+        byte        0  1  2  3
+        class       L  S  S  L      (L letter, S white space; it changes at the bytes 1 and 3)
+        result      1  3  3         (for the bytes 0, 1 and 2)
 
     Args:
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
@@ -256,8 +264,10 @@ def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
     Returns:
         int64, shape (n,).
     """
-    changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1
-    return changes[np.searchsorted(changes, positions, side="right")]
+    changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1  # all changes: 1 3
+    # The index of the next change is how many changes are at the byte or before it: 0 1 1.
+    n_changes_so_far = np.searchsorted(changes, positions, side="right")
+    return changes[n_changes_so_far]
 
 
 def _join_last_spaces(
@@ -268,15 +278,16 @@ def _join_last_spaces(
     *,
     any_space: bool,
 ) -> None:
-    r"""Cut off the last white space before a word, and join it with the word if the tokenizer does.
+    """Separate the last space before a word from other white space, and join it with the word.
 
-    Tokenizers cut text into pieces: words, numbers, symbols, white space. By the expression
-    `\s+(?!\S)`, the last space before a word is not part of the other white space. With `_` for a
-    space, `t` for a tab, and `|` where a piece starts:
+    Many vocabularies have tokens such as " the", a word with the space before it. So tokenizers cut
+    text in such a way that one space stays with the word. So far, a piece starts wherever the class
+    of the characters changes. With `_` for a space, `t` for a tab, `a` and `b` for words:
 
-        so far                a|___|b     a|_t|b
-        cut off               a|__|_|b    a|_|t|b
-        joined                a|__|_b     a|_|t|b     some tokenizers (`any_space`): a|_|tb
+        so far                               a|___|b      a|_t|b
+        first step: separate the last one    a|__|_|b     a|_|t|b
+        second step: join it with b          a|__|_b      a|_|t|b      (a tab is not joined)
+        the same with `any_space`            a|__|_b      a|_|tb       (a tab is joined, too)
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -287,18 +298,19 @@ def _join_last_spaces(
         any_space: Whether letters are joined with white space of any kind, and not only with a
             plain space.
     """
-    # (n_bytes - 1,) whether byte i is white space and byte i + 1 belongs to a word, a number or a
-    # symbol: the classes of these are numbers below SPACE.
+    # The slices [:-1] and [1:] compare each byte i with byte i + 1, both of shape (n_bytes - 1,):
+    # is the first one white space, and the second one in a word, a number or a symbol? (Classes
+    # are numbers, and those of these three are below SPACE.)
     is_white_space = byte_classes[:-1] == SPACE
     is_word_next = byte_classes[1:] < SPACE
     is_last_space = is_white_space & is_word_next
 
-    # Cut it off: a piece starts at byte i.
+    # First step: a piece starts at byte i. (`is_start` has two values more than `is_last_space`.)
     is_start[:-2] |= is_last_space
     if len(wide_spaces):
         _move_starts_to_first_bytes(is_start, data, is_last_space, wide_spaces)
 
-    # Join it: no piece starts at byte i + 1. This item of `is_start` is the item i of the slice.
+    # Second step: no piece starts at byte i + 1, which is item i of the slice `is_start[1:-1]`.
     is_joined = is_last_space & _can_be_joined(data, byte_classes, any_space=any_space)
     is_start[1:-1] &= ~is_joined
 
@@ -306,20 +318,21 @@ def _join_last_spaces(
 def _move_starts_to_first_bytes(
     is_start: Bools, data: Bytes, is_last_space: Bools, wide_spaces: Ints
 ) -> None:
-    """Move the start of a piece from the last to the first byte of white space of several bytes.
+    """Correct where pieces start that begin with white space of several bytes, to its first byte.
 
-    The step before has started a piece at the last byte of white space before a word. That is wrong
-    for white space such as the no-break space, which has the bytes C2 A0:
+    Text is cut at bytes, and before each word a piece was started at the last byte of white space.
+    For a plain space, which is one byte, that is right. But the no-break space is one character of
+    two bytes, C2 A0, and the piece must start with C2:
 
-        bytes        a   20  C2  A0  b      (20: a plain space)
-        so far       x   x       x   x      (x: a piece starts here)
-        afterwards   x   x   x       x
+        bytes                a   20  C2  A0  b      (20: a plain space)
+        starts so far        x   x       x   x
+        starts afterwards    x   x   x       x
 
     Args:
-        is_start: bool, shape (n_bytes + 1,). Changed in place.
+        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts.
-        is_last_space: bool, shape (n_bytes - 1,): the bytes of white space right before a word,
-            each of which starts a piece.
+        is_last_space: bool, shape (n_bytes - 1,): whether a byte is the last one of white space
+            before a word; a piece was started there.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
     """
     # White space of several bytes has three bytes if its first one is 0xE0 or more, and otherwise
@@ -334,26 +347,33 @@ def _move_starts_to_first_bytes(
 
 
 def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
-    """Return between which two bytes white space would be joined with the character after it.
+    """Return where white space would be joined with the next character, if it is the last before
+    it.
 
-    Tokenizers differ in it. With `_` for a space, `t` for a tab, and `|` where a piece starts:
+    Tokenizers have one of two rules (yes: they are one piece, as in " word"):
 
-        any_space False      _b    _1     _!    t|b    t|!    a plain space joins any character
-        any_space True       _b    _|1    _!    tb     t|!    numbers are joined with nothing
+                                        a letter    a number    a symbol
+        any_space False: a space        yes         yes         yes
+                         a tab          no          no          no
+        any_space True:  a space        yes         no          yes
+                         a tab          yes         no          no
 
-    The caller applies this only where byte i is white space.
+    All other white space, such as a no-break space, is treated like a tab.
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character; OTHER: symbols.
-        any_space: Which of the two rules the tokenizer follows.
+        byte_classes: uint8, shape (n_bytes,): the class of each byte's character, such as LETTER;
+            OTHER is the class of symbols.
+        any_space: Which of the two rules the tokenizer has.
 
     Returns:
-        bool, shape (n_bytes - 1,): whether white space at byte i would be joined with byte i + 1.
+        bool, shape (n_bytes - 1,), for byte i and the character that starts at byte i + 1. The
+        caller uses only the values for which byte i is white space, and the others mean nothing.
     """
     is_plain_space: Bools = data[:-1] == SPACE_BYTE
     if not any_space:
         return is_plain_space
+    # A letter is joined with any white space, a symbol with a plain space, a number with nothing.
     is_before_symbol = byte_classes[1:] == OTHER
     is_before_letter = byte_classes[1:] == LETTER
     is_joined: Bools = is_before_letter | (is_before_symbol & is_plain_space)
@@ -363,28 +383,28 @@ def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bool
 def _join_symbols_with_letters(
     is_start: Bools, data: Bytes, byte_classes: Bytes, pattern: SplitPattern
 ) -> None:
-    """Join letters with the symbol before them, as in "(word", if the tokenizer does.
+    """Join letters with the character before them, as in "(word", if the tokenizer does.
 
     So far, a piece starts where the class of characters changes: "a(word" is cut into "a", "(",
-    "word". GPT-2 keeps that, but Llama 3 makes it "a", "(word". What is joined depends on the
-    tokenizer's pattern:
+    "word". GPT-2 keeps that, but Llama 3 makes it "a", "(word". Two settings say what is joined:
 
-        leader None            nothing
-        leader                 characters of this class, with letters after them
-        joins_ascii_symbols    ASCII symbols, with ASCII letters after them
+        leader                 the class of characters that are joined with letters after them; a
+                               class is a number, such as OTHER for symbols; None: no such class
+        joins_ascii_symbols    whether symbols of ASCII are joined with letters of ASCII after them
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        pattern: How the tokenizer splits.
+        pattern: How the tokenizer splits, with these settings.
     """
     if pattern.leader is not None:
         _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
 
-    # DeepSeek's pattern, the only one with the leader BARE, first cuts out runs of Chinese and
-    # Japanese characters (class IDEOGRAPH and so on), and then splits these by the same rules as
-    # the rest. So the step is repeated with their classes.
+    # DeepSeek's tokenizer first cuts out runs of Chinese and Japanese characters, and then splits
+    # these by the same rules as the rest. Here, they have classes of their own, so do the same step
+    # with these: IDEOGRAPH stands for LETTER, and IDEOGRAPH_BARE for BARE, the class of its
+    # leaders. (No other tokenizer has the leader BARE.)
     if pattern.leader == BARE:
         _join_leaders(is_start, data, byte_classes, leader=IDEOGRAPH_BARE, letter=IDEOGRAPH)
 
@@ -395,33 +415,35 @@ def _join_symbols_with_letters(
 def _join_leaders(
     is_start: Bools, data: Bytes, byte_classes: Bytes, leader: int, letter: int
 ) -> None:
-    r"""Join each word with one character of another class right before it, as in "(word".
+    r"""Join words with one character before them, as in "(word", if it is of a given class.
 
-    Llama 3's tokenizer cuts text by `[^\r\n\p{L}\p{N}]?\p{L}+`, for example. The character before
-    the letters is called the leader here. If leaders are symbols:
+    Tokenizers do so if their regular expression is like `[^\r\n\p{L}\p{N}]?\p{L}+` (Llama 3): one
+    character that is optional, here called the leader, and then letters. Leaders are often symbols.
+    A symbol that already belongs to a piece is not joined:
 
         text        so far          afterwards
         a(word      a | ( | word    a | (word
         ((word      (( | word       no change: the second symbol belongs to the first one
-        _(word      _( | word       no change: the symbol belongs to the space (_)
+         (word       ( | word       no change: the symbol belongs to the space before it
 
-    Leaders of any other class, here ~, are always joined: "~~word" is cut into "~", "~word".
+    Leaders of any other class are always joined: if ~ is one, "~~word" becomes "~", "~word".
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         data: uint8, shape (n_bytes,): UTF-8 texts. The first and the last byte are separators.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        leader: Class of the leaders; OTHER is that of symbols.
+        leader: Class of the leaders; OTHER is the class of symbols.
         letter: Class of the letters.
     """
-    # Where a leader is followed by a letter. A leader may have several bytes: in "«word", with the
-    # bytes C2 AB for «, the letter follows AB, and the leader starts at C2.
+    # Where a leader is followed by a letter: compare the class of each byte with that of the next
+    # one. A leader may have several bytes: « has the bytes C2 AB, so "«word" has a letter after AB,
+    # and the leader starts at C2.
     is_leader_before_letter = (byte_classes[:-1] == leader) & (byte_classes[1:] == letter)
     last_bytes = np.flatnonzero(is_leader_before_letter)  # (n_leaders,)
     leaders = character_starts(data, last_bytes)
     letters = last_bytes + 1
 
-    # Leave out symbols inside a piece of symbols, as in "((word" and " (word".
+    # Leave out symbols that belong to what is before them, as in "((word" and " (word".
     if leader == OTHER:
         previous = leaders - 1  # the byte before each leader
         is_after_symbol = byte_classes[previous] == OTHER
@@ -438,11 +460,11 @@ def _join_leaders(
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with the ASCII symbol before them: "(word" becomes one piece.
 
-    DeepSeek's tokenizer cuts text by ``[!"#$%&'()*+,…][A-Za-z]+`` among others. Such a piece ends
-    before the first letter that is not ASCII. With `|` where a piece starts:
+    DeepSeek's tokenizer cuts text by ``[!"#$%&'()*+,…][A-Za-z]+`` among others. As that has only
+    ASCII letters, the piece ends before a letter such as ï. With `|` where a piece starts:
 
-        so far          (|word      (|naïve
-        afterwards      (word       (na|ïve
+        so far          a|(|word       a|(|naïve
+        afterwards      a|(word        a|(na|ïve
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -455,7 +477,8 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
     is_ascii_letter = is_ascii & is_letter
     is_ascii_symbol = is_ascii & (byte_classes == OTHER)
 
-    # "(naïve": no piece starts at the n, if one starts at the symbol.
+    # "(naïve": no piece starts at the n, if one starts at the symbol. (In "((naïve", none starts at
+    # the second symbol.) The slices are for each byte i and the byte i + 1 after it.
     is_joined_symbol = is_ascii_symbol[:-1] & is_ascii_letter[1:] & is_start[:-2]  # (n_bytes - 1,)
     first_letters = np.flatnonzero(is_joined_symbol) + 1
     is_start[first_letters] = False
@@ -469,12 +492,14 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
-    """Make each contraction, such as 's or 'll, a piece if its apostrophe starts a piece.
+    """Make each contraction, such as 's or 'll, a piece, unless its apostrophe is in another piece.
 
-    Until now, a piece starts where the class of characters changes. With `|` where a piece starts:
+    So far, a piece starts where the class of characters changes: an apostrophe is a symbol, and "s"
+    a letter. A space and a symbol after it are one piece. With `|` where a piece starts:
 
-        so far          it|'|s        it| '|s      (here the apostrophe belongs to the space)
-        afterwards      it|'s         it| '|s
+        text            it's ok          it 's ok
+        so far          it|'|s| ok       it| '|s| ok
+        afterwards      it|'s| ok        it| '|s| ok      (no change: the space starts the piece)
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -482,14 +507,15 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
         any_case: Whether capital letters make contractions, too, as in "IT'S".
     """
     apostrophes = find_apostrophes(data)
-    apostrophes = apostrophes[is_start[apostrophes]]
+    apostrophes = apostrophes[is_start[apostrophes]]  # those that start a piece
     if not len(apostrophes):
         return
 
     # The two bytes after an apostrophe decide, such as "ll", or "s" and a space. They are looked up
-    # in tables: does the first one make a contraction, or do both together?
+    # in two tables of all possible pairs: one is True if the first byte makes a contraction ('s),
+    # and the other if both bytes together do ('ll).
     tables = ANY_CASE if any_case else EXACT
-    next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) indices into the tables
+    next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) each pair as one number
     is_short = tables.one_byte[next_bytes]  # 's
     is_long = tables.two_bytes[next_bytes]  # 'll
     _start_pieces_after(is_start, apostrophes[is_short], length=2)
