@@ -105,14 +105,26 @@ def codec_of(hint: Any, notation: Notation = Notation.JSON) -> ValueCodec:
 
 
 def _make_codec(hint: Any, notation: Notation) -> ValueCodec:
-    """Return a new codec of a type, which converts its values to and from plain JSON or YAML.
+    """Make the codec of a type, an object that converts values of the type from and to a file.
+
+    JSON and YAML have only lists, mappings, texts, numbers, booleans and null. The program has more
+    types, which its dataclasses declare in annotations:
+
+        type                            in a file        in the program
+        int                             7                7
+        Annotated[int, Range(1, 10)]    7                7        (11 is refused)
+        int | tuple[int, ...]           [1, 2]           (1, 2)
+        a dataclass File                {"bytes": 80}    File(bytes=80)
+
+    This function recognizes what kind of type it is. Another function makes the codec of each kind.
 
     Args:
-        hint: A type that an annotation declares.
-        notation: Where the values come from: JSON or YAML.
+        hint: The type, as an annotation declares it.
+        notation: Whether the file is JSON or YAML. YAML is written by users, and read more
+            strictly.
 
     Raises:
-        TypeError: No key can have this type.
+        TypeError: No value in a file can have this type.
     """
     if len(alternatives(hint)) > 1:  # such as int | str
         return _codec_of_union(hint, notation)
@@ -152,12 +164,20 @@ def _codec_of_named_tuple(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of text, a number, a boolean, None, or any value.
+    """Return the codec of a type without parts: text, a number, a boolean, None, or any value.
+
+    A codec checks values that were read from a file, and converts them if necessary. JSON is
+    written by this program, and YAML by users:
+
+        type     in JSON                 in YAML
+        int      7                       7
+        float    1.5 and 1               1.5, 1 and "10e9", which all become floats
+        str      any text                no text with characters that no file can contain
+        Any      anything, unchanged     anything; lists and mappings can no longer be changed
 
     Args:
-        hint: The type, without arguments, such as `int`.
-        notation: Where the values come from: JSON, or YAML that a user wrote, which is read
-            strictly.
+        hint: The type, such as `int`.
+        notation: Whether the values are from JSON or from YAML.
 
     Raises:
         TypeError: The type is something else.
@@ -177,16 +197,21 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a type with arguments, such as `tuple[int, ...]`.
+    """Return the codec of a type that has other types, or values, in brackets.
 
-    A codec converts values of the type to and from plain JSON or YAML values.
+    A codec converts values from a file, JSON or YAML, to values of the type:
+
+        type                  in a file         in the program
+        Literal["a", "b"]     "a"               "a"                (all other texts are refused)
+        tuple[int, ...]       [1, 2]            (1, 2)
+        Mapping[str, int]     {"web": 3}        {"web": 3}
 
     Args:
         hint: The type.
-        notation: Where the values come from: JSON or YAML.
+        notation: Whether the values are from JSON or from YAML.
 
     Raises:
-        TypeError: No key can have this type.
+        TypeError: It is another type, such as `set[int]`, for which files have no values.
     """
     origin = get_origin(hint)  # such as tuple for tuple[int, ...]
     if origin is Literal:  # such as Literal["a", "b"]
@@ -199,14 +224,21 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a type whose values are lists in JSON and YAML.
+    """Return the codec of a list or tuple type, whose values are lists in JSON and YAML.
+
+    A codec converts the list that was read, and checks the type of each item:
+
+        type               in a file       in the program
+        list[int]          [1, 2, 3]       [1, 2, 3]
+        tuple[int, ...]    [1, 2, 3]       (1, 2, 3)      any number of integers
+        tuple[str, int]    ["a", 1]        ("a", 1)       exactly a text and an integer
 
     Args:
-        hint: A list or tuple type.
-        notation: Where the values come from: JSON or YAML.
+        hint: The type.
+        notation: Whether the values are from JSON or from YAML.
 
     Raises:
-        TypeError: No key can have the type of the items.
+        TypeError: The type of the items is one that no value in a file can have.
     """
     item_hints = get_args(hint)
     if get_origin(hint) is list:  # such as list[int]
@@ -315,12 +347,16 @@ class UnionCodec(ValueCodec):
         raise wrong_value(self._hint, value)
 
     def encode(self, value: Any) -> Any:
-        """Return a value of the union as plain JSON values.
+        """Convert a value, whose type is one of several, to values that JSON can express.
 
-        The class of the value alone decides how: a dataclass becomes a mapping, and a tuple a list.
+        The declared types are not needed for that, since the value itself shows what it is:
+
+            File(bytes=80)        {"bytes": 80}        (a dataclass)
+            (1, File(bytes=80))   [1, {"bytes": 80}]
+            7                     7
 
         Args:
-            value: A value of one of the union's types.
+            value: A value of one of the types.
         """
         if dataclasses.is_dataclass(value):
             return codec_of(type(value), Notation.JSON).encode(value)

@@ -43,10 +43,18 @@ class SequenceCodec(ValueCodec):
         return isinstance(value, list)
 
     def decode(self, value: Any) -> Any:
-        """Return a list as the sequence, with each item converted to the type of the items.
+        """Convert a list from a JSON or YAML file to a tuple or list, and check each item.
+
+            declared type          value from a file         result
+            tuple[int, ...]        [1, 2]                    (1, 2)
+            tuple[File, ...]       [{"bytes": 80}]           (File(bytes=80),)
+            tuple[int, ...]        [1, "a"]                  an error about the item [1]
+
+        Most lists are numbers or texts, which need no conversion. Then the types of all items are
+        checked at once, which is much faster.
 
         Args:
-            value: A plain value, which should be a list.
+            value: What was read, which should be a list.
 
         Raises:
             MismatchError: The value is not a list, or some of its items have a wrong type.
@@ -149,10 +157,15 @@ class MappingCodec(ValueCodec):
         return isinstance(value, dict)
 
     def decode(self, value: Any) -> Mapping[str, Any]:
-        """Return a mapping with each value converted to the type of the values.
+        """Convert a mapping from a file: check each value, and convert it to the declared type.
+
+            declared type           value from a file         result
+            Mapping[str, int]       {"web": 2}                {"web": 2}, the same object
+            Mapping[str, File]      {"a": {"bytes": 80}}      {"a": File(bytes=80)}
+            Mapping[str, int]       {"web": "x"}              an error about the key `web`
 
         Args:
-            value: A plain value, which should be a mapping.
+            value: What was read, which should be a mapping.
 
         Raises:
             MismatchError: The value is not a mapping, or some of its values have a wrong type.
@@ -211,10 +224,16 @@ class SettingMappingCodec(MappingCodec):
         self._choices = get_args(bare(key_hint))  # of a Literal; empty for other types
 
     def decode(self, value: Any) -> FrozenDict[str, Any]:
-        """Return a mapping that cannot be changed, with each value converted.
+        """Convert a mapping that a user wrote in a YAML file, and check its keys and its values.
+
+        All mistakes are reported together, so that the user can correct them at once. For a mapping
+        of names to integers:
+
+            {"web": 2, "books": 1}           the same as a mapping that cannot be changed
+            {"web": 2, 2024: 3, "b": "x"}    two mistakes: 2024 is no text, and "x" is no integer
 
         Args:
-            value: A plain value, which should be a mapping whose keys are text.
+            value: What was read, which should be a mapping.
 
         Raises:
             MismatchError: The value is not a mapping, or some of its keys or values are wrong.
@@ -240,10 +259,15 @@ class SettingMappingCodec(MappingCodec):
         return FrozenDict(decoded.values)
 
     def _mistake_of_key(self, key: object) -> Mismatch | None:
-        """Return what is wrong with a key, or None.
+        r"""Return what is wrong with a key that a user wrote in a YAML file, or None.
+
+            web           None
+            2024          YAML reads it as a number: put it in quotes
+            "a\0"         it contains a character that no name and no file can contain
+            wbe           not one of the known keys, if only some are allowed: did you mean 'web'?
 
         Args:
-            key: The key. In YAML, it may be a number or a date, for example.
+            key: The key, as it was read.
         """
         if type(key) is not str:
             return key_of_wrong_type(key)

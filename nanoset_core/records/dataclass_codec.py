@@ -114,12 +114,17 @@ class DataclassCodec(ValueCodec):
         ]
 
     def _field(self, field: dataclasses.Field[Any], hint: Any) -> _Field:
-        """Return what the codec needs to know of a field, such as its key in JSON and its type.
+        """Collect what is needed to read and write one field of a dataclass as a key of a file.
+
+        Usually the key is the name of the field. The metadata of a field may say something else:
+
+            seed: int                                               {"seed": 7}
+            size: int = field(metadata=stored("bytes"))             {"bytes": 80}
+            size: int = field(0, metadata=stored(omit_default=True))    no key, if the size is 0
 
         Args:
-            field: A field of the dataclass. Its metadata may say how it is stored, as in
-                `seed: int = field(metadata=stored("random_seed"))`.
-            hint: Its declared type.
+            field: The field.
+            hint: Its declared type, such as `int`.
         """
         metadata = field.metadata
         key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # "random_seed" above
@@ -221,10 +226,14 @@ class DataclassCodec(ValueCodec):
         return missing
 
     def _misspelt_keys(self, value: Mapping[Any, Any]) -> set[str]:
-        """Return the keys of the dataclass that a mapping probably has under a misspelt name.
+        """Return the keys of a dataclass that a user has probably misspelt.
+
+        Suppose that the key `seed` is required, and the user wrote `sed: 7`. Strictly, `sed` is not
+        known, and `seed` is missing. One message about it is enough, so the caller does not report
+        that the keys in the result are missing. Here this is {"seed"}.
 
         Args:
-            value: The mapping that was read: {"sed": 7} gives {"seed"}.
+            value: The mapping that the user wrote, such as {"sed": 7}.
         """
         misspelt_keys = set()
         for key in value:
@@ -235,11 +244,17 @@ class DataclassCodec(ValueCodec):
         return misspelt_keys
 
     def _missing(self, field: _Field, *, is_null: bool) -> Mismatch:
-        """Return the mistake of a required key that is missing, or has no value.
+        """Return the mistake of a required key that is missing in a file, or has no value.
+
+        For the field `of: str`, whose docstring is "The corpus that is filtered.", it says:
+
+            a key is missing
+              expected: The corpus that is filtered (text)
+              remedy: add it: "of: …"
 
         Args:
-            field: The field of the key.
-            is_null: Whether the key exists, but without a value, as in `seed:`.
+            field: The field that the key would set.
+            is_null: Whether the file has the key, but no value after it, as in `of:`.
         """
         return missing_key(
             field.key,
@@ -250,14 +265,20 @@ class DataclassCodec(ValueCodec):
         )
 
     def encode(self, value: Any) -> dict[str, Any]:
-        """Return an object of the dataclass as plain JSON values: {"bytes": 80}, for example.
+        """Convert an object of the dataclass to values that JSON can express.
+
+        For example, `File(size=80, pieces=None)` becomes {"bytes": 80}. Its field `size` is stored
+        under another key, and `pieces` is left out, since its metadata says so for None.
+
+        This is called for up to a million small objects per file, so the loop avoids lookups.
 
         Args:
             value: The object.
 
         Returns:
-            Key → value of each field, without fields that are not stored if they have their
-            default, or if another field is None.
+            Key → value of each field. Two kinds of fields may be left out: those that are only
+            stored if they differ from their default, and those that are only stored together with
+            another one.
         """
         result: dict[str, Any] = {}
         # For speed, these are plain tuples; see `_FieldEncoder`.

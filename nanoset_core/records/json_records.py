@@ -62,7 +62,13 @@ class JsonForm:
         )
 
     def write(self, value: object) -> bytes:
-        """Return a plain value as JSON in this form.
+        """Convert a value to JSON, in the form that this object describes.
+
+        A form says, for example, whether keys are sorted and lines are indented. The value {"b": 1,
+        "a": 2}:
+
+            default                              {"b": 1, "a": 2}
+            sorts_keys=True, is_compact=True     {"a":2,"b":1}
 
         Args:
             value: Mappings, lists, texts, numbers, booleans and None.
@@ -170,32 +176,38 @@ def to_plain(record: Any) -> dict[str, Any]:
 
 
 def from_plain(kind: type[Kind], value: object) -> Kind:
-    """Return the dataclass that `to_plain` converted, whose values may have been stored as JSON.
+    """Convert a dictionary that was read from JSON to a dataclass, and check its types.
+
+    It is the reverse of `to_plain`, which converts a dataclass to a dictionary:
+
+        File(path="a.bin", size=80)    to_plain →      {"path": "a.bin", "size": 80}
+                                       ← from_plain
 
     Args:
-        kind: The dataclass.
-        value: The dictionary.
+        kind: The dataclass, such as `File`.
+        value: The dictionary. Since anybody may have written the JSON, it may be wrong.
 
     Returns:
         An object of the dataclass.
 
     Raises:
-        ValueError: The value is not as `to_plain` returns it.
+        ValueError: A key is unknown or missing, or a value has a wrong type.
     """
     record: Kind = codec_of(kind).decode(value)
     return record
 
 
 def canonical_json(value: object) -> bytes:
-    """Return a value as JSON of which equal values have the same bytes.
+    r"""Convert a value to JSON such that equal values always give the same bytes.
 
-    Keys are sorted, there are no spaces, and other characters than ASCII are escaped.
+    Two programs may write the same value as different JSON, with other spaces or another order of
+    keys. Then hashes of the JSON differ, too. Here the keys are sorted, there are no spaces, and
+    all characters other than ASCII are escaped:
+
+        {"b": [2], "a": "é"}    →    {"a":"\u00e9","b":[2]}
 
     Args:
         value: Mappings, lists, texts, numbers, booleans and None.
-
-    Returns:
-        For example `{"a":1,"b":[2]}` for {"b": [2], "a": 1}.
 
     Raises:
         ValueError: A number is infinite or NaN, which JSON cannot express.

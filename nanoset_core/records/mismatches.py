@@ -109,12 +109,17 @@ def wrong_value(hint: Any, value: object, *, expected: str | None = None) -> Mis
 
 
 def out_of_range(value_range: Range, value: object, number: float) -> MismatchError:
-    """Return the error for a number that is not in a range.
+    """Return the error for a number in a file of settings that is too small or too large.
+
+    With the allowed range 1 to 10:
+
+        0       found 0, expected 1 to 10: set it to 1 or more
+        10e9    found 10e9, expected 1 to 10: set it to 10 or less
 
     Args:
-        value_range: The range, which includes its bounds.
-        value: The number as it is written in the file, such as the text "10e9".
-        number: The number.
+        value_range: The allowed numbers, including both bounds.
+        value: The number as the user wrote it, such as the text "10e9".
+        number: The same as a number.
     """
     if value_range.high is None or number < value_range.low:
         advice = f"set it to {format_number(value_range.low)} or more"
@@ -130,11 +135,19 @@ def out_of_range(value_range: Range, value: object, number: float) -> MismatchEr
 
 
 def unknown_key(key: str, known: Iterable[str]) -> Mismatch:
-    """Return the mistake of a key that is not declared, which may be a misspelling of another one.
+    """Return the mistake of a key in a file of settings that does not exist.
+
+    Often it is a misspelling. For the key `sed`, if `seed` and `of` are known:
+
+        this key is not known
+          expected: one of seed, of
+          remedy: did you mean 'seed'?
+
+    If no known key is similar, the remedy is to remove it.
 
     Args:
-        key: The key.
-        known: The keys that are declared. The remedy names the one that is most similar.
+        key: The key that the user wrote.
+        known: The keys that exist.
     """
     names = list(known)
     meant = closest_name(key, names)
@@ -147,7 +160,14 @@ def unknown_key(key: str, known: Iterable[str]) -> Mismatch:
 
 
 def key_of_wrong_type(key: object) -> Mismatch:
-    """Return the mistake of a key that is not text, such as a number.
+    """Return the mistake of a key that YAML has read as a number or a date, and not as text.
+
+    For example, a user names a corpus by a year. In `2024: {…}`, YAML reads the key as a number:
+
+        this key has the wrong type
+          found: 2024 (int)
+          expected: text
+          remedy: put it in quotes: "2024"
 
     Args:
         key: The key, as YAML has read it.
@@ -175,10 +195,14 @@ def unwritable_key(key: str) -> Mismatch:
 
 
 def unwritable_text(text: str) -> MismatchError:
-    """Return the error for text with a character that no name and no file can contain.
+    r"""Return the error for text in a file of settings with a character that no file can contain.
+
+    YAML can write any character as an escape. Two of them make trouble later, for example if the
+    text becomes the name of a file: "\0", which ends a name, and "\ud800", which is half of a
+    character and cannot be written as UTF-8.
 
     Args:
-        text: The text, with NUL or half of a surrogate pair, which YAML can write as an escape.
+        text: The text.
     """
     mismatch = Mismatch(
         "this text holds a character that no name and no file can hold",
@@ -190,14 +214,20 @@ def unwritable_text(text: str) -> MismatchError:
 
 
 def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null: bool) -> Mismatch:
-    """Return the mistake of a required key that is missing, or has no value.
+    """Return the mistake of a required key that is missing in a file of settings, or has no value.
+
+    For the key `of`, which is text and has the explanation "The corpus that is filtered.":
+
+        a key is missing                                   this key has no value
+          expected: The corpus that is filtered (text)       (the same)
+          remedy: add it: "of: web"                          write "of: web"
 
     Args:
         key: The key.
-        hint: Its declared type.
+        hint: Its declared type, such as `str`.
         explanation: What the key is for, or "".
-        example: A value that the message shows.
-        is_null: Whether the key exists, but without a value.
+        example: A value for the message, such as "web".
+        is_null: Whether the file has the key, but no value after it, as in `of:`.
     """
     expected = describe(hint)
     if explanation:
@@ -252,10 +282,20 @@ def _remedy(hint: Any, value: object) -> str:
 
 
 def _remedy_for_missing_quotes(value: object) -> str | None:
-    """Return what to do about a value that may have been meant as text; None if it was not.
+    """Return how to correct a value that should have been text, or a mapping, in a YAML file.
+
+        the user wrote        YAML reads             remedy
+        name: 12              the number 12          put it in quotes: "12"
+        name: [web: 2]        a list of mappings     write the keys without the dashes of a list, …
+        name: [a, b]          a list                 None: the user cannot have meant text
+
+    In the second case, this function is called for the item {"web": 2} of the list.
 
     Args:
-        value: The value, which is not text, such as the number 12.
+        value: The value as it was read, which is not text.
+
+    Returns:
+        The remedy; None if nothing suggests what the user meant.
     """
     if isinstance(value, Mapping) and len(value) == 1:
         # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one
@@ -270,10 +310,16 @@ def _remedy_for_missing_quotes(value: object) -> str | None:
 
 
 def _remedy_for_text(hint: Any, text: str) -> str:
-    """Return what to do about a text in place of a value of another type.
+    """Return how to correct a setting that is text, but should be something else.
+
+        expected               the user wrote     remedy
+        a number               "7"                write a whole number, without quotes
+        a list                 web                put it in brackets: [web]
+        one of some texts      vald               did you mean 'valid'?
+        true or false          "yes"              write true or false
 
     Args:
-        hint: The declared type, which may be a union.
+        hint: The expected type, or a union of several types.
         text: The text.
     """
     types = [bare(kind) for kind in alternatives(hint)]

@@ -83,14 +83,18 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
 def _errors_in_list(
     hint: Any, items: tuple[Any, ...], file: object, path: str
 ) -> Iterator[ConfigError]:
-    """Yield the errors of each item of a list.
+    """Yield an error for each item of a setting that breaks a rule of the items' type.
+
+    For example, the type may say that each item must be the name of a corpus, which has no slashes:
+
+        corpora: [web, a/b]        an error about corpora[1]
 
     Args:
-        hint: The declared type of the list, such as `tuple[str, ...]`.
-        items: The list.
+        hint: The declared type of the list, such as `tuple[CorpusName, ...]`, whose items have
+            rules.
+        items: The list as it was read, a tuple.
         file: The file, for messages.
-        path: Path of its key in the file, such as `corpora`. Its first item has the path
-            `corpora[0]`.
+        path: Path of its key in the file, such as `corpora`.
     """
     item_hint = get_args(hint)[0]
     for index, item in enumerate(items):
@@ -100,14 +104,17 @@ def _errors_in_list(
 def _errors_in_mapping(
     hint: Any, mapping: Mapping[str, Any], file: object, path: str
 ) -> Iterator[ConfigError]:
-    """Yield the errors of each name and each value of a mapping.
+    """Yield an error for each name or value of a setting that breaks a rule of its type.
+
+    For example, the type may say that each name must be that of a corpus, which has no slashes:
+
+        blend: {web: 2, a/b: 1}        an error about blend.a/b
 
     Args:
         hint: The declared type of the mapping, such as `Mapping[CorpusName, float]`.
-        mapping: The mapping.
+        mapping: The mapping as it was read.
         file: The file, for messages.
-        path: Path of its key in the file, such as `blend`. Its value of "web" has the path
-            `blend.web`.
+        path: Path of its key in the file, such as `blend`.
     """
     name_hint, value_hint = get_args(hint)
     for name, value in mapping.items():
@@ -116,12 +123,17 @@ def _errors_in_mapping(
 
 
 def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each rule that a text breaks. The rules are in the type of the text.
+    """Yield an error for each rule that a text in a file of settings breaks.
+
+    The rules are in the declared type of the text, as functions that raise an error:
+
+        str                                          no rules
+        Annotated[str, Check(check_corpus_name)]     one: `check_corpus_name` must accept it
 
     Args:
-        hint: The type, such as `Annotated[str, Check(check_corpus_name)]`, which has one rule.
-        text: The text.
-        where: Place of the text, for messages.
+        hint: The type.
+        text: The text that the user wrote.
+        where: Its place for messages, such as "nanoset.yaml: corpora[1]".
     """
     if get_origin(hint) is not Annotated:
         return  # a plain `str` has no rules

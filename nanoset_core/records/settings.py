@@ -94,14 +94,21 @@ class Setting:
 
 
 def settings(section: type[DataclassInstance], path: str = "") -> Iterator[Setting]:
-    """Yield the settings of a dataclass in their order, each followed by those within it.
+    """Yield all settings that a file can have, with their documentation, for tables in the manual.
+
+    The settings are declared as dataclasses that contain each other. For a class whose field
+    `views` is a mapping of names to objects with the fields `of` and `tokens`, the keys are:
+
+        views
+        views.<name>.of
+        views.<name>.tokens
 
     Args:
-        section: A dataclass, such as `WrittenConfig`.
-        path: Path of the section, such as "nanosets.<name>"; empty for the whole file.
+        section: The dataclass, such as that of the whole file.
+        path: Path of its key in the file, such as "views.<name>"; empty for the whole file.
 
     Yields:
-        For example, the settings `views`, `views.<name>.of`, `views.<name>.tokens`, and so on.
+        The settings in the order of the fields, each followed by those within it.
     """
     for field, hint in own_fields(section):
         key = key_of(field)
@@ -156,14 +163,19 @@ def setting(section: type[DataclassInstance], name: str) -> Setting:
 
 @lru_cache(maxsize=256)
 def own_fields(section: type[DataclassInstance]) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Return the fields of a dataclass that are keys of a file, each with its type.
+    """Return the fields of a dataclass that are keys in a file, each with its type.
+
+        seed: Annotated[int, Range(1, 10)] = 1     with this type, including the range
+        file: Path = field(metadata=NOT_A_KEY)     left out: the program sets it
+        count: int = field(init=False)             left out: it is computed
+
+    The types are looked up for all fields together, which is slow, so results are kept.
 
     Args:
-        section: The dataclass. Fields that are marked as `NOT_A_KEY` are left out.
+        section: The dataclass.
 
     Returns:
-        Pairs (field, type). The types include their ranges and rules, as in
-        `Annotated[int, Range(1, 10)]`.
+        Pairs (field, type), in the order of the fields.
     """
     # A field's own `type` may be text, because of `from __future__ import annotations`.
     hint_by_name = get_type_hints(section, include_extras=True)
@@ -207,13 +219,21 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def field_help(section: type, name: str) -> str:
-    """Return the docstring below a field on one line, or "" if it has none.
+    """Return the explanation of a setting, which is written as a docstring below its field.
 
-    Python does not keep these docstrings, so they are read from the source of the class.
+        seed: int = 1234
+        '''Seed of every shuffle.'''          →  "Seed of every shuffle."
+
+    It is shown in documentation and messages. Python forgets these docstrings, so they are read
+    from the source code of the class. If the class inherits the field, its docstring is in another
+    class.
 
     Args:
-        section: The dataclass, which may inherit the field.
+        section: The dataclass.
         name: Name of the field.
+
+    Returns:
+        The text on one line; "" if there is none.
     """
     for base in section.__mro__:
         help_by_field = _field_docstrings(base)
@@ -224,18 +244,20 @@ def field_help(section: type, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _field_docstrings(section: type) -> dict[str, str]:
-    """Return the docstrings of the fields that a class itself declares: name → text on one line.
+    """Return the docstrings that are written below the fields of a class, for documentation.
 
-    A docstring of a field is a text below its declaration, as here:
+        class Blend:
+            seed: int = 1234
+            '''Seed of every shuffle.'''          →  {"seed": "Seed of every shuffle."}
 
-        seed: int = 1234
-        '''Seed of every shuffle.'''
+    Python itself ignores such a text, so the source code of the class is parsed.
 
     Args:
-        section: The class. One that has no source, such as `object`, has no docstrings of fields.
+        section: The class. Only fields that it declares itself count, not inherited ones.
 
     Returns:
-        Name → docstring, such as {"seed": "Seed of every shuffle."}.
+        Name of the field → docstring on one line. Empty if the class has no source, such as
+        `object`.
     """
     try:
         source = textwrap.dedent(inspect.getsource(section))
@@ -265,13 +287,21 @@ class InnerSection(NamedTuple):
 
 
 def inner_sections(hint: Any) -> Iterator[InnerSection]:
-    """Yield the dataclasses that declare the keys below a key, given the type of this key.
+    """Find the dataclasses within the type of a setting, since their fields are settings, too.
 
-    For example, the type `Mapping[str, ViewSpec]` of `views` gives (ViewSpec, ".<name>"), since
-    ViewSpec declares `views.<name>.of` and others.
+    Suppose that the setting `views` has one of these types, where View is a dataclass:
+
+        type                  result               a key below `views`
+        View                  (View, "")           views.of
+        Mapping[str, View]    (View, ".<name>")    views.<name>.of
+        tuple[View, ...]      (View, "[]")         views[].of
+        int                   nothing
 
     Args:
-        hint: The type of the key, perhaps a union.
+        hint: The type of the setting, perhaps a union of several.
+
+    Yields:
+        Each dataclass, with what is put between the key of the setting and the keys of its fields.
     """
     for kind in alternatives(hint):
         # Find the type of the values, which are in a list, in a mapping, or directly at the key.
@@ -324,11 +354,15 @@ def range_of(hint: Any) -> Range | None:
 def describe(hint: Any) -> str:
     """Describe a type in words for users, such as "text or a whole number".
 
-    Args:
-        hint: The type. Its range is not described; nor is None, since users leave the key out then.
+        int | str                        text or a whole number
+        tuple[str, ...]                  a list of text
+        Mapping[str, float]              a mapping of names to a number
+        Literal["a", "b"]                one of 'a', 'b'
+        Annotated[int, Range(1, 10)]     a whole number      (ranges are described elsewhere)
+        int | None                       a whole number      (users leave the key out instead)
 
-    Returns:
-        For example "a list of text" for `tuple[str, ...]`.
+    Args:
+        hint: The type.
     """
     hint = bare(hint)
     if hint in _TEXT_BY_TYPE:
@@ -372,15 +406,25 @@ def _is_container(hint: Any) -> bool:
 
 
 def json_schema(section: type[DataclassInstance], *, templates: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of the mapping that `parse` converts to a dataclass.
+    """Return the JSON schema of a file of settings, by which editors complete and check it.
+
+    A JSON schema says which keys a mapping can have, and of which type. The dataclass
+
+        class Blend:
+            seed: int = 1
+            '''Seed of the shuffle.'''
+
+    gives, with its docstring as the description that an editor shows:
+
+        {"type": "object",
+         "properties": {"seed": {"type": "integer", "description": "Seed of the shuffle."}},
+         "required": [],
+         "additionalProperties": False}
 
     Args:
-        section: A dataclass, such as `WrittenConfig`.
-        templates: Whether a template such as `{{ env.ROOT }}`, which Dagster replaces, may be used
-            in place of any value.
-
-    Returns:
-        The schema, as plain values. Editors complete and check nanoset.yaml by it.
+        section: The dataclass.
+        templates: Whether users may write a template in place of any value. Dagster replaces `{{
+            env.ROOT }}` by an environment variable, for example.
     """
     properties = {}
     required = []
@@ -418,14 +462,19 @@ def _schema_of_field(
 
 
 def _schema(hint: Any, templates: bool) -> dict[str, Any]:
-    """Return the JSON schema of a type, which may be a union.
+    """Return the JSON schema of a type, by which editors check a value in a file of settings.
+
+        type                    schema
+        int                     {"type": "integer"}
+        int | None              {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+        int, with templates     {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": …}]}
+
+    In the last case, the user may also write a text with "{{", such as `{{ env.SEED }}`, which
+    Dagster replaces by the number. For the type `str`, this needs no alternative.
 
     Args:
-        hint: The type, such as `int | None`.
-        templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
-
-    Returns:
-        For example `{"anyOf": [{"type": "integer"}, {"type": "null"}]}`.
+        hint: The type.
+        templates: Whether templates are allowed.
     """
     schemas = [_schema_of_alternative(kind, templates) for kind in alternatives(hint)]
     if templates and _needs_template(schemas):
@@ -449,14 +498,19 @@ def _needs_template(schemas: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
-    """Return the JSON schema of a type that is not a union.
+    """Return the JSON schema of a type that is not a union, by which editors check a value.
+
+        type                            schema
+        Annotated[int, Range(1, 10)]    {"type": "integer", "minimum": 1, "maximum": 10}
+        tuple[str, ...]                 {"type": "array", "items": {"type": "string"}}
+        Literal["a", "b"]               {"enum": ["a", "b"]}
+        a dataclass                     {"type": "object", "properties": …}
+        Any                             {}
 
     Args:
-        hint: The type, perhaps with a range.
-        templates: Whether a template may be used in place of values within the value.
-
-    Returns:
-        For example, `{"type": "array", "items": {"type": "string"}}` for `tuple[str, ...]`.
+        hint: The type.
+        templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of values
+            within the value, as of the items of a list.
     """
     plain_hint = bare(hint)  # without its range
     if plain_hint in _JSON_TYPES:
@@ -477,14 +531,16 @@ def _schema_of_alternative(hint: Any, templates: bool) -> dict[str, Any]:
 
 
 def _schema_of_scalar(json_type: str, value_range: Range | None) -> dict[str, Any]:
-    """Return the JSON schema of text, a number, a boolean or null.
+    """Return the JSON schema of a number, text, a boolean or null, by which editors check a value.
+
+        arguments                   schema
+        "integer", Range(1, 10)     {"type": "integer", "minimum": 1, "maximum": 10}
+        "integer", Range(1)         {"type": "integer", "minimum": 1}
+        "string", None              {"type": "string"}
 
     Args:
-        json_type: Name of the type in JSON schemas, such as "integer".
-        value_range: The numbers that are allowed; None for all.
-
-    Returns:
-        For example `{"type": "integer", "minimum": 1, "maximum": 10}`.
+        json_type: Name of the type in JSON schemas.
+        value_range: The allowed numbers; None if all are allowed.
     """
     schema: dict[str, Any] = {"type": json_type}
     if value_range is not None:
@@ -495,15 +551,18 @@ def _schema_of_scalar(json_type: str, value_range: Range | None) -> dict[str, An
 
 
 def _schema_of_mapping(key_hint: Any, value_hint: Any, templates: bool) -> dict[str, Any]:
-    """Return the JSON schema of a mapping whose values have one type.
+    """Return the JSON schema of a mapping whose values have one type, by which editors check it.
+
+    For `Mapping[Literal["a", "b"], float]`, whose keys can only be "a" and "b":
+
+        {"type": "object",
+         "additionalProperties": {"type": "number"},      (the type of the values)
+         "propertyNames": {"enum": ["a", "b"]}}           (left out if the keys can be any text)
 
     Args:
-        key_hint: The type of its keys: text, or a choice of texts.
-        value_hint: The type of its values.
-        templates: Whether a template may be used in place of values.
-
-    Returns:
-        For example `{"type": "object", "additionalProperties": {"type": "number"}}`.
+        key_hint: The type of the keys: `str`, or a `Literal` of texts.
+        value_hint: The type of the values.
+        templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of a value.
     """
     schema = {"type": "object", "additionalProperties": _schema(value_hint, templates)}
     choices = get_args(bare(key_hint))  # of a Literal; empty for other types

@@ -21,17 +21,21 @@ def stored(
     only_with: str | None = None,
     hint: Any = None,
 ) -> dict[str, Any]:
-    """Return the metadata of a dataclass field with a special form in JSON.
+    """Declare that a field of a dataclass is stored in a special way when it is written as JSON.
 
-    For example, `size: int = field(default=0, metadata=stored("bytes", omit_default=True))` is
-    stored under the key "bytes", and only if it is not 0.
+    Usually, a field is stored under its name: `size: int` becomes {"size": 80}. With this metadata:
+
+        size: int = field(default=0, metadata=stored("bytes", omit_default=True))
+
+    it becomes {"bytes": 80}, and if the size is 0, the key is left out.
 
     Args:
-        key: Its key in JSON, if that is not the field's name.
+        key: The key in JSON, if it is not the name of the field.
         omit_default: Whether the key is left out if the field has its default. Use this for a field
-            that is added to an existing class: records without it keep their bytes and digests.
+            that is added to an existing class: older files, which do not have it, keep the same
+            bytes and hashes.
         only_with: Name of another field. The key is left out if that field is None.
-        hint: Type of the stored value, if the field's annotation allows types that JSON lacks.
+        hint: Type of the stored value, if the type of the field allows values that JSON lacks.
 
     Returns:
         The metadata, for `dataclasses.field(metadata=…)`.

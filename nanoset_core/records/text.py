@@ -10,7 +10,12 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def format_bytes(size: float) -> str:
-    """Return a number of bytes in decimal units, to three digits: 1,234,567 is 1.23 MB.
+    """Write a number of bytes for people, with three digits and a unit.
+
+        999          999 B
+        1,234,567    1.23 MB
+        12,345,678   12.3 MB
+        99,950       100 kB     (not 99.95 kB, which would be four digits)
 
     Args:
         size: The number of bytes, not negative.
@@ -78,10 +83,15 @@ def format_number(value: float) -> str:
 
 
 def format_cell(value: object) -> str | None:
-    """Return a number from a table with separators, or None for any other value.
+    """Write a value of a table for people if it is a number; return None if it is none.
+
+        1234567     "1,234,567"
+        0.5         "0.5"
+        True        None: in Python, a boolean is an integer, but not here
+        "web"       None
 
     Args:
-        value: A value of any type, also of NumPy's. A boolean is not a number here.
+        value: A value of any type, also a number of NumPy's.
     """
     if isinstance(value, bool):
         return None

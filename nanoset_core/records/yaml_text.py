@@ -51,18 +51,20 @@ class YamlFile(NamedTuple):
 
 
 def read_yaml(file: Path, *, remedy: str) -> YamlFile:
-    """Read a YAML file.
+    """Read and parse a YAML file of settings: "seed: 7" gives {"seed": 7}.
 
     Args:
         file: The file.
-        remedy: What errors say to do.
+        remedy: What the message of an error tells the user to do.
 
     Returns:
-        The plain values, which must not be changed, and the text of the file.
+        The values, which the caller must not change, since later calls may get the same objects.
+        Also the text of the file, to find the line of a value that turns out to be wrong.
 
     Raises:
         OSError: The file cannot be read.
-        ConfigError: It is not a file, is too large, is not UTF-8, or see `parse_yaml`.
+        ConfigError: It is not a file, is too large, is not UTF-8 or not YAML, has a key twice, or
+            has too many or too deeply nested values.
     """
     data = _read_settings(file, remedy)
     try:
@@ -111,19 +113,24 @@ def _read_settings(file: Path, remedy: str) -> bytes:
 
 
 def parse_yaml(text: str, where: object, *, remedy: str) -> Any:
-    """Parse a YAML text: "seed: 7" gives {"seed": 7}.
+    """Parse a YAML text, and turn everything that can go wrong into one kind of error for users.
+
+        seed: 7               {"seed": 7}
+        seed: [1              an error: not YAML; expected ',' or ']' (line 2, column 1)
+        seed: !!int x         an error: not YAML; invalid literal for int() with base 10: 'x'
 
     Args:
-        text: The text.
-        where: Its file, for errors.
-        remedy: What errors say to do.
+        text: The text, usually the content of a file of settings.
+        where: The file, for messages.
+        remedy: What messages tell the user to do.
 
     Returns:
-        Plain values. The caller must not change them, since the next call for the same text returns
+        The values. The caller must not change them, since the next call for the same text returns
         the same objects.
 
     Raises:
-        ConfigError: The text is not YAML, has a key twice, or has too many or too deep values.
+        ConfigError: The text is not YAML, has a key twice, or has too many or too deeply nested
+            values.
     """
     import yaml
 
@@ -186,16 +193,15 @@ def _too_deep(mark: Any) -> _TooMuchError:
 
 
 def _mistake(error: Any) -> str:
-    """Return PyYAML's explanation of a mistake, and where it is, on one line.
+    """Write an error of PyYAML on one line: what is wrong in a text, and in which line of it.
 
-    PyYAML's own message has several lines, with an excerpt of the text.
+    PyYAML's own message has several lines, with an excerpt of the text. For the text `a: [1`:
+
+        while parsing a flow sequence (line 1, column 4); expected ',' or ']', … (line 2, column 1)
 
     Args:
-        error: A `yaml.MarkedYAMLError`.
-
-    Returns:
-        For example `while parsing a flow sequence (line 2, column 8); expected ',' or ']' (line 3,
-        column 1)`.
+        error: A `yaml.MarkedYAMLError`. It has up to two texts, each with a place: what was parsed,
+            and what went wrong there.
     """
     context = _text_at(error.context, error.context_mark)  # such as "while parsing a flow sequence"
     problem = _text_at(error.problem, error.problem_mark)
@@ -203,14 +209,17 @@ def _mistake(error: Any) -> str:
 
 
 def _text_at(text: str | None, mark: Any) -> str:
-    """Return a text of PyYAML's on one line, with the place that it is about.
+    """Write a text from an error of PyYAML on one line, with the place that it is about.
+
+        "expected ',' or ']'", and line 2, column 0    "expected ',' or ']' (line 3, column 1)"
+        "expected ',' or ']'", and no place            "expected ',' or ']'"
+        no text                                        ""
+
+    PyYAML counts lines and columns from 0, and users from 1.
 
     Args:
         text: The text, if any.
-        mark: The place, if known: PyYAML's line and column, counted from 0.
-
-    Returns:
-        For example `expected ',' or ']' (line 3, column 1)`; "" if there is no text.
+        mark: The place as PyYAML's object with `line` and `column`, if it is known.
     """
     if not text:
         return ""
@@ -256,9 +265,12 @@ def _loader_class() -> type[Any]:
         n_values = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            """Return the next value of the text as a node, unless there are too many values.
+            """Parse the next value of the text, unless there are too many values or levels.
 
-            PyYAML calls this method for each value, and within it for the values in this value.
+            PyYAML calls this method for each value, and within it for the values in this value. So
+            for `[[1]]`, it is called three times, and `depth` is 0, 1 and 2 at the start of these
+            calls. For a text of many "[", it would otherwise call itself more often than Python
+            allows.
             """
             self.n_values += 1
             if self.n_values > MOST_VALUES:
@@ -291,14 +303,19 @@ def _loader_class() -> type[Any]:
 
 
 def _check_no_key_twice(node: Any) -> None:
-    """Check that a mapping in a YAML text has no key twice.
+    """Refuse a mapping in a YAML text that has a key twice.
+
+    PyYAML would silently use the last one, and the user would wonder why the first has no effect:
+
+        seed: 7
+        seed: 8        an error: the key 'seed' occurs twice
 
     Args:
-        node: The mapping as PyYAML's node: its value is a list of (node of the key, node of the
-            value).
+        node: The mapping as PyYAML has parsed it, before a dictionary is made of it: its value is a
+            list of pairs (node of the key, node of the value).
 
     Raises:
-        yaml.YAMLError: It has.
+        yaml.YAMLError: A key occurs twice.
     """
     from yaml.constructor import ConstructorError
 
@@ -312,13 +329,17 @@ def _check_no_key_twice(node: Any) -> None:
 
 
 def _check_digits(node: Any) -> None:
-    """Check that a whole number in a YAML text has at most `_MAX_DIGITS` characters.
+    """Refuse a whole number in a YAML text that is absurdly long, before Python converts it.
+
+    No setting needs more than 64 digits (_MAX_DIGITS). Python takes long to convert a number of
+    very many digits, and cannot print one of more than 4,300, so that messages about it would fail.
 
     Args:
-        node: The number as PyYAML's node: its value is the text of the number.
+        node: The number as PyYAML has parsed it: its value is the text of the number, such as
+            "1234".
 
     Raises:
-        yaml.YAMLError: It has more.
+        yaml.YAMLError: The number is longer.
     """
     from yaml.constructor import ConstructorError
 
@@ -363,14 +384,21 @@ def _check_size(root: Any) -> None:
 
 
 def _count_values(node: Any, n_values_by_id: Mapping[int, int]) -> int:
-    """Return how many values a node of a YAML text stands for, counting itself.
+    """Count the values in a part of a YAML text, including repeated ones.
+
+    YAML can repeat a value by a short name, an alias. A text of a few lines can thereby stand for
+    billions of values, which would exhaust the memory, so values are counted before they are made:
+
+        &x [1, 2]          3 values: the list and two numbers; `&x` gives it a name
+        [&x [1, 2], *x]    7 values: the outer list, and twice these 3
 
     Args:
-        node: The node.
-        n_values_by_id: Id of each of its children → how many values that one stands for.
+        node: The part, as PyYAML has parsed it.
+        n_values_by_id: Id of each node directly below it → how many values that node stands for. An
+            alias is the same node again, so it counts again.
 
     Raises:
-        _TooMuchError: There are more than `MOST_VALUES`.
+        _TooMuchError: There are more than `MOST_VALUES` (100,000).
     """
     count = 1 + sum(n_values_by_id[id(child)] for child in _children(node))
     if count > MOST_VALUES:
@@ -379,13 +407,15 @@ def _count_values(node: Any, n_values_by_id: Mapping[int, int]) -> int:
 
 
 def _children(node: Any) -> list[Any]:
-    """Return the child nodes of a node of a YAML text.
+    """Return the nodes directly below a node of a YAML text, which PyYAML has parsed.
+
+        text of the node     its value in PyYAML          result
+        abc                  "abc"                        nothing
+        [1, 2]               a list of two nodes          these
+        {a: 1, b: 2}         a list of two pairs          four nodes: a, 1, b and 2
 
     Args:
-        node: A node, whose value is a text, a list of nodes, or a list of pairs of nodes.
-
-    Returns:
-        The items of a list, or the keys and values of a mapping; nothing for a text or number.
+        node: The node.
     """
     if isinstance(node.value, str):
         return []
@@ -424,12 +454,20 @@ def located(file: Path, text: str, errors: Iterable[ConfigError]) -> ConfigError
 
 
 def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -> _LocatedError:
-    """Return an error about a key of a YAML file, with the line of the key in its place.
+    """Add the line to an error about a key of a YAML file, so that the user finds it.
+
+        nanoset.yaml: views.en     →     nanoset.yaml:12: views.en
+
+    Editors and terminals can jump to a place that is written like this.
 
     Args:
         error: The error. Its place is the file and the path of the key: "nanoset.yaml: views.en".
         file: The file.
-        line_by_key: Path of each key in the file → its line.
+        line_by_key: Path of each key in the file → its line, such as {"": 1, "views.en": 12}.
+
+    Returns:
+        The line, by which the caller sorts errors, and the error. An error about the whole file is
+        unchanged, and gets the line 0.
     """
     prefix = f"{file}: "
     where = error.where or ""
@@ -442,14 +480,15 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
 
 
 def _line_by_key(text: str) -> dict[str, int]:
-    """Return the line of each key of a YAML text, counted from 1.
+    """Return in which line of a YAML text each key is, for messages about wrong values.
+
+        views:           line 1
+          en: [7]        line 2
+
+    gives {"": 1, "views": 1, "views.en": 2, "views.en[0]": 2}. The empty path is the whole text.
 
     Args:
         text: The text, which was parsed without an error before.
-
-    Returns:
-        Path of the key → line, such as {"": 1, "views": 1, "views.en": 2}. The whole text has the
-        path "".
     """
     import yaml
 
@@ -461,16 +500,20 @@ def _line_by_key(text: str) -> dict[str, int]:
 
 
 def _nearest(key: str, known: Mapping[str, int]) -> str:
-    """Return the path of a key if it is known, or else of its nearest known parent.
+    """Return the path of a key, or else of the nearest section around it that is in the file.
 
-    A name within a path may contain a dot, so that not every dot divides a parent from a child.
+    An error may be about a key that is missing, so that it has no line. Then the line of the
+    section that lacks it is shown. If the file has `views.en` but no `views.en.of`:
+
+        views.en        views.en
+        views.en.of     views.en
+        seed            ""  (the whole file)
+
+    Names may contain dots themselves, so each shorter path is looked up as a whole.
 
     Args:
-        key: The path, such as `views.en.of`.
-        known: The paths that are known. That of the whole file, "", is always one of them.
-
-    Returns:
-        For example `views.en`, if this is known and `views.en.of` is not.
+        key: The path of the key.
+        known: The paths that are in the file, among them "" for the whole file.
     """
     ends = [match.start() for match in re.finditer(r"[.[]", key)]
     for end in (len(key), *reversed(ends)):
@@ -480,16 +523,19 @@ def _nearest(key: str, known: Mapping[str, int]) -> str:
 
 
 def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield the paths and lines of a value of a YAML text and of all values below it.
+    """Yield the path and the line of a value of a YAML text, and of all values within it.
 
-    For the text `views: {en: [7]}`, these are ("", 1), ("views", 1), ("views.en", 1) and
-    ("views.en[0]", 1).
+    For the text `views: {en: [7]}`, which has one line:
+
+        ("", 1)    ("views", 1)    ("views.en", 1)    ("views.en[0]", 1)
 
     Args:
-        node: A value that PyYAML parsed: a text, a list, or a list of pairs for a mapping.
-        path: Its path, such as `nanosets.web.phases[1].until`.
+        node: The value as PyYAML has parsed it. Its `value` is a text, a list of nodes, or for a
+            mapping a list of pairs of nodes.
+        path: Its path, such as `views.en`.
         line: Its line, counted from 1.
-        seen: Ids of nodes that were visited. What an alias refers to is visited once.
+        seen: Ids of nodes that were visited. YAML can repeat a value by a short name, an alias,
+            which is the same node again. It is visited once, since a value may even contain itself.
 
     Yields:
         (path, line)
