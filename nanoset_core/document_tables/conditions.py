@@ -127,14 +127,21 @@ class Condition:
         return frozenset(self._root.columns())
 
     def for_columns(self, schema: Any) -> SqlCondition:
-        """Return the condition as SQL over the columns of some documents.
+        """Return this condition as SQL for a table, after a check that it fits the table's columns.
+
+        A user's condition, such as `quality >= 3`, is applied to the documents of several tables,
+        in which columns may have different types:
+
+            column quality       result
+            integers             c1 >= '3'::BIGINT      (c1 is how SQL names the column)
+            texts                an error: quality holds string
+            missing              an error: no such column
 
         Args:
-            schema: pyarrow.Schema of the documents. The SQL names columns as `column_reference`
-                does.
+            schema: pyarrow.Schema of the table: the names and types of its columns.
 
         Raises:
-            ConfigError: The documents lack a column, or it cannot be compared with the value.
+            ConfigError: The table lacks a column, or it cannot be compared with the value.
         """
         for column in sorted(self.columns):
             if column not in schema.names:
@@ -275,14 +282,16 @@ def parse_condition(text: str, where: str) -> Condition:
 
 
 def values_equal(values: Mapping[str, str | int]) -> Condition:
-    """Return the condition that each column has the value that is given for it.
+    """Return the condition that each of some columns has a given value.
+
+    It finds a document of a table by the file and the line that it is from, for example:
+
+        {"file": "a.jsonl", "line": 3}    the condition file = 'a.jsonl' and line = 3
+
+    It is not made from a text, as those of users are, so that values need no quoting.
 
     Args:
-        values: Name of each column, which has texts or integers → its value.
-
-    Returns:
-        A condition that is true for the documents for which all values are equal: `{"file": "a",
-        "line": 3}` gives that of `file = 'a' and line = 3`.
+        values: Name of each column → the value, a text or an integer.
     """
     comparisons = []
     texts = []
@@ -295,10 +304,19 @@ def values_equal(values: Mapping[str, str | int]) -> Condition:
 # Cached, since nanoset.yaml is checked and then used by different callers.
 @lru_cache(maxsize=64)
 def _parse(text: str) -> _Operation:
-    """Parse a condition into its tree of operations.
+    """Parse a condition that a user wrote in SQL into a tree of a few operations.
+
+    For "quality >= 3 and lang = 'en'":
+
+        and
+        ├── >=  column quality, values (3,)
+        └── =   column lang, values ("en",)
+
+    DuckDB parses the SQL, as the WHERE clause of a statement. SQL that is not in the documentation
+    of conditions, such as calls of functions, is refused.
 
     Args:
-        text: The condition, such as "quality >= 3 and lang = 'en'".
+        text: The condition.
 
     Raises:
         ValueError: The text is not SQL, or uses SQL that conditions do not support.
@@ -308,8 +326,8 @@ def _parse(text: str) -> _Operation:
     statement = _syntax_tree(condition)  # of `SELECT 1 WHERE <condition>`
     where_clause = statement["node"].pop("where_clause")
 
-    # The text may continue after the condition, as in `quality >= 3 limit 5`. Nothing is left over
-    # if the statement, without its condition, equals `SELECT 1 WHERE true` without its condition.
+    # The text may continue after the condition, with other clauses of a statement. It does not if
+    # the statement, without its condition, equals `SELECT 1 WHERE true` without its condition.
     plain_statement = _syntax_tree("true")
     del plain_statement["node"]["where_clause"]
     if statement != plain_statement:
@@ -318,9 +336,13 @@ def _parse(text: str) -> _Operation:
 
 
 def _syntax_tree(text: str) -> dict[str, Any]:
-    """Return DuckDB's syntax tree of `SELECT 1 WHERE <text>`.
+    """Let DuckDB parse the statement `SELECT 1 WHERE <text>`, and return its syntax tree.
 
-    DuckDB only parses this statement. It is not executed.
+    The statement is not executed. The tree is a nested dictionary; for "quality >= 3", it contains
+
+        {"type": "COMPARE_GREATERTHANOREQUALTO",
+         "left": {"type": "COLUMN_REF", "column_names": ["quality"], …},
+         "right": {"type": "VALUE_CONSTANT", "literal": {"kind": "INTEGER", "text": "3"}, …}, …}
 
     Args:
         text: A condition in SQL.
@@ -369,9 +391,13 @@ def _words_to_quote() -> frozenset[str]:
 
 
 def _with_quoted_keywords(text: str) -> str:
-    """Put double quotes around columns that have the name of an SQL keyword.
+    """Put double quotes around columns of a condition that have the name of an SQL keyword.
 
-    Users may write `group = 'a' and year > 2000`, for example. SQL requires `"group" = 'a'`.
+    Users need not know which names SQL reserves. They may have a column `group`, for example:
+
+        group = 'a group' and year > 2000    →    "group" = 'a group' and year > 2000
+
+    Words within texts stay as they are.
 
     Args:
         text: The condition.
@@ -467,11 +493,16 @@ def _comparison_of(operator: str, left: Mapping[str, Any], right: Mapping[str, A
 
 
 def _pattern_of(node: Mapping[str, Any]) -> _Operation:
-    """Translate `like`, `not like` or `starts_with`, as in `starts_with(lang, 'de')`.
+    """Translate a comparison of a column with the start or the pattern of a text.
+
+        condition                   operation
+        lang like 'd%'              like, column lang, values ("d%",)
+        lang not like 'd%'          not, with the operand above
+        starts_with(lang, 'de')     starts_with, column lang, values ("de",)
 
     Args:
-        node: A function in DuckDB's syntax tree. For `lang like 'd%'`, its name is `~~`, and its
-            arguments are the column and the text.
+        node: A call of a function in DuckDB's syntax tree. DuckDB parses `lang like 'd%'` as the
+            function `~~` with two arguments, the column and the text.
 
     Raises:
         ValueError: It is another function, or does not compare a column with a text.
@@ -514,13 +545,19 @@ def _column_name(node: Mapping[str, Any]) -> str:
 
 
 def _literal_value(node: Mapping[str, Any]) -> Literal:
-    """Return the Python value of a literal: a number, a text, a boolean, a date or a timestamp.
+    """Return the Python value of a value that is written in a condition.
+
+        in the condition       as DuckDB parses it          result
+        3, 'de', true          a constant                   3, "de", True
+        date '2024-01-31'      a text, cast to a date       datetime(2024, 1, 31)
+        -3                     the function "-" of 3        -3
+        de                     a column                     an error: put a text in single quotes
 
     Args:
-        node: An expression of DuckDB's syntax tree.
+        node: What DuckDB made of it in its syntax tree.
 
     Raises:
-        ValueError: The node is not a literal, or the text of a date is not a date.
+        ValueError: It is no value, or the text of a date is not a date.
     """
     match node["type"]:
         case "VALUE_CONSTANT":  # 3, 'de' or true
@@ -537,10 +574,15 @@ def _literal_value(node: Mapping[str, Any]) -> Literal:
 
 
 def _constant_value(node: Mapping[str, Any]) -> Literal:
-    """Return the value of a literal that is a boolean, a text or a number without a sign.
+    """Return the Python value of a constant in a condition, such as 3, 'de' or true.
+
+        in the condition     literal in DuckDB's syntax tree          result
+        3                    {"kind": "INTEGER", "text": "3"}         3
+        2.5                  {"kind": "NUMERIC", "text": "2.5"}       2.5
+        'de'                 {"kind": "STRING", "text": "de"}         "de"
 
     Args:
-        node: A constant of DuckDB's syntax tree.
+        node: The constant in the syntax tree.
 
     Raises:
         ValueError: It is another constant, such as null.
@@ -559,13 +601,19 @@ def _constant_value(node: Mapping[str, Any]) -> Literal:
 
 
 def _signed_number(node: Mapping[str, Any]) -> int | float:
-    """Return the value of a number with a sign, such as -3: DuckDB parses it as a function of 3.
+    """Return the value of a number with a sign in a condition.
+
+    DuckDB parses the sign as a function of the number:
+
+        -3        the function "-" with the operand 3           -3
+        +2.5      the function "+" with the operand 2.5         2.5
+        5 - 3     the function "-" with the operands 5 and 3    refused: this is no number
 
     Args:
-        node: The function, whose name is "+" or "-".
+        node: The call of the function in DuckDB's syntax tree.
 
     Raises:
-        ValueError: The function has two operands, as in 5 - 3, or its operand is not a number.
+        ValueError: The function has two operands, or its operand is not a number.
     """
     operands = [argument["expression"] for argument in node["arguments"]]
     number = _literal_value(operands[0])
@@ -582,13 +630,18 @@ def _not_literal(node: Mapping[str, Any]) -> ValueError:
 
 
 def _date_value(node: Mapping[str, Any]) -> datetime:
-    """Return the value of `date '2024-01-31'` or `timestamp '2024-01-31 12:00:00'`.
+    """Return the date or time that is written in a condition.
+
+    DuckDB parses both as the conversion of a text to a type:
+
+        date '2024-01-31'                    datetime(2024, 1, 31)
+        timestamp '2024-01-31 12:00:00'      datetime(2024, 1, 31, 12)
 
     Args:
-        node: A conversion of DuckDB's syntax tree: of a text to a type.
+        node: The conversion in DuckDB's syntax tree.
 
     Raises:
-        ValueError: The node is another conversion, or its text is not a date.
+        ValueError: It is another conversion, its text is not a date, or the time has a time zone.
     """
     type_name = node["type_expr"].get("type_name", "").lower()
     text = _literal_value(node["child"])
@@ -607,14 +660,23 @@ def _described(node: Mapping[str, Any]) -> str:
 
 
 def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
-    """Translate an operation of a condition, and all operations in it, into SQL.
+    """Write a parsed condition as SQL for a table whose columns and types are known.
+
+    In this SQL, columns have numbers in place of names. For `quality >= 3 and lang = 'en'`, if
+    `lang` is column 0 and `quality` is column 1:
+
+        and
+        ├── (c1 >= '3'::BIGINT)
+        └── (c0 = 'en')
+
+    The result is still a tree, so that a comparison which several conditions have is computed once.
 
     Args:
-        operation: A comparison; or `and`, `or` or `not`, which have operands.
-        schema: pyarrow.Schema of the documents.
+        operation: The root of the condition, or an operation within it.
+        schema: pyarrow.Schema of the documents: the names and types of their columns.
 
     Raises:
-        _TypeMismatchError: A column cannot be compared with a value.
+        _TypeMismatchError: A column cannot be compared with a value, such as a number with a text.
     """
     if operation.operands:
         operands = tuple(_sql_condition(operand, schema) for operand in operation.operands)
@@ -652,15 +714,19 @@ def _comparison_sql(operation: _Operation, reference: str, arrow_type: Any) -> s
 
 
 def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return SQL that compares a column of texts with texts, or with dates.
+    """Write a comparison with a column of texts as SQL. The column may be compared with dates, too.
+
+        condition                      SQL (c0 is the column)
+        lang = 'de'                    c0 = 'de'
+        date >= date '2024-01-31'      TRY_CAST(c0 AS TIMESTAMP) >= TIMESTAMP '2024-01-31 00:00:00'
 
     Args:
         operation: The comparison.
-        reference: How SQL names its column.
+        reference: How SQL names its column, such as "c0".
         arrow_type: Type of the column, for errors.
 
     Raises:
-        _TypeMismatchError: Some values are neither texts nor dates, or there are both.
+        _TypeMismatchError: A value is neither a text nor a date, or there are both.
     """
     values = list(operation.values)
     if all(isinstance(value, str) for value in values):
@@ -674,11 +740,16 @@ def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
 
 
 def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Return SQL that compares a column of numbers or booleans with numbers or booleans.
+    """Write a comparison with a column of numbers or booleans as SQL.
+
+        condition            column        SQL (c0 is the column)
+        quality >= 3         integers      c0 >= '3'::BIGINT
+        quality < 2.5        integers      CAST(c0 AS DOUBLE) < '2.5'::DOUBLE
+        is_code = true       booleans      c0 = TRUE
 
     Args:
         operation: The comparison.
-        reference: How SQL names its column.
+        reference: How SQL names its column, such as "c0".
         arrow_type: Type of the column.
 
     Raises:
@@ -699,14 +770,21 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
 
 
 def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | float]:
-    """Return the numbers or booleans that a comparison has, if they fit the type of its column.
+    """Return the numbers or booleans of a comparison, after a check that they fit its column.
+
+        condition               column        result
+        quality >= 3            integers      [3]
+        quality = 'high'        integers      refused
+        quality > true          integers      refused, since true is no number
+        is_code = true          booleans      [True]
+        is_code in (0, 1)       booleans      [0, 1]: in lists, 0 and 1 may stand for false and true
 
     Args:
         operation: The comparison.
         arrow_type: Type of the column.
 
     Raises:
-        _TypeMismatchError: They do not fit, as in `quality = 'high'` for a column of integers.
+        _TypeMismatchError: They do not fit.
     """
     import pyarrow as pa
 
@@ -778,12 +856,18 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
 
 
 def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
-    """Return SQL for a comparison, such as "c0 >= '3'::BIGINT".
+    """Write a comparison as SQL, once its values have the type of the column.
+
+        operation      values         SQL
+        >=             [3]            c0 >= '3'::BIGINT
+        in             ["de", "en"]   c0 IN ('de', 'en')
+        like           ["d%"]         c0 LIKE 'd%'
+        starts_with    ["de"]         starts_with(c0, 'de')
 
     Args:
-        operation: The comparison.
-        reference: SQL of the column, such as "c0".
-        values: The values of the operation, in the type of the column.
+        operation: The comparison. Its own values are not used.
+        reference: SQL of the column, such as "c0" or "CAST(c0 AS DOUBLE)".
+        values: The values, at least one.
     """
     literals = [_sql_literal(value) for value in values]
     match operation.kind:
@@ -798,7 +882,17 @@ def _compared(operation: _Operation, reference: str, values: list[Any]) -> str:
 
 
 def _sql_literal(value: Literal) -> str:
-    """Return a value as SQL, of the type that the value has in Python."""
+    """Write a value as SQL, in a way that DuckDB gives it the same type and exactly the same value.
+
+        "it's"                     'it''s'
+        3                          '3'::BIGINT
+        0.1                        '0.1'::DOUBLE
+        True                       TRUE
+        datetime(2024, 1, 31)      TIMESTAMP '2024-01-31 00:00:00'
+
+    Args:
+        value: The value.
+    """
     if isinstance(value, str):
         if "\0" not in value:
             return text_literal(value)

@@ -114,13 +114,16 @@ _shared_connections_lock = Lock()
 
 
 def shared_connection(readable_folders: frozenset[Path]) -> Any:
-    """Return a connection that reads only some folders, and that is kept for the next callers.
+    """Return a connection to DuckDB, a database library, which is kept open for later callers.
 
-    Opening a connection takes 20 ms. DuckDB finds a document among 10^7 in this time. Callers must
-    run each query with a new cursor, `connection.cursor()`, since others use the connection, too.
+    Opening a connection takes 20 ms, in which DuckDB could find a document among ten million. So a
+    process keeps up to four connections, one for each set of folders that it may read. Other
+    threads may use the same connection: a caller must run each query with its own
+    `connection.cursor()`.
 
     Args:
-        readable_folders: Contain all files that queries may read; without symbolic links.
+        readable_folders: Folders with all files that queries may read, as paths without symbolic
+            links. The connection refuses to read any other file.
     """
     process = os.getpid()
     with _shared_connections_lock:

@@ -103,13 +103,17 @@ class TableSource:
         return any(_may_be_null(metadata, index) for metadata in self.metadata)
 
     def read(self, columns: list[str]) -> Any:
-        """Return at least some columns of all rows, read from the files if necessary.
+        """Return a table with some columns of all documents.
+
+        The rows are in memory already, or in Parquet files, one for each shard of a corpus. Files
+        of 3 and 5 rows give a table of 8 rows.
 
         Args:
-            columns: Names of the columns. A table in memory is returned with all its columns.
+            columns: Names of the columns. A table in memory may have more columns: it is returned
+                as it is.
 
         Returns:
-            A pyarrow.Table with the rows of all shards, in order.
+            A pyarrow.Table with the rows in the order of the files.
 
         Raises:
             OSError: A file cannot be read.
@@ -193,13 +197,17 @@ class DocumentRelation:
         return self.schema == other.schema and layout == other_layout
 
     def may_be_null(self, column: str) -> bool:
-        """Return whether a document may lack a value of a column.
+        """Return whether some documents may have no value in a column.
+
+        For example, documents may lack an id. Then the caller also reads their files and lines, to
+        identify them by these. If several tables have a column of this name, the first one counts.
 
         Args:
-            column: Name of a column of the schema.
+            column: Name of the column.
 
         Returns:
-            False is certain. True if no table has the column, or if it is not known.
+            False if all documents certainly have a value. True if some have none, if no table has
+            the column, or if it is not known.
         """
         for source in self.sources:
             if column in source.stored_schema.names:
@@ -286,17 +294,22 @@ class DocumentRelation:
         columns: Collection[str],
         expressions: Sequence[str],
     ) -> str:
-        """Return the SQL query that computes expressions for each document.
+        """Return an SQL query that computes expressions for each document.
 
-        The expression "c2 >= 3", for example, becomes (c2 is the third column of the relation):
+        In the SQL, columns have numbers: c2 is the third column. For the expression "c2 >= 3":
 
-            SELECT c2 >= 3 AS r0 FROM (SELECT … AS c2 FROM read_parquet(['…/columns.parquet']) …)
+            SELECT c2 >= 3 AS r0 FROM (SELECT …, t0_1 AS c2 FROM read_parquet(['…']) AS t0(t0_0,
+            t0_1))
+
+        The query in parentheses reads c2 from the file that has it, where it may be the second
+        column. The outer query computes the expressions, whose results are named r0, r1 and so on.
 
         Args:
-            connection: Tables that are in memory are registered with it.
+            connection: The connection to DuckDB that will run the query. Tables in memory are made
+                known to it.
             sources: The tables that have the columns.
-            columns: Names of the columns.
-            expressions: SQL over the columns.
+            columns: Names of the columns that the expressions use.
+            expressions: The expressions, with the numbers of columns.
         """
         tables = []
         for table_number, source in enumerate(sources):
@@ -311,17 +324,22 @@ class DocumentRelation:
         return f"SELECT {', '.join(results)} FROM ({columns_sql})"
 
     def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:
-        """Return the SQL query that reads columns of the documents, in the types of `self.schema`.
+        """Return an SQL query that reads columns of documents from the files that have them.
 
-        For two columns in two tables, the query is:
+        The columns of a document may be in several files, which all have the same rows in the same
+        order. So they are joined by position: row 5 of one and row 5 of the other are the same
+        document. For two columns in two tables:
 
             SELECT t0.file_index AS file_number, t0.file_row_number AS row_number,
                    t0_1 AS c2, CAST(t1_0 AS VARCHAR) AS c3
             FROM read_parquet(['…']) AS t0(t0_0, t0_1)
             POSITIONAL JOIN read_parquet(['…']) AS t1(t1_0)
 
+        `file_number` and `row_number` say which document a row is. The CAST is for a column of
+        which another file has texts, so that it is a column of texts as a whole.
+
         Args:
-            tables: The tables that have the columns. They are joined by the positions of rows.
+            tables: The tables that have the columns.
             columns: Names of the columns.
         """
         # All tables have the same rows, so the first one says which file and row a document is.
@@ -365,17 +383,24 @@ class DocumentRelation:
         return value_by_column
 
     def _with_floats_as_texts(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table, with floats converted to texts if their column has texts elsewhere.
+        """Return a table, after converting its floats to texts if they must be texts.
 
-        A corpus may have a column with floats in this shard, and with texts in another one. Then
-        the whole column is of texts.
+        A corpus, which is a collection of texts, has many files. If a column has floats in one of
+        them and texts in another one, it is a column of texts for users:
+
+            in this file      in another file        in the whole corpus
+            0.5, 3.0          "high"                 "0.5", "3", "high"
+
+        This function converts floats as the rest of this program does. DuckDB would write some
+        differently, such as "3.0", so that the condition `quality = '3'` would not find them.
 
         Args:
             source: The table, in the types in which it is stored.
             columns: Names of the columns that are needed; others may be left out.
 
         Returns:
-            A table in memory; or the same table if it has no such column, as almost all have none.
+            A table in memory; or the same table if it has no such column, which is nearly always
+            so.
         """
         import pyarrow as pa
 
@@ -410,12 +435,19 @@ def _stored_column(table_number: int, index: int) -> str:
 
 
 def _register_if_in_memory(connection: Any, table_number: int, source: TableSource) -> None:
-    """Make a table that is in memory known to DuckDB, with the numbers of its rows.
+    """Let SQL queries of DuckDB read a table that is in memory, by a name such as `table_0`.
+
+    For each document, a query has to say which row of which file it is. DuckDB knows this for
+    Parquet files, but not for a table in memory. So the table gets two more columns:
+
+        lang    quality    file_row_number    file_index
+        en      3          0                  0
+        de      4          1                  0
 
     Args:
-        connection: The table is registered with it, as `table_0` for number 0.
-        table_number: Position of the table in the query.
-        source: The table. Nothing is done if it is in files.
+        connection: The connection to DuckDB that will run the query.
+        table_number: Position of the table in the query, which becomes a part of its name.
+        source: The table. If its rows are in files, nothing is done.
     """
     import pyarrow as pa
 
@@ -431,7 +463,14 @@ def _register_if_in_memory(connection: Any, table_number: int, source: TableSour
 
 
 def _table_sql(table_number: int, source: TableSource) -> str:
-    """Return the SQL of a table for the clause FROM, such as "read_parquet(['…']) AS t0(t0_0)".
+    """Return the SQL that names a table in the FROM clause of a query, and renames its columns.
+
+    Table 0 has the columns `lang` and `Lang`, which are the same for DuckDB. So they get numbers:
+
+        in a Parquet file    read_parquet(['/data/columns.parquet'], …) AS t0(t0_0, t0_1)
+        in memory            table_0 AS t0(t0_0, t0_1, file_row_number, file_index)
+
+    The last two columns say which document a row is. DuckDB adds them to files by itself.
 
     Args:
         table_number: Position of the table in the query.
@@ -492,14 +531,18 @@ def _sql_type(arrow_type: Any) -> str:
 
 
 def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
-    """Return the documents of several relations as one relation.
+    """Put the documents of several shards one after another, so that one query can read them all.
 
-    A relation consists of tables with different columns: for example, the first one has the
-    documents of a shard, and the second one their attributes. The result has the same tables, each
-    with the files of all relations.
+    A shard is a part of a corpus. Its documents are described by several tables, each in a file:
+
+        shard     first table                second table
+        0         0/documents.parquet        0/columns.parquet
+        1         1/documents.parquet        1/columns.parquet
+
+    The result has two tables as well, each with two files.
 
     Args:
-        relations: Relations of the same layout whose rows are in files, in order.
+        relations: The shards in order. All have the same columns in the same tables.
     """
     sources_of_each = [relation.sources for relation in relations]
     # The first tables of all relations become one table, then the second ones, and so on.
@@ -549,10 +592,13 @@ def _explained(error: Exception, sources: Sequence[TableSource]) -> NanosetError
 
 
 def _damaged_paths(paths: Iterable[Path]) -> list[Path]:
-    """Return which Parquet files cannot be read, since DuckDB's error does not always name one.
+    """Return which of some Parquet files cannot be read.
+
+    A query of DuckDB on several files has failed, and its error does not always name the file. So
+    each file is read completely, which is slow, but only happens after an error.
 
     Args:
-        paths: The files, each of which is read completely.
+        paths: The files.
     """
     import pyarrow as pa
 

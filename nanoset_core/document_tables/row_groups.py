@@ -52,14 +52,18 @@ class RowGroups:
         return list(pairwise(bounds))  # → [(0, 3), (3, 8)]
 
     def read(self, group: int, columns: Sequence[str] | None = None) -> Any:
-        """Return a row group as an Arrow table, after a check of its values.
+        """Read one row group of a Parquet file, which is a block of consecutive rows.
+
+        A damaged file may contain texts that are not UTF-8, or lists that lead out of the memory.
+        Arrow does not notice that when it reads. So everything is checked here, before a caller
+        uses it.
 
         Args:
-            group: Number of the row group.
+            group: Number of the row group, from 0.
             columns: Names of the columns to read; None for all.
 
         Returns:
-            A pyarrow.Table.
+            A pyarrow.Table with the rows of the group.
 
         Raises:
             OSError: The file cannot be read.
@@ -71,14 +75,18 @@ class RowGroups:
         return table
 
     def value_range(self, group: int, column: str) -> ValueRange | None:
-        """Return the smallest and the largest value of a column in a row group, from the metadata.
+        """Return the smallest and the largest value of a column in one block of rows.
+
+        Parquet files store them for each block, a row group, so that no rows have to be read. If a
+        caller looks for the document 7 and the range is 100 to 200, it can skip the block.
 
         Args:
-            group: Number of the row group.
+            group: Number of the row group, from 0.
             column: Name of the column.
 
         Returns:
-            The range, which need not be exact for long texts; None if the file does not store it.
+            The range, or None if the file does not store it. For long texts, Parquet may store
+            shortened values, so the actual values may only fill a part of the range.
         """
         index = self.schema.get_field_index(column)
         statistics = self.metadata.row_group(group).column(index).statistics

@@ -126,11 +126,16 @@ class DocumentScan:
         yield from _in_order(results)
 
     def _query(self, relation: DocumentRelation, only_ids: Any) -> Iterator[ScannedRows]:
-        """Run the scan as one query of DuckDB, and yield its documents in order.
+        """Let DuckDB look for the documents in one query, and yield them in batches, in order.
+
+        For each document that it finds, DuckDB computes which document it is, the values of the
+        columns, and whether comparisons such as `quality >= 3` are true. From these,
+        `query.result_of` makes masks of the conditions: whether each document meets `quality >= 3
+        and lang = 'de'`.
 
         Args:
-            relation: The tables.
-            only_ids: An Arrow array with the ids of the documents to return; None for any id.
+            relation: Tables with a row for each document.
+            only_ids: An Arrow array with the ids of the documents to look for; None for any id.
         """
         # For each document, DuckDB computes the columns, and the comparisons of the conditions.
         query = _ScanQuery(
@@ -185,10 +190,19 @@ class DocumentScan:
         return {condition: condition.for_columns(schema) for condition in self._conditions}
 
     def _where(self, schema: Any) -> str:
-        """Return SQL that is true for the documents that the scan returns; empty if it returns all.
+        """Return the SQL that is true for the documents which the caller wants.
+
+        If the caller wants documents that are German, or are short, and have one of some ids:
+
+            (c0 = 'de' OR c1 < '100'::BIGINT) AND c2 IN (SELECT id FROM listed_ids)
+
+        Columns have numbers here, and the ids are in a table that DuckDB gets with the query.
 
         Args:
-            schema: pyarrow.Schema of the documents.
+            schema: pyarrow.Schema of the documents: the names and types of their columns.
+
+        Returns:
+            The SQL; "" if all documents are wanted.
         """
         requirements = []
         # A document must meet at least one of these conditions.
@@ -232,11 +246,20 @@ class _ScanQuery:
         return [FILE_NUMBER, ROW_NUMBER, *references, *self._comparisons]
 
     def result_of(self, batch: Any) -> ScannedRows:
-        """Return the documents of a batch of results, with masks of the evaluated conditions.
+        """Convert a batch of results of DuckDB to documents, with masks of the conditions.
+
+        Suppose that the column `id` and the condition `quality > 1 and lang = 'de'` were asked for.
+        DuckDB returns one column for the id, and one for each comparison in the condition:
+
+            file_number    row_number    id     quality > 1    lang = 'de'
+            0              5             "x"    true           true
+            1              0             "y"    true           false
+
+        The first file has 100 documents. So these are the documents 5 and 100, and the mask of the
+        condition is [True, False].
 
         Args:
-            batch: A pyarrow.RecordBatch with a column for each of `expressions()`, in order:
-                FILE_NUMBER, ROW_NUMBER, the columns of the scan, then the comparisons.
+            batch: A pyarrow.RecordBatch with these columns.
         """
         file_numbers, rows_in_files, *other_arrays = batch.columns
         n_columns = len(self.columns)
@@ -276,10 +299,18 @@ def _parts_in_memory(ids: Any) -> list[Any]:
 
 
 def _in_order(results: Sequence[ScannedRows]) -> Iterator[ScannedRows]:
-    """Merge the results of several queries: yield each document once, in the order of the shards.
+    """Merge the results of several queries, and yield each document once, in order.
+
+    A list of ids was too long for one query, so each query looked for some of the ids. A document
+    may be found twice if the list has its id twice:
+
+        query 1 found the documents     2, 7
+        query 2 found the documents     2, 5
+        result                          2, 5, 7
 
     Args:
-        results: Results of the queries. Several may have the same document, with equal values.
+        results: What the queries found: numbers of documents, with their values. A document that is
+            in several results has the same values in each.
     """
     import pyarrow as pa
 

@@ -62,16 +62,22 @@ class ClusterClient(ABC):
         task: Any,
         receive_end: Callable[[TaskHandle], None],
     ) -> TaskHandle:
-        """Hand out a task to the cluster: a worker then calls `run_on_worker`.
+        """Hand out a task to the cluster, which lets one of its workers do it.
+
+        For example, `work` is a function that tokenizes a part of a text collection, and `task`
+        says which part. This method returns at once. When the task has ended, `receive_end` is
+        called, and the caller gets what the function returned from `result`.
 
         Args:
-            check: By this, the worker checks that it would write the same bytes as this process.
-            work: The function that the worker calls for the task.
-            task: The task.
-            receive_end: Called with the task's handle when it has ended; maybe in another thread.
+            check: Sent along with the task. The worker calls it first, to be sure that it has the
+                same software and sees the same files as this process.
+            work: The function that the worker calls with the task.
+            task: The argument of the function.
+            receive_end: Called with the handle of the task when it has ended, perhaps by another
+                thread.
 
         Returns:
-            The handle, by which `result` and `cancel` know the task.
+            A handle, which stands for the task in calls of `result` and `cancel`.
         """
 
     @abstractmethod
@@ -135,11 +141,15 @@ class TaskCluster(Protocol):
         ...
 
     def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> ClusterClient:
-        """Connect to the cluster as soon as it runs.
+        """Connect to this cluster of worker machines, waiting until it runs.
+
+        A user may start the cluster and this program at the same time, so it may not run yet. Each
+        kind of cluster, such as Dask or Ray, has its own version of this method.
 
         Args:
-            stack: When it is closed, the connection ends, and what was started for it.
-            progress: Shows how long was waited.
+            stack: Gets what has to be closed at the end: the connection, and processes that were
+                started for it. The caller closes the stack when it no longer needs the cluster.
+            progress: Shows the user how long was waited.
             wait_seconds: How long to wait at most.
 
         Returns:

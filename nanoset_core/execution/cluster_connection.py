@@ -36,12 +36,18 @@ class ClusterConnection:
         self._stack = ExitStack()
 
     def open(self, progress: Progress) -> ClusterClient:
-        """Return the client of the cluster, after connecting if necessary.
+        """Connect to the cluster if necessary, and return the client, which hands out tasks.
 
-        An attempt that failed is not repeated: its error is raised again.
+            never connected                a new connection
+            connected                      the same connection
+            the connection was lost        a new connection
+            an earlier attempt failed      its error again, without waiting
+
+        The last case matters since a build makes hundreds of outputs, one after another, and would
+        wait for a missing cluster each time.
 
         Args:
-            progress: Shows how long was waited.
+            progress: Shows the user how long was waited.
 
         Raises:
             ConfigError: A package is not installed, or the cluster cannot be reached.

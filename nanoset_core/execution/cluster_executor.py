@@ -63,22 +63,26 @@ class ClusterExecutor:
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function for every task on the workers, and yield the results as tasks end.
+        """Call a function for every task on the workers of a cluster, and yield the results.
 
-        The first error of a task is raised, and all other tasks are cancelled. The same happens if
-        the caller is interrupted or closes the iterator. If a worker dies, another one gets its
-        task: so `work` may be called twice for a task, even at the same time.
+        Results come in the order in which tasks end, each with the number of its task:
+
+            for number, result in executor.run(tokenize, ["a.jsonl", "b.jsonl"]):
+                print(number, result)        perhaps first 1, then 0
+
+        The first error of a task is raised, and all other tasks are cancelled. They are also
+        cancelled if the caller is interrupted or closes the iterator. If a worker dies, another one
+        gets its task. So the function may be called twice for a task, even at the same time.
 
         Args:
             work: The function. A worker must be able to import it by its name.
-            tasks: The tasks; a few thousand of them are in memory at any time.
-
-        Yields:
-            (number of the task, from 0; its result)
+            tasks: The tasks, perhaps from a long iterator: a few thousand are in memory at any
+                time.
 
         Raises:
             ConfigError: A package is not installed, or the cluster cannot be reached in time.
-            MissingError: No worker joins in time, or one does not see the outputs.
+            MissingError: No worker joins in time, or one does not see the folder or bucket for the
+                results.
             StaleError: A worker has other software.
             NanosetError: Several workers died of the same task, or the cluster was lost.
         """

@@ -88,11 +88,21 @@ class CompatibilityCheck:
     """Files that workers may lack."""
 
     def check(self) -> None:
-        """Check that the machine on which this is called may work on tasks of the run.
+        """Check that this machine, a worker, may do the tasks of another machine.
+
+        It is called before each task. Two things are sent along with the task and compared here:
+
+            software    such as numpy 2.1: another version of a package may write other bytes
+            token       a random text: the worker must find the same text in a certain file
+
+        The machine that hands out tasks wrote this file, the marker, into the store, which is the
+        folder or bucket for results. A worker that cannot read it has another disk or bucket of the
+        same name, and nobody would find its results.
 
         Raises:
-            StaleError: The machine has other software than that of the run's owner.
-            MissingError: It cannot read the marker of the run, or the run has ended.
+            StaleError: The software differs.
+            MissingError: The marker is missing or has another content. Perhaps all tasks have
+                ended, and it was removed.
         """
         installed = software()
         if installed != self.software:
@@ -116,9 +126,16 @@ class CompatibilityCheck:
             time.sleep(_RETRY_SECONDS)
 
     def download(self, folder: Path) -> dict[Path, Path]:
-        """Copy files that this machine may lack, such as the tokenizer, from the store to a folder.
+        """Copy files that tasks need, such as a tokenizer, to a folder of this machine.
 
-        Files that an earlier task has copied are not copied again.
+        The machine that hands out tasks has put them into the store, which is the folder or bucket
+        for results, since workers may not have them. For a tokenizer:
+
+            /home/ann/tok/tokenizer.json  →  <folder>/3f2a…/tokenizer.json
+
+        "3f2a…" is a hash of all files from /home/ann/tok, so that they stay together, and other
+        versions of them get another folder. Files that an earlier task has copied are not copied
+        again.
 
         Args:
             folder: The folder on this machine.
@@ -127,7 +144,7 @@ class CompatibilityCheck:
             Path of each file on the machine that hands out the tasks → path of the copy.
 
         Raises:
-            MissingError: The files were removed from the store, since the run has ended.
+            MissingError: The files are no longer in the store, since all tasks have ended.
             StorageError: A file in the store is damaged.
         """
         copies = {}
@@ -149,12 +166,14 @@ class CompatibilityCheck:
         return copies
 
     def _missing_marker_error(self, marker: bytes | None) -> MissingError:
-        """Return the error for a worker that does not see the store into which the run writes.
+        """Return the error for a worker that does not see the store for the results.
 
-        When a run begins, it writes a file to its store, the marker. The worker should find it.
+        The store is a folder or a bucket. The machine that hands out tasks first writes a file into
+        it, the marker, with a random text. A worker that cannot read this text would write its
+        results to another place. The message says how to give all machines the same store.
 
         Args:
-            marker: What the worker has read from the file; None if there is no such file.
+            marker: What the worker has read; None if there is no such file.
         """
         # Outputs are on a disk, which all machines must mount, or in a bucket.
         if isinstance(self.store, LocalStore):

@@ -104,14 +104,16 @@ class DaskScheduler:
         return open_client(address)
 
     def _read_address(self) -> str:
-        """Return the address of the scheduler.
+        """Return the address of the Dask scheduler, the process that workers connect to.
 
-        It is in the settings, or in a file that the scheduler writes. The file is read at each
-        attempt to connect, since a scheduler that is restarted writes it again.
+        Either the settings have the address, such as "tcp://10.0.0.5:8786". Or they name a file,
+        which the scheduler writes when it starts: {"address": "tcp://10.0.0.5:8786", …}. A
+        scheduler that is restarted may get another address and writes the file again. So the file
+        is read at each attempt to connect.
 
         Raises:
-            FileNotFoundError: There is no file, or it has no address. A file that is still being
-                written counts as missing, too: the caller tries again in both cases.
+            FileNotFoundError: There is no file, or it has no address, perhaps since the scheduler
+                is just writing it. In both cases, the caller tries again.
         """
         if self.file is None:
             return self.address or ""  # one of `file` and `address` is always set

@@ -47,9 +47,13 @@ class Executor(Protocol):
     def run(
         self, work: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function for every task, and yield the results as the tasks end.
+        """Call a function for every task, and yield the results in the order in which tasks end.
 
-        The first error of a task is raised, and ends the run.
+            for number, result in executor.run(tokenize, ["a.jsonl", "b.jsonl"]):
+                print(number, result)        perhaps first 1, then 0
+
+        Executors differ in where the function is called: in this process, in other processes, or on
+        other machines. The first error of a task is raised, and ends the run.
 
         Args:
             work: The function. Another process must be able to import it by its name.
@@ -113,17 +117,22 @@ def run_tasks(
 
 @contextmanager
 def forked_workers(workers: int) -> Iterator[Executor | None]:
-    """Yield worker processes that begin with everything that this process has in memory.
+    """Start worker processes as copies of this process, with everything that it has in memory.
 
-    They are forked, so that a large tokenizer, for example, need not be loaded again.
+    A large tokenizer, for example, takes seconds to load. Workers that are forked, which means
+    copied by the system, have it from the start:
+
+        tokenizer = load("tokenizer.json")
+        with forked_workers(4) as executor:
+            for number, result in executor.run(tokenize, tasks): …
 
     Args:
         workers: Number of processes.
 
     Yields:
-        The workers as an executor. None if there would be a single worker, or if forking is not
-        safe: if this process has other threads, which may hold locks, or on systems whose libraries
-        do not support it.
+        An executor, whose `run` gives tasks to the workers. None if there would be a single worker,
+        or if forking is not safe: this process has other threads, whose locks would stay locked
+        forever in the copy, or the system is not Linux. Then the caller does the work without it.
     """
     if workers <= 1 or sys.platform != "linux" or threading.active_count() > 1:
         yield None

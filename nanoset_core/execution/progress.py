@@ -128,7 +128,10 @@ class Progress:
         return Wait(self, name, limit)
 
     def note(self, text: str) -> None:
-        """Show a message to the user, unless it was shown before.
+        """Show a message to the user, such as a warning, but each text only once.
+
+        Many tasks may find the same problem, perhaps in several threads or on several machines. One
+        line on the terminal is enough for all of them.
 
         Args:
             text: The message, in one line.
@@ -189,7 +192,14 @@ class Progress:
             self.note(report.text)
 
     def update(self, work: RunningWork) -> None:
-        """Show that a piece of work has advanced, or is finished.
+        """Show that a piece of work, such as tokenizing a corpus, has advanced or is finished.
+
+        Two kinds of readers see it. The user sees a bar on the terminal:
+
+            tokenize web: 42%, …
+
+        Other processes may wait for the same output. They read a file in the store, the lease,
+        which this process keeps while it makes the output, and which also says how far it is.
 
         Args:
             work: The work, which calls this method when it has counted what is done.

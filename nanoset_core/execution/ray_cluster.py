@@ -86,10 +86,14 @@ class RayCluster:
             return client
 
     def _check_process(self) -> None:
-        """Check that this process can connect to a Ray cluster.
+        """Check that this process can connect to a Ray cluster, which runs tasks on other machines.
+
+        Ray must be installed, with the part that connects to a distant cluster. And Ray allows only
+        one connection per process. If there is one already, other code uses it, such as the user's
+        own in a notebook, and must not be disturbed.
 
         Raises:
-            ConfigError: Ray is not installed, or the process is connected to a cluster already.
+            ConfigError: Ray is not installed, or the process is already connected to a cluster.
         """
         # If a connection is lost, Ray would otherwise start a cluster on this machine.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
@@ -111,12 +115,16 @@ class RayCluster:
             )
 
     def _try_to_connect(self) -> RayClient:
-        """Connect to the client server without waiting for it.
+        """Connect to a Ray cluster, or fail within seconds if it does not run.
+
+        Programs connect to the client server, a process on the main machine of the cluster, such as
+        ray://10.0.0.5:10001. The caller tries again after an OSError, since the cluster may be
+        starting.
 
         Raises:
-            OSError: Nothing answers at the address as a client server does.
+            OSError: No client server answers at the address.
             RuntimeError: The cluster has another version of Ray or of Python.
-            ImportError: The head of the cluster cannot import nanoset.
+            ImportError: The main machine of the cluster cannot import this package.
         """
         import ray
 

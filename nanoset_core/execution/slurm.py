@@ -185,10 +185,13 @@ class SlurmJobs:
         )
 
     def _import_jobqueue(self) -> Any:
-        """Import dask-jobqueue, and return the module.
+        """Import the package dask-jobqueue, which starts workers as jobs of Slurm, and return it.
+
+        It is imported only here, since it is optional. If it is missing, the error names the extra
+        that installs it: pip install 'nanoset-platform[slurm]'.
 
         Raises:
-            ConfigError: It is not installed.
+            ConfigError: The package is not installed.
         """
         try:
             # When it is imported, the package sets a handler of Ctrl-C that exits with code 0.
