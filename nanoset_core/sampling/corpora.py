@@ -197,21 +197,25 @@ class MemberReads:
     def of(
         plan: SplitPlan, config: NanosetConfig, member: MemberPlan, n_samples: int
     ) -> MemberReads:
-        """Return how many samples training reads of a dataset, and how they are shuffled.
+        """Collect how many samples are read of a dataset, and how they are shuffled, for a report.
 
-        The samples are shuffled in one of these ways:
+        For example:
 
-        - Several epochs of the dataset are shuffled together, or the last of them on its own.
-        - One epoch of all datasets is shuffled, and then repeated.
+            samples_before         50       read before the weights were changed; mostly 0
+            samples_taken          900      read now
+            epochs                 2        how many copies of the dataset are shuffled
+            separate_last_epoch    False    all together; True: the last one after the others
+            distinct_samples       None     no other limit
 
-        Training may have been stopped and continued with other weights. Then the dataset is still
-        read in the order that was chosen when it was first read.
+        `distinct_samples` is a number only for trainers that mix all datasets for one epoch, and
+        repeat that. If this epoch has 200 samples of the dataset, at most 200 different ones are
+        ever read.
 
         Args:
             plan: What was planned for a split of the data, such as train.
             config: What is trained.
             member: What was planned for the dataset.
-            n_samples: How many samples of the dataset the split takes.
+            n_samples: How many samples of the dataset the split takes: 900.
         """
         distinct_samples = None
         if config.rules.shuffles_blend and plan.blend is not None:
@@ -296,21 +300,26 @@ class MemberReads:
         return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
 
     def _share_read_of_first_epoch(self, samples: int, config: NanosetConfig) -> float:
-        """Return which share of a dataset's tokens is read, if the first epoch comes first.
+        """Return which share of a dataset is read, if all of it is read before any is repeated.
 
-        For example, an epoch has 100 samples: 60
-        samples have 0.6 of its tokens, and 100 or more have all.
+        For example, a dataset has 100 samples. Then 60 samples have 0.6 of its tokens, and 150 have
+        all of them. Two things can make it less than all:
+
+        - Only one epoch was shuffled (`epochs` is 1), and is repeated. Tokens at its end that are
+          too few for a sample are never read: of 1,009 tokens, 1,000 are.
+        - All datasets were mixed for one epoch, which is repeated. If it has only 80 samples of
+          this dataset (`distinct_samples`), these are read again and again: the share is 0.8.
 
         Args:
             samples: How many samples of the dataset training reads.
-            config: What is trained.
+            config: What is trained: how many tokens apart samples start, for example.
         """
         n_distinct = samples
         if self.epochs <= 1:
-            # Further samples repeat those of the only epoch.
+            # Further samples repeat those of the only epoch, such as 100.
             n_distinct = min(n_distinct, config.samples_in(self.tokens))
         if self.distinct_samples is not None:
-            # Further samples repeat those of the blend's epoch.
+            # Further samples repeat those of the epoch of all datasets, such as 80.
             n_distinct = min(n_distinct, self.distinct_samples)
         return min(self.share_of_tokens(n_distinct, config), 1.0)
 
@@ -371,14 +380,21 @@ def corpus_coverage(
     One row of the result is, for example: of the 1,000 tokens of the corpus "web", 2,300 are read;
     these are 2.3 epochs on average, and 1,300 tokens are repeated.
 
+    A training run may have been stopped and continued with other corpora. So there are these cases:
+
+        read now    read before the change    row
+        yes         yes or no                 listed
+        no          yes                       left out: it is not part of the training any more
+        no          no                        listed with zeros
+
     Args:
         corpora: The corpora. The documents of a corpus may be in several datasets.
-        reads_by_prefix: Path of each dataset → how many samples are read of it.
+        reads_by_prefix: Path of each dataset → how many samples are read of it now
+            (`samples_taken`), and were before (`samples_before`).
         config: What is trained.
 
     Returns:
-        A row for each corpus. Some are left out: if a training run was stopped and continued
-        without a corpus, it has only read it before.
+        A row for each corpus, except for those that are left out.
     """
     rows = []
     for corpus in corpora:
@@ -406,6 +422,9 @@ def _coverage_of(
         repeated tokens                                            1,300
         epochs, on average                                           2.3
         most epochs                                                    5
+        padding of 240 samples of 10 tokens          2,400 - 2,300 = 100
+
+    Padding is what fills up samples that have too few tokens of documents.
 
     Args:
         corpus: The corpus, with the datasets that contain its documents.
@@ -417,9 +436,10 @@ def _coverage_of(
     unique_tokens = round(_tokens_read_first(corpus, members, config))
     unique_tokens = min(unique_tokens, tokens)  # despite rounding
 
-    # Samples may be filled up with padding, which is everything that is not from the corpus.
-    n_samples = sum(member.samples_taken for member in members)
-    padding = max(n_samples * config.step - tokens, 0)  # samples start `step` tokens apart
+    # Each sample adds `step` tokens (10) to what is read. Those that are not from the corpus are
+    # padding.
+    n_samples = sum(member.samples_taken for member in members)  # 240
+    padding = max(n_samples * config.step - tokens, 0)  # 240 * 10 - 2,300
 
     epochs_by_part = _epochs_of_parts(corpus, members, config)
     return CorpusCoverage(
@@ -611,9 +631,15 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
         web          2 times
         best-web     5 times
 
-    If each were read as often, the best documents would be read 7 times. So these documents have
-    limits of their own: at most 2 times through both datasets together, because of the limit of
-    web, and at most 5 times, because of that of best-web.
+    If each were read as often, the best documents would be read 2 + 5 = 7 times, although web says
+    that they may be read twice. So these documents get limits of their own, on the sum of both. The
+    result has one for each limit of a dataset:
+
+        because of    documents in               read through both, at most
+        web           1 * web + 1 * best-web     2 times
+        best-web      1 * web + 1 * best-web     5 times
+
+    (The numbers 1 are copies: how often the dataset contains the documents.)
 
     Args:
         corpora: The collections of documents that the datasets contain. In each, documents are
@@ -624,6 +650,7 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
     for corpus in corpora:
         if not corpus.is_shared:
             continue  # each of its documents has one copy
+        # A part is all documents that have equally many copies: (1, 1) for the best ones.
         for part in corpus.parts:
             limits_on_copies += _limits_of_part(corpus, part, limits)
     return limits_on_copies

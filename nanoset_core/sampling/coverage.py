@@ -142,14 +142,21 @@ def _blend_shares(plan: SplitPlan) -> list[float]:
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
-    """Return how many samples of a dataset training intends to read now.
+    """Return how many samples of a dataset training means to read now, for a report.
 
-    If a run was stopped and continues with other weights, the trainer skips some of the planned
-    ones. For example, 300 are planned and 50 skipped: 250.
+    The report shows it next to the samples that are really read. For example:
+
+        planned, in proportion to the weight    300    `samples_target`
+        skipped of these                         50    `begin`; 0, unless a run changes its weights
+        result                                  250
+
+    A run that is stopped and continues with other weights skips samples because it plans as if it
+    had had the new weights from the start. If no number is planned, since each sample is read once,
+    the result is the number that is read.
 
     Args:
         member: What is planned for the dataset.
-        n_samples: Samples that are read of it: the result if no number is planned.
+        n_samples: How many samples are read of it.
     """
     if member.samples_target is None:
         return n_samples
@@ -247,10 +254,9 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 def _tokens_unseen(
     member: MemberPlan, n_samples: int, config: NanosetConfig, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many tokens of a dataset training never reads.
+    """Return how many tokens of a dataset training never reads, or None if that depends on chance.
 
-    Samples are read in random order. So sometimes the number depends on chance, and is None. For a
-    dataset of 1,000 tokens, and samples of 10 tokens:
+    Samples are read in random order. For a dataset of 1,000 tokens, and samples of 10 tokens:
 
         epochs    shuffled            samples read    tokens never read
         1                             60              400, whichever samples these are
@@ -258,13 +264,15 @@ def _tokens_unseen(
         2         together            200             0
         2         each on its own     100             0, after the first epoch
 
+    What was read before counts, too, if a run was stopped and continues with other weights.
+
     Args:
-        member: What is planned for the dataset: the epochs, and whether the last of them is
-            shuffled on its own.
-        n_samples: How many samples of the dataset are read.
+        member: What is planned for the dataset: `epochs`, whether the last of them is shuffled on
+            its own (`separate_last_epoch`), and how many samples were read before (`taken_before`).
+        n_samples: How many samples of the dataset are read now.
         config: What is trained.
-        blend_epoch_samples: Some trainers mix all datasets for one epoch, and repeat it. Then it is
-            how many samples of the dataset this epoch has; otherwise None.
+        blend_epoch_samples: Some trainers mix all datasets for one epoch, and repeat that. Then it
+            is how many samples of the dataset this epoch has, such as 80; otherwise None.
     """
     n_different = _different_samples(member, n_samples, blend_epoch_samples)
     if n_different is None:
@@ -274,10 +282,12 @@ def _tokens_unseen(
         return member.tokens
 
     if member.epochs <= 1:
+        # No token comes twice before all were read.
         tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
         return max(0, member.tokens - tokens_read)
 
-    # Everything is certainly read after all samples that are shuffled together.
+    # Several epochs are shuffled together. Only after all their samples, everything was certainly
+    # read: after 200 samples in the third row, and after 100 in the last one.
     if n_read >= _samples_shuffled_together(member, config):
         return 0
     return None
@@ -286,26 +296,28 @@ def _tokens_unseen(
 def _different_samples(
     member: MemberPlan, n_samples: int, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many different samples of a dataset training reads, if it repeats some.
+    """Return how many samples of a dataset training reads before it starts to repeat them.
 
-    Some trainers mix all datasets for one epoch, shuffle it, and repeat it. For a dataset of 100
-    samples:
+    Most trainers repeat nothing here. But some mix all datasets for one epoch, shuffle it, and
+    repeat it. The weights decide how many samples of a dataset are in this epoch. These can be more
+    than the dataset has, so that some samples come twice within it. For a dataset of 100 samples:
 
-        samples in the epoch    samples read    different samples
-        80                      60              60
-        80                      500             80, since the epoch is repeated
-        200: each comes twice   200             100 (the result is 200, as after the whole epoch)
-        200: each comes twice   60              None: it depends on the shuffle
+        in the epoch    read    result
+        80              60      60, all of them different
+        80              500     80, as the epoch is repeated after these
+        200             500     200: a whole epoch, which has all 100 samples, each twice
+        200             60      None: it depends on the shuffle how many of these come twice
+
+    (The caller knows that 200 samples of this dataset cannot be more than 100 different ones.)
 
     Args:
-        member: What is planned for the dataset: how many samples it has.
-        n_samples: How many samples of the dataset are read.
-        blend_epoch_samples: How many samples of the dataset the epoch has; None for trainers that
-            repeat nothing.
+        member: What is planned for the dataset: how many samples it has (`samples_given`, 100).
+        n_samples: How many samples of the dataset are read: the second column.
+        blend_epoch_samples: The first column; None for trainers that repeat nothing.
     """
     if blend_epoch_samples is None:
         return n_samples
-    has_duplicates = blend_epoch_samples > member.samples_given
+    has_duplicates = blend_epoch_samples > member.samples_given  # 200 > 100
     if has_duplicates and n_samples < blend_epoch_samples:
         return None
     return min(n_samples, blend_epoch_samples)
@@ -315,8 +327,12 @@ def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int
     """Return how many samples of a dataset are shuffled together at the start.
 
     Usually all of them. But the trainer may shuffle the last epoch on its own, after the others.
-    For example, three epochs have 300 samples, and the last 100 of them come after the others: then
-    it is 200.
+    For example, a dataset of 1,001 tokens is read three times. Samples start 10 tokens apart
+    (`step`), and each also has the first token of the next one (`overlap`, 1):
+
+        epochs       tokens    samples
+        all          3,003     300
+        the first    2,002     (2,002 - 1) // 10 = 200, the result
 
     Args:
         member: What is planned for the dataset: the epochs, and whether the last one is shuffled on
@@ -325,7 +341,7 @@ def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int
     """
     if not member.separate_last_epoch:
         return member.samples_built
-    tokens_before_last_epoch = (member.epochs - 1) * member.tokens
+    tokens_before_last_epoch = (member.epochs - 1) * member.tokens  # 2,002
     return (tokens_before_last_epoch - config.overlap) // config.step
 
 

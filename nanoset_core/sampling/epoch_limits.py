@@ -149,8 +149,14 @@ class EpochLimits:
         """Return the limits on how often documents may be read that several datasets contain.
 
         For example, the dataset best-web has the best documents of web, and web may be read twice.
-        Then the best documents may be read twice through both datasets together. Documents that are
-        in one dataset only need no such limit: they are read as often as the dataset.
+        Then the best documents may be read twice through both datasets together:
+
+            limits of datasets                      {"data/web": 2}
+            copies of the best documents            web 1, best-web 1
+            result                                  1 * times(web) + 1 * times(best-web) <= 2
+
+        Documents that are in one dataset only need no such limit: they are read as often as the
+        dataset.
 
         Args:
             plan: What was planned for a split of the data, such as train: its datasets.
@@ -161,7 +167,9 @@ class EpochLimits:
         """
         if self.corpora is None or not self.by_prefix:
             return []
-        corpora = self.corpora.parts(_rows_of_run(plan, config))
+        # Find out which of the documents that are read have copies in which datasets.
+        rows_by_prefix = _rows_of_run(plan, config)  # {"data/web": (0, 900), ...}
+        corpora = self.corpora.parts(rows_by_prefix)
         return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
@@ -169,10 +177,11 @@ class EpochLimits:
 
         A dataset has a limit such as 2: it may be read twice. There are two ways to exceed it:
 
-        - It is read too often itself.
         - Other datasets contain some of its documents, and these are read too often in all. For
           example, web is read 1.5 times, and so is best-web, which has the best documents of web.
           Then these are read 3 times.
+        - It is read too often itself. This cannot happen if datasets have no weights, since then
+          each is read once at most.
 
         Args:
             config: What is trained, with the number of samples.
@@ -191,7 +200,7 @@ class EpochLimits:
         limits_on_copies = self.on_copies(plan, config)
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
 
-        # All other datasets.
+        # All other datasets. They can only be read several times if they have weights.
         if not _reads_datasets_once(plan, config):
             prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
             exceeded += self._exceeded_without_copies(plan, config, prefixes_with_copies)
@@ -202,9 +211,16 @@ class EpochLimits:
     ) -> list[ExceededLimit]:
         """Return which datasets training would read too often, except for those with copies.
 
-        For example, a dataset of 100 samples may be read twice, so at most 200 samples may be built
-        of it. A trainer that needs 199 samples builds 200, to be safe, which is allowed. One that
-        needs 200 builds 201, which is too many.
+        Trainers build a few more samples of a dataset than they read, to be safe. The limit is for
+        what is built. For example, a dataset of 100 samples may be read twice, so at most 200 may
+        be built of it:
+
+            read    built to be safe
+            199     200                 allowed
+            200     201                 too many: the user is told that it is read 2.00 times
+
+        A run may have been stopped and continued with other weights. Then `_samples_of_run` adds
+        the samples that it had read before.
 
         Args:
             plan: What was planned for a split of the data, such as train.
@@ -217,10 +233,10 @@ class EpochLimits:
             limit = self.by_prefix.get(dataset.prefix)
             if limit is None or dataset.prefix in prefixes_with_copies:
                 continue
-            n_built = _samples_of_run(dataset, dataset.samples_requested or 0)
-            if n_built > most_samples(dataset.tokens, limit, config):
+            n_built = _samples_of_run(dataset, dataset.samples_requested or 0)  # 201
+            if n_built > most_samples(dataset.tokens, limit, config):  # 200
                 # The user is told what is read, without the samples that are built to be safe.
-                n_read = _samples_of_run(dataset, _samples_of_blend(dataset))
+                n_read = _samples_of_run(dataset, _samples_of_blend(dataset))  # 200
                 epochs = epochs_drawn(n_read, dataset.tokens, config)
                 exceeded.append(ExceededLimit(dataset.prefix, dataset.split, epochs, limit))
         return exceeded
@@ -312,17 +328,20 @@ def _samples_of_blend(member: MemberPlan) -> int:
 def _samples_of_run(member: MemberPlan, samples: int) -> int:
     """Return how many samples of a dataset a training run reads in all.
 
-    A run that continues with other weights has read some samples before. It builds a new order, in
-    which it starts at some position. For example:
+    A run that was stopped and continues with other weights plans as if it had had the new weights
+    from the start. So it reads a new order of samples, and skips as many of them as the new weights
+    would have taken by now. These need not be as many as were really read with the old weights:
 
-        samples read before the change                     50
-        position in the new order at which it starts       70
-        end in the new order                              300
-        read in all                                        50 + (300 - 70) = 280
+        length of the new order                   300
+        skipped at its start                       70
+        read now                                  300 - 70 = 230
+        read before, with the old weights          50
+        read in all                               50 + 230 = 280
 
     Args:
-        member: What was planned for the dataset: the first two numbers, 0 if nothing was changed.
-        samples: The end in the new order.
+        member: What was planned for the dataset: `begin` (70) and `taken_before` (50). Both are 0
+            if the weights were not changed.
+        samples: Length of the new order: 300.
     """
     n_read_now = samples - member.begin
     return member.taken_before + n_read_now
@@ -352,11 +371,14 @@ class _EpochCounts:
 def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
     """Count how often a training run reads each dataset, in three ways.
 
-    For example, for a dataset of 100 samples:
+    Each number is in epochs, that is, divided by the size of the dataset. For one of 100 samples:
 
-        built              201 samples, a few more than are read         2.01
-        taken by blend     200 samples                                   2.0
-        tolerance          2 samples, as these numbers are rounded       0.02
+                          samples                                                  epochs
+        taken by blend    200, which training reads                                2.0
+        built             201, as the trainer makes a few more to be safe          2.01
+        tolerance           2, as rounding can add up to two to the first row      0.02
+
+    So if the dataset may be read 2 times, the first row is allowed up to 2.02.
 
     A run may have been stopped and continued with other datasets. What it read before counts, too,
     including datasets that it does not read any more.
@@ -371,8 +393,9 @@ def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) 
     if plan.split == "train":
         earlier_epochs = epochs_of_earlier_phases(config, reader)
 
-    # `a | b` has the values of b for datasets that are still read, which include what was read
-    # before. The others keep the values of a, which are exact.
+    # `earlier | all` takes the value of `all` for a dataset that is still read: this value includes
+    # what was read before. A dataset that is not read any more is only in `earlier`. What was read
+    # of it is known exactly, so its tolerance is 0.
     no_tolerance = dict.fromkeys(earlier_epochs, 0.0)
     return _EpochCounts(
         built=earlier_epochs | _epochs_built(plan, config),

@@ -172,14 +172,21 @@ class FrequentValues:
     def most_frequent(self) -> list[FrequentValue]:
         """Return the values that most documents have, the most frequent first.
 
-        For example, of the languages of documents, "en" is in 520 documents, and "de" in 40. All
-        numbers are exact if there were few different values. Otherwise values with few documents
-        were forgotten and counted anew, so each may be in up to `error` more documents:
+        For example, of the languages of documents, "en" is in 520 documents. All numbers are exact
+        if there were few different values. Otherwise, rare values were forgotten to save memory.
+        Each time, a number was subtracted from the counters of all values; these numbers add up to
+        `error`. A value that was forgotten starts anew when it comes again, so some of its
+        documents can be missing. For an `error` of 30:
 
-            value    documents    with an error of 30
-            en       520          520 to 550
-            de        40           40 to 70
-            fr        25          left out: a forgotten value may be in 30 documents
+            value    documents since it    its counter: less what       it is in at most
+                     is counted            was subtracted since then    (counter + `error`)
+            en       520                   490                          520: counted from the start
+            de       40                    30                           60
+            fr       25                    25                           left out
+
+        de lost 10 since it is counted. So 20 were subtracted before, and a forgotten value was in
+        at most as many documents. fr is left out, since values that are forgotten may be in more
+        documents.
 
         Returns:
             At most `n_values` values, as many as were wanted at the start.
@@ -188,8 +195,9 @@ class FrequentValues:
         for index in self._most_counted():
             documents = int(self._documents[index])
             if documents <= self.error:
-                continue
-            # What was subtracted from the counter since it exists, and before, is `error` at most.
+                continue  # fr
+            # Of documents that came before the value was (last) forgotten, at most as many are
+            # missing as were subtracted until then: 20 for de. So these are 40 + 20 = 30 + 30.
             max_documents = int(self._counters[index]) + self.error
             frequent_values.append(
                 FrequentValue(

@@ -160,27 +160,32 @@ class MemberPlanner:
     def _as_trainer_requests(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
-        """Return how many samples of a dataset the trainer itself would request.
+        """Return how many samples of a dataset the trainer itself would ask for.
 
-        The number is part of the names of its files, so it must be the same. There are two special
+        It writes this number into the names of its files, so it must be the same. There are two
+        numbers: `target`, how many samples are read, and `requested`, how many the trainer asks
+        for, which can be a few more to be safe. Usually nothing is changed. There are two special
         cases:
 
-            needed                                       requested
-            None: each sample once, 100 in all           100 by some trainers, None by others
-            0                                            0, or an error for some trainers
+            requested                          some trainers                   others
+            None: each sample once, 100 in     ask for 100: both numbers       ask for no number:
+              all                                become 100                      None stays
+            0                                  stop with an error              accept 0
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: What the split has of the dataset.
-            needed: How many samples are needed.
+            part: What the split (such as train) has of the dataset.
+            needed: Both numbers.
 
         Raises:
-            ConfigError: 0 samples are needed, and the trainer cannot handle that.
+            ConfigError: 0 samples are requested, and the trainer cannot handle that.
         """
+        # "always": this trainer always asks for a number of samples.
         if needed.requested is None and self.rules.sample_requests == "always":
             samples_of_epoch = self.config.samples_in(part.tokens)
             needed = NeededSamples(target=samples_of_epoch, requested=samples_of_epoch)
 
+        # "never": this trainer never accepts 0 samples.
         if needed.requested == 0 and self.rules.zero_samples == "never":
             raise self._zero_samples_error(prefix)
         return needed
@@ -199,20 +204,27 @@ class MemberPlanner:
     ) -> _PlannedEpochs:
         """Decide from how many epochs of a dataset samples are taken.
 
-        For example, 150 samples of 10 tokens need 2 epochs of a dataset of 1,000 tokens.
+        For example, a sample has 10 tokens. So 150 samples need 2 epochs of a dataset of 1,000
+        tokens.
 
-        A training run that was stopped and continues with other weights reads samples that it has
-        not read before. So it may need more epochs. For example, it read 120 samples before:
+        It is different if a training run was stopped and continues with new weights. The trainer
+        then plans as if the new weights had held from the start: it asks for 150 samples, of which
+        it skips the 80 that it would have read by now. But with the old weights, it really read
+        120. So two numbers of samples must fit into the epochs:
 
-            needed with the new weights        150
-            skipped, as the trainer counts      80
-            read now                            70
-            read in all                        120 + 70 = 190, which also fit into 2 epochs
+            asked for                                `requested`      150             2 epochs
+            skipped of these                         `start`           80
+            read from now on                         `n_read_now`      70 = 150 - 80
+            read before, with the old weights        `order.taken`    120
+            read in the whole run                                     190 = 120 + 70  2 epochs, too
+
+        The samples that were read before keep their order, which is stored. Further epochs are
+        appended.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: What the split has of the dataset.
-            requested: How many samples are needed: 150; None for each sample once.
+            part: What the split (such as train) has of the dataset.
+            requested: How many samples are asked for: 150; None for each sample once.
             start: How many of these the trainer skips: 80; 0 if the weights were not changed.
 
         Raises:
@@ -224,11 +236,11 @@ class MemberPlanner:
             separates_last = self._separates_last_epoch(n_epochs, part.tokens, requested)
             return _PlannedEpochs(n_epochs, separates_last, order=None)
 
-        # The weights were changed. There must be enough epochs for all samples that the run reads,
-        # and also for the number of samples that the trainer counts with the new weights.
+        # The weights were changed. There must be enough epochs for the samples that the trainer
+        # asks for, and also for all samples of the run.
         n_read_now = 0
         if requested is not None:
-            n_read_now = max(requested - start, 0)
+            n_read_now = max(requested - start, 0)  # 70
         order = self._order_of_run(prefix, part, n_read_now)
         n_epochs_of_run = self._epochs_for(prefix, part.tokens, order.taken + n_read_now)
         return _continued_epochs(order, max(n_epochs, n_epochs_of_run))
@@ -305,16 +317,20 @@ class MemberPlanner:
         return order
 
     def _new_order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Decide the order of a dataset that a training run reads for the first time.
+        """Decide how the samples of a dataset are ordered when a training run first reads it.
 
-        If the run is stopped and continues with other weights, it keeps this order. It says which
-        documents there are, how many epochs of them are shuffled, and whether the last epoch is
-        shuffled on its own.
+        The run may be stopped later and continue with other weights. Then it must go on in the same
+        order, to read no sample twice too early. So what decides the order is stored. For example:
+
+            rows                   (0, 900)    the documents that train has of the dataset
+            epochs                 2           how many copies of these are shuffled
+            separate_last_epoch    False       both together; True: the second after the first
+            taken                  0           samples that were read until now
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The documents that train has of it.
-            n_needed: Samples that are needed of it now.
+            n_needed: How many samples are needed of it now, which decides the number of epochs.
         """
         n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
         return Order(
@@ -447,14 +463,17 @@ def separate_last_epoch(
 
     Args:
         epochs: Epochs that are needed: 2.
-        tokens: Tokens of one epoch: 1,001 in the example.
+        tokens: Tokens of one epoch: 1,001 in the example. Its 100 samples of 10 tokens are 1,000,
+            and one more token is what the model learns to predict after the last of these.
         requested: Samples that are needed: 150; None for those of one epoch.
         length: Tokens from the start of a sample to the start of the next: 10.
-        extra: 1 if each sample also has the first token of the next one; otherwise 0.
+        extra: Tokens that a sample has in common with the next one: 1 (its last token is also the
+            first one of the next); 0 for some trainers.
     """
     if epochs == 1 or requested is None:
         return False
-    # `extra` is subtracted since the last sample also needs the first token of a next one.
+    # Epochs are joined before they are cut into samples. `extra` is subtracted since the last
+    # sample also needs one token that follows it.
     samples_of_epoch = (tokens - extra) // length  # 100
     samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
     needed_of_last = requested - samples_before_last  # 50
