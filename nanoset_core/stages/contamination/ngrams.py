@@ -516,8 +516,8 @@ class NgramIndex:
     def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
         """Pair each run of words of a document with all places where it occurs in evaluation texts.
 
-        These runs of some words are n-grams. For example, one that is at word 20 of document 4, and
-        in the evaluation texts 0 and 3, gives two pairs:
+        These runs of some words are called n-grams. For example, if the n-gram at word 20 of
+        document 4 occurs in the evaluation texts 0 and 3, that gives two pairs:
 
             document    word in the document    text    word in the texts
                    4                      20       0                    7
@@ -525,19 +525,23 @@ class NgramIndex:
 
         Args:
             words: The words of the documents.
-            known_ngrams: The n-grams of the documents that are in evaluation texts.
+            known_ngrams: The n-grams of the documents that occur in evaluation texts: at which word
+                each is, and its number in this index.
 
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
-        # The index lists all occurrences of n-gram 0, then all of n-gram 1, and so on. So those of
-        # each n-gram are a range of the list. Suppose that the first n-gram that was found has the
-        # occurrences 5 and 6, and the second one has 0 to 2.
+        # The index lists all occurrences of n-gram 0, then all of n-gram 1, and so on. For example:
+        #     occurrence    0  1  2  3  4  5  6
+        #     of n-gram     0  0  0  1  1  2  2        so n-gram 2 has those from 5 on, before 7
+        # Suppose that the documents have the n-grams 2 and 0. Get the occurrences of both.
         starts = self._starts[known_ngrams.ngrams]  # (n_known,) [5, 0]
-        n_occurrences = self.stops[known_ngrams.ngrams] - starts  # [7, 3] - [5, 0] is [2, 3]
+        stops = self.stops[known_ngrams.ngrams]  # [7, 3]
+        n_occurrences = stops - starts  # [2, 3]
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) [5, 6, 0, 1, 2]
 
-        # Repeat the place in the document for each occurrence: twice, and three times.
+        # Each occurrence is a pair. Repeat the place of n-gram 2 in the documents twice, and that
+        # of n-gram 0 three times.
         documents = words.documents(known_ngrams.first_words)  # (n_known,)
         pairs = _Pairs(
             documents=np.repeat(documents, n_occurrences),
@@ -601,26 +605,30 @@ class NgramIndex:
     def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
         """For each passage of a document, return which share of an evaluation text it covers.
 
-        A passage is a group of n-grams: runs of some words that the document and the text have in
-        common. If they cover 16 of the text's 28 letters, for example, the share is 16 / 28 = 0.57.
+        A passage is where a document has many runs of words (n-grams) in common with an evaluation
+        text. If these cover 48 of the text's 60 letters, the share is 48 / 60 = 0.8.
+
+        Here a pair is one n-gram that both have, with its place in the document and in the text.
+        The pairs of one passage are called a group.
 
         Args:
-            pairs: The n-grams of all passages, each with its place in a text.
+            pairs: The n-grams of all passages, passage by passage.
             groups: Which of them belong to which passage.
             threshold: The share that is needed for a match, such as 0.5.
 
         Returns:
             float64, shape (n_groups,); 0 for passages that cover less than is needed.
         """
-        # How many letters does each group need? A few may be in common by chance, so it needs at
-        # least MIN_LETTERS (32 letters), even if the text is short.
-        texts = pairs.texts[groups.first_pairs]  # (n_groups,) the text of each group
+        # How many letters does each group need? For a text of 60 letters and the threshold 0.5,
+        # 30 would do, but so few may be in common by chance: MIN_LETTERS (32) are always needed.
+        texts = pairs.texts[groups.first_pairs]  # (n_groups,) all pairs of a group have one text
         text_letters = self.letters_per_text[texts]
         needed_letters = np.maximum(threshold * text_letters, MIN_LETTERS)
 
-        # Counting the covered letters exactly takes long. Most groups do not even have enough if
-        # the overlaps of their n-grams count twice: leave these out.
-        may_match = self._letters_with_overlaps(pairs, groups) >= needed_letters
+        # n-grams overlap, so counting the letters that they cover takes long. Their sum, in which
+        # overlaps count twice, is quick. Most groups do not even reach it: do not count these.
+        upper_bounds = self._letters_with_overlaps(pairs, groups)
+        may_match = upper_bounds >= needed_letters
         is_counted = may_match[groups.group_of_pair]  # (n_pairs,)
         covered_letters = self._covered_letters(
             pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups=len(texts)
@@ -630,25 +638,29 @@ class NgramIndex:
         return np.where(covered_letters >= needed_letters, shares, 0.0)
 
     def _letters_with_overlaps(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
-        """Return how many letters the n-grams of each group have, counting overlaps twice.
+        """Bound quickly how many letters of a text each passage of a document covers.
 
-        This is quick, and an upper bound of the letters that they cover. For example:
+        The passage and the text have some runs of words (n-grams) in common. Simply add up their
+        letters. Words that are in two n-grams are counted twice, so the sum may be too great:
 
-            "how tired are"       11 letters
-            "tired are their"     13 letters      together 24; they cover "how tired are their", 16
+            "how tired are"         11 letters
+            "tired are their"       13 letters      sum: 24
+            how tired are their     16 letters      what they cover together
+
+        If even the sum is too small for a match, the exact number need not be computed.
 
         Args:
-            pairs: n-grams (runs of some words) of documents, each with its place in an evaluation
-                text.
+            pairs: The n-grams of all passages, each with its place in an evaluation text.
             groups: Which of them form a group, which is a passage of a document.
 
         Returns:
             Numbers of letters, shape (n_groups,).
         """
-        stops = pairs.text_words + self.words_per_ngram
+        # Count the letters of each n-gram: 11 and 13 in the example.
+        stops = pairs.text_words + self.words_per_ngram  # the words after the last ones
         letters = self._letters_between(pairs.text_words, stops)  # (n_pairs,)
 
-        # Sum up the letters of each group.
+        # Sum up the letters of each group: 24.
         n_groups = len(groups.first_pairs)
         return np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
 

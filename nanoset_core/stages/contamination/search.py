@@ -117,33 +117,36 @@ class Evaluation:
         For example, document 7 has 87 % of the letters of text 3: then a match has document=7,
         text=3, share=0.87, and the first words of the passage.
 
+        The documents are searched in chunks of about the same number of tokens. A chunk is many
+        short documents together, or a part of a long one. Parts of a document overlap, so both may
+        have the same text. Of such matches only the best one counts.
+
         Args:
             dataset: The dataset with the documents, which are stored as tokens.
-            first: Number of the first document.
-            count: Number of documents.
+            first: Number of the first document to search, such as 1,000.
+            count: How many documents to search.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
         Yields:
             The matches, sorted by document. Those of a document are sorted by share, the greatest
             first, and limited to `MAX_MATCHES_PER_DOCUMENT` (16).
         """
-        # Find the first token of each document, and the end of the last one. The dataset's index
-        # has the first sequence of each document, which may consist of several sequences.
+        # Find the first token of each document, and the end of the last one. The dataset stores
+        # documents as one or more sequences, so look up the first sequence of each document first.
         first_sequences = dataset.document_indices[first : first + count + 1]
         starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
 
-        # Search the documents in chunks: many short documents together, or parts of a long one. A
-        # text may match in two parts of a document, so keep only its best match.
         chunks = list(_chunks(starts))
         best_matches = _BestMatches()
-        # `spans` yields slices of the list, such as 0:1 and 1:2. If the dataset is in a bucket, it
-        # deletes the tokens of a slice, which were downloaded, before the next one.
+        # Take one chunk at a time: `spans` yields the slices 0:1, 1:2, … of the list. If the
+        # dataset is in a bucket, `spans` may delete what was downloaded before the next one.
         for span in dataset.spans(count=len(chunks), at_once=1):
             for chunk in chunks[span]:
                 for match in self._search_chunk(dataset, starts, chunk, threshold):
                     best_matches.add(match)
 
-        # So far, documents are numbered from 0. Number them in the whole dataset.
+        # So far, the first document that was searched has the number 0. Number them as the dataset
+        # does: with first=1,000, document 7 is document 1,007.
         for match in best_matches.best_of_each_document():
             yield match._replace(document=first + match.document)
 

@@ -126,19 +126,29 @@ def _report_blocking_match(
 def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
     """Return whether documents with evaluation texts must keep a training run from starting.
 
-    They must if the settings say `policy: block`, and a run reads the corpus without leaving them
-    out. Texts that very many documents contain, such as a licence, count like others.
+    They must, if all of this is true of an evaluation `evals` and a corpus (collection of texts)
+    `web`:
+
+        the settings of `evals` say `policy: block`
+        documents of `web` contain texts of `evals`
+        a training run reads `web`, or a selection of it that does not leave out such documents
 
     Args:
         project: The project.
-        key: The section of `contamination` with the evaluation files, and the corpus.
-        manifest: What is recorded about the search of the corpus.
+        key: The names of the evaluation and of the corpus, as `subject` and `part`.
+        manifest: What is recorded about the search of the corpus for the texts. Its count includes
+            documents that only have a text of very many documents, such as a licence.
     """
-    if project.config.contamination[key.subject].policy != "block":
+    section = key.subject  # evals
+    corpus = key.part or ""  # web; a search always has a corpus, so it is never ""
+    if project.config.contamination[section].policy != "block":
         return False
     if manifest.facts["contaminated"] == 0:
         return False
-    return bool(contaminated_inputs_of_training(project.config, key.subject, key.part or ""))
+
+    # Names of what a run reads with such documents in it, such as ["web"].
+    contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)
+    return len(contaminated_datasets) > 0
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:

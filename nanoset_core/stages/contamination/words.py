@@ -274,13 +274,13 @@ class WordVocabulary:
         """Divide each token of a tokenizer into pieces of words, to find words quickly.
 
         A piece is a run of letters and digits; other characters only divide a token into pieces.
-        Most tokens have one piece, which gets the number of the token. Further pieces are numbered
-        after those of all tokens:
+        Here are three tokens. Their first pieces get the numbers of the tokens, 0 to 2. The pieces
+        that are left are numbered after these, from 3 on:
 
-            token         first piece    further pieces
-            0  " The"     0  the
-            1  "ab, cd"   1  ab          3  cd
-            2  "ing"      2  ing
+            token         first piece    further pieces    how many    number of the first of these
+            0  " The"     0  the                           0           (3, not used)
+            1  "ab, cd"   1  ab          3  cd             1           3
+            2  "ing"      2  ing                           0           (4, not used)
 
         Args:
             tokens: The bytes of each token, by number.
@@ -291,8 +291,8 @@ class WordVocabulary:
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
         pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd
 
-        # Of each token, count its further pieces, and get the number of the first of them. They are
-        # numbered from 3 on. A token without further pieces has some number, which is not used.
+        # The last two columns of the table. The further pieces of a token are numbered after all
+        # first pieces, and after the further pieces of earlier tokens.
         n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)  # [0, 1, 0]
         n_further_before = running_sums(n_further_pieces)[:-1]  # of earlier tokens: [0, 0, 1]
         first_further_piece = len(tokens) + n_further_before  # [3, 3, 4]
@@ -301,7 +301,7 @@ class WordVocabulary:
         return WordVocabulary(
             begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
             hashes=_piece_hashes(letters),
-            # Numbers from 256 on wrap around, which saves memory; see `words`.
+            # A length of 256 becomes 0, and 257 becomes 1: `words` needs only these 8 bits.
             lengths=letters.lengths.astype(np.uint8),
             stops=letters.stops,
             data=letters.data,
@@ -433,49 +433,61 @@ class WordVocabulary:
     ) -> NDArray[np.uint64]:
         """Return what each piece of a word adds to the hash of the word: uint64, shape (n_pieces,).
 
-        A word consists of pieces, and its hash is the sum of what they add. If k bytes of the word
-        precede a piece, that is the hash of the piece, multiplied by FACTOR**k:
+        A word is put together from pieces of tokens: "playing" from "play" and "ing", for example.
+        Its hash is the sum of what its pieces add. The hash of a piece alone is known. It is
+        multiplied by FACTOR, a fixed number, once for each byte of the word that comes before the
+        piece:
 
-            hash("playing") = hash("play") + hash("ing") * FACTOR**4
-            hash("but")     = hash("but")
+            word                          playing                         but
+            piece                         play        ing                 but
+            bytes of the word before it   0           4                   0
+            adds (F is FACTOR)            hash(play)  hash(ing) * F**4    hash(but)
 
         Args:
-            piece_ids: Number of each piece in the vocabulary, such as those of play, ing and but;
-                shape (n_pieces,).
+            piece_ids: Number of each piece in the vocabulary, shape (n_pieces,). Here there are
+                three: of "play", "ing" and "but".
             word_bounds: Index of each word's first piece, and at the end n_pieces: [0, 2, 3]; shape
                 (n_words + 1,).
-            bytes_before_piece: Bytes of the documents before each piece, and at the end all bytes,
-                modulo 256: [0, 4, 7, 10]; shape (n_pieces + 1,).
+            bytes_before_piece: How many bytes of all words precede each piece, and at the end the
+                number of all bytes: [0, 4, 7, 10]; shape (n_pieces + 1,). After 255, these numbers
+                continue with 0, since they are stored in 8 bits.
         """
         # For each piece, get how many bytes precede its word: 0 for "play" and "ing", 7 for "but".
         pieces_per_word = np.diff(word_bounds)  # [2, 1]
         bytes_before_word = bytes_before_piece[word_bounds[:-1]]  # [0, 7]
         bytes_before_word_of_piece = np.repeat(bytes_before_word, pieces_per_word)  # [0, 0, 7]
 
-        # Then this is k, the number of bytes of the word before the piece. All numbers are modulo
-        # 256, and so is their difference: exponents are defined in this way.
+        # The difference is how many bytes of the word precede the piece. It is right even if the
+        # numbers have passed 255 in between: 2 - 254 is 4 in 8 bits.
         exponents = bytes_before_piece[:-1] - bytes_before_word_of_piece  # [0, 4, 0] uint8
 
         terms = self.hashes[piece_ids]  # (n_pieces,)
-        terms *= _FACTOR_POWERS.take(exponents)  # entry k of this table is FACTOR**k
+        terms *= _FACTOR_POWERS.take(exponents)  # entry 4 of this table is FACTOR**4
         return terms
 
     def _pieces(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> _DocumentPieces:
         """Replace each token of documents by the parts of words that it has, its pieces.
 
-        Most tokens have one piece, and it has the number of the token. Few have further pieces,
-        with greater numbers. For example, token 7 has the pieces 7, 100 and 101:
+        Most tokens have one piece, which has the number of the token. A few have further pieces,
+        with greater numbers: here token 7 has the pieces 7, 100 and 101. So the pieces are more
+        than the tokens, and documents start at other indices:
 
-            document 0    tokens 5 7    pieces 5 7 100 101
-            document 1    tokens 6      pieces 6
+            document           0    0                1
+            index of token     0    1                2
+            token              5    7                6
+            its pieces         5    7  100  101      6
+            index of piece     0    1    2    3      4
+
+        Document 1 starts at token 2, and at piece 4.
 
         Args:
-            tokens: The tokens of all documents, concatenated; integers, shape (n_tokens,).
-            token_starts: Index of each document's first token, and at the end n_tokens: [0, 2, 3]
-                in the example; shape (n_documents + 1,).
+            tokens: The tokens of all documents, concatenated: [5, 7, 6]; shape (n_tokens,).
+            token_starts: Index of each document's first token, and at the end n_tokens: [0, 2, 3];
+                shape (n_documents + 1,).
 
         Returns:
-            The pieces of all documents, concatenated, and the index of each document's first piece.
+            The pieces of all documents, concatenated, and the index of each document's first piece,
+            with the number of pieces at the end: [0, 4, 5].
         """
         # The first piece of each token has the token's number.
         first_pieces = tokens.astype(np.int64)  # [5, 7, 6]
@@ -491,14 +503,16 @@ class WordVocabulary:
         first_further = self.first_further_piece[split_tokens]  # [100]
         further_pieces = positions_in(first_further, n_further)  # [100, 101]
 
-        # Insert them after the first pieces of these tokens: both before the position 2.
+        # Insert them after the first pieces of these tokens. Token 1 has them in the example, so
+        # insert both before index 2.
         insert_before = np.repeat(split_positions + 1, n_further)  # [2, 2]
         piece_ids = np.insert(first_pieces, insert_before, further_pieces)  # [5, 7, 100, 101, 6]
 
-        # A document starts later by the number of pieces that were inserted before it. The
-        # documents start at the tokens 0 and 2, and the last one ends before token 3.
-        n_split_before = np.searchsorted(split_positions, token_starts)  # of 0, 2, 3: [0, 1, 1]
-        n_inserted_before = running_sums(n_further)[n_split_before]  # [0, 2][[0, 1, 1]] = [0, 2, 2]
+        # A document starts later by the number of pieces that were inserted before it. For each
+        # start, count the tokens with further pieces before it, and then the pieces of these.
+        n_split_before = np.searchsorted(split_positions, token_starts)  # [0, 1, 1]
+        n_inserted = running_sums(n_further)  # by the first 0, 1, … of these tokens: [0, 2]
+        n_inserted_before = n_inserted[n_split_before]  # [0, 2, 2]
         document_starts = token_starts + n_inserted_before  # [0, 4, 5]
         return _DocumentPieces(piece_ids, document_starts)
 
@@ -616,9 +630,15 @@ def _concatenate_letters(pieces: Sequence[WordPiece]) -> _PieceLetters:
 def _piece_hashes(letters: _PieceLetters) -> NDArray[np.uint64]:
     """Return a hash of the letters of each piece of a word, to compare words quickly.
 
-    The hash of a piece with the bytes b[0], b[1], … is, modulo 2**64 and with exponents modulo 256,
+    Each byte has a number that looks random, its hash H. The hash of a piece is the sum of these,
+    each multiplied by a power of FACTOR (here F) that depends on the place of the byte:
 
-        BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …
+        hash("ab")     = H[a] * F**0 + H[b] * F**1
+        hash("the")    = H[t] * F**0 + H[h] * F**1 + H[e] * F**2
+
+    Integers of 64 bits cannot hold such sums, and drop all higher bits (modulo 2**64). That is
+    fine, since equal pieces still have equal hashes. After F**255, the powers begin again with
+    F**0.
 
     Args:
         letters: The bytes of all pieces, concatenated, and where each ends. The values in the
@@ -631,12 +651,13 @@ def _piece_hashes(letters: _PieceLetters) -> NDArray[np.uint64]:
     lengths = letters.lengths  # [3, 2]
     positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # [0, 1, 2, 0, 1]
 
-    # Compute what each byte adds to the hash of its piece. The products wrap around, as intended.
-    factors = _FACTOR_POWERS[positions % 256]  # entry k of this table is FACTOR**k
-    terms = _BYTE_HASHES[letters.data] * factors  # (n_bytes,)
+    # Compute what each byte adds to the hash of its piece, such as H[h] * F**1.
+    factors = _FACTOR_POWERS[positions % 256]  # F**0, F**1, F**2, F**0, F**1
+    terms = _BYTE_HASHES[letters.data] * factors  # (n_bytes,) of t, h, e, a, b
 
     # Sum up the terms of each piece: all terms before its end, less all terms before its start.
-    sums = running_sums(terms)  # (n_bytes + 1,) entry k: the sum of the terms before byte k
+    # For "ab", subtract the terms of t, h, e from those of t, h, e, a, b.
+    sums = running_sums(terms)  # (n_bytes + 1,) entry 3 is the sum of the first 3 terms
     starts = letters.stops - lengths  # [3, 5] - [3, 2] is [0, 3]
     hashes: NDArray[np.uint64] = sums[letters.stops] - sums[starts]
     return hashes

@@ -151,10 +151,16 @@ class TrainerSpec:
         return list(self.special_tokens) or None
 
     def identifiers(self) -> dict[str, Any]:
-        """Return the trainer's `tokenizer.unique_identifiers`, in the trainer's order.
+        """Return what Megatron-LM records of its tokenizer, to find the index files that fit it.
 
-        Megatron-LM writes them into the descriptions whose hashes are the names of index files. So
-        each of them must be exactly as the trainer writes it.
+        Megatron-LM calls these values the tokenizer's `unique_identifiers`. It names each index
+        file by a hash of values, which include them. If one differed here, or came in another
+        order, the trainer would not find the files that are built.
+
+        It has two sets of classes for tokenizers, which record different values:
+
+            legacy    megatron.training: in versions before 0.15, or with --legacy-tokenizer
+            core      megatron.core: in newer versions
 
         Returns:
             Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", …}`.
@@ -218,10 +224,22 @@ class TrainerSpec:
         return identifiers
 
     def _legacy_arguments(self) -> dict[str, object]:
-        """Return the arguments that a class of megatron.training records, in their order.
+        """Return the arguments of an old tokenizer class of Megatron-LM, in their order.
+
+        Megatron-LM names its index files by a hash of many values. Among these are the arguments
+        with which it made the tokenizer. So they must be the same here as in the trainer. For the
+        classes of the package megatron.training, the old ones, they are:
+
+            type                         arguments
+            SentencePieceTokenizer       vocab_extra_ids, as the user has set it
+            GPTSentencePieceTokenizer    vocab_extra_ids, always 0: this class ignores the option
+            Llama2Tokenizer              the same
+            TikTokenizer                 pattern, vocab_size, num_special_tokens, special_tokens
+            NullTokenizer                vocab_size
+            others                       none: they only have files, which are recorded elsewhere
 
         Returns:
-            Name → value; none for a type whose class records only its files.
+            Name → value, such as `{"vocab_extra_ids": 0}`.
         """
         kind = self.tokenizer_type
         if kind == "SentencePieceTokenizer":
@@ -229,8 +247,10 @@ class TrainerSpec:
         if kind in ("GPTSentencePieceTokenizer", "Llama2Tokenizer"):
             return {"vocab_extra_ids": 0}  # these ignore the option
         if kind == "TikTokenizer":
+            # `_check` refuses a missing pattern, so this is "v1" or "v2", and never "".
+            pattern_name = self.tiktoken_pattern or ""
             return {
-                "pattern": _PATTERNS[self.tiktoken_pattern or ""],
+                "pattern": _PATTERNS[pattern_name],  # a regular expression that finds words
                 "vocab_size": self.vocab_size,
                 "num_special_tokens": self.tiktoken_num_special_tokens,
                 "special_tokens": self.special_token_list,
