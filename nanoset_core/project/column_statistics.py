@@ -570,6 +570,9 @@ class _NumberReader:
             median (0.5)    rank 50
             maximum         rank 100
 
+        The numbers may not fit into memory, so they cannot be sorted to find these. They are in a
+        file, which is read several times instead.
+
         Args:
             n_values: How many documents have a number, at least one.
             tokens: How many tokens each of all documents has, shape (n_documents,).

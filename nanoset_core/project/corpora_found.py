@@ -186,7 +186,9 @@ def _divide_folder(
 
 
 def _held_out_split_of_folder(folder: str) -> SplitName | None:
-    """Return whether a whole folder is for validation or test, by its name. For example:
+    """Return whether a whole folder is for validation or test, and for which, by its name.
+
+    It is if the last word of the name says so:
 
         web_valid          "valid"
         test               "test"

@@ -134,18 +134,24 @@ def _outputs_below(
 def _folders_to_search(
     name: str, entries: Iterable[Entry], output: StoredOutput | None, shared_folder: str | None
 ) -> list[str]:
-    """Return which folders in a folder may contain outputs, or lead to some. For example:
+    """Return which folders in a folder may contain outputs, or lead to some.
 
-        nanosets/                 pretrain, finetune     both are searched
-        nanosets/pretrain/        train, valid, cache    `cache` has files that outputs share
-        datasets/web/             3f9c…, current         a version (build) of the output, and a
-                                                         link to it: nothing is searched
+    Every build of an output has a folder that is named by a digest, such as
+    nanosets/pretrain/train/blend/3f9c…. The search for all outputs goes down from nanosets:
+
+        searched folder                   folders in it         result
+        nanosets/                         pretrain, finetune    both
+        nanosets/pretrain/                train, cache          train (cache has files that outputs
+                                                                share, but no outputs)
+        nanosets/pretrain/train/blend/    3f9c…, current        none (3f9c… is a build, and current
+                                                                a link to it)
 
     Args:
-        name: Path of the folder, without the first part: empty, pretrain, and web.
+        name: Path of the searched folder below nanosets/: "", "pretrain" and
+            "pretrain/train/blend".
         entries: The files and folders in it.
-        output: The output whose versions are in it, or None.
-        shared_folder: Name of the folder with shared files, such as cache, or None.
+        output: In the last case, the output pretrain/train/blend with its builds; otherwise None.
+        shared_folder: Name of the folder with shared files: "cache"; None if there is none.
     """
     folders = [entry.name for entry in entries if entry.is_folder]
     if name == "":

@@ -312,6 +312,15 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         some are for validation, as their      each split reads its own corpora
         names say (web_valid)
 
+    A sample must not be longer than the smallest corpus; else that would have no sample. But a tiny
+    corpus for validation (up to 256 tokens) would make all samples too short. It does not count
+    here, and is left out later:
+
+        corpus        tokens      split      counts for the length of samples
+        notes         700         train      yes: so samples have 512 tokens, a power of two
+        web           50,000      train      yes
+        web_valid     40          valid      no
+
     Args:
         corpora: The corpora. Their names, or those of their files, say which split each is for.
         amounts: Name of each corpus → how much text it has.

@@ -110,14 +110,15 @@ def _inputs_of_row(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
 def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Manifest) -> Outcome:
     """Say what a new version of a dataset means for some outputs that are made from it.
 
-    A version is one build of the dataset, and is named by a digest. Cases, if the old version is
-    3f9c… and the new one is 81aa…:
+    A version is one build of the dataset, and is named by a digest. For example, the old version is
+    3f9c…, and the new one is 81aa…:
 
-        the outputs do not exist              not built
-        both digests are equal                survives
-        the outputs were made from 81aa…      rebuilt
-        the outputs were made from 3f9c…      to be rebuilt: "it is made from the old version"
-        they were made from a third one       to be rebuilt: "it is made from another version"
+        the outputs ...                         result
+        do not exist                            not built
+        are there; 3f9c… is the new one, too    survives: nothing has changed
+        were made from 81aa…                    rebuilt: "it is made from the new version"
+        were made from 3f9c…                    to be rebuilt: "it is made from the old version"
+        were made from a third one              to be rebuilt: "it is made from another version"
 
     Args:
         graph: The project's outputs, with what each is made from.

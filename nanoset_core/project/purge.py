@@ -255,17 +255,20 @@ def _shorten_tasks(
 ) -> list[ShortenTask]:
     """Return the tasks that copy pieces of tokenized text, but without the documents to be erased.
 
-    A text collection (corpus) is cut into ranges, and each was tokenized to a shard. For example,
-    if the documents in rows 4 and 17 of shard 1 are to be erased, there is one task: copy shard 1,
-    but not these rows. That is faster than to tokenize the range again.
+    A text collection (corpus) is cut into ranges. Each range was tokenized, and is stored as a
+    shard:
 
-    The name of a shard is a hash of what it is made from, which includes the documents that are
-    left out. So these must have been recorded as erased before this is called. Then the copy has
-    the name that later builds look for, and they need not tokenize the range.
+        range 0    a.jsonl, b.jsonl    shard 0    has no such documents: nothing to do
+        range 1    c.jsonl             shard 1    has some in rows 4 and 17: copy it without them
+
+    To copy a shard is faster than to tokenize its range again. Later builds have to find the copy.
+    They look for a name that is a hash of what the shard is made from: the files of the range, and
+    which documents are left out. So these must have been recorded as erased before this is called;
+    then the copy gets that name.
 
     Args:
         current: The shards of the corpus that are in use.
-        shards_to_shorten: Those of them that contain such documents.
+        shards_to_shorten: Those of them that contain such documents, here shard 1.
 
     Returns:
         A task for each of these shards. Tasks can run in parallel.

@@ -445,12 +445,16 @@ def _versions_to_examine(
     """Yield the builds of outputs that may contain documents to be erased.
 
     Text is tokenized in pieces, the shards, and everything else is made from these. The documents
-    were searched in all shards before, so it is known which ones have them:
+    were searched in all shards before, so it is known which shards have them. Each build (version)
+    is named by a digest:
 
-        shards with such documents    yielded
-        other shards                  not yielded: there may be thousands
-        all other outputs             every build (version) is yielded, with the digests of what it
-                                      was made from: by these, the caller finds the affected ones
+        shards with such documents    are yielded
+        other shards                  are not yielded: there may be thousands
+        all other outputs             every build is yielded, with the digests of what it was made
+                                      from: by these, the caller finds the affected ones
+
+    For datasets, which are all shards of a text joined, it may not be known any more of which
+    shards an old build was made. Such a build is marked (`has_unknown_shards`).
 
     Args:
         root: The output folder of the project.
@@ -513,20 +517,20 @@ def _made_from(
 
 
 def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> bool:
-    """Return whether it is still known which pieces of text (shards) an old dataset was joined
-    from.
+    """Return whether it is still known from which shards (pieces of text) an old dataset was made.
 
     If so, it is known whether the dataset has documents to be erased. A dataset does not name its
-    shards itself. A list does, which is an output of its own, and may have been deleted:
+    shards itself: its manifest, a file that describes it, only names the list of raw files. A list
+    of shards exists as well, but an old one may have been deleted:
 
-        dataset 3f9c…          its manifest, a JSON file, says that it was made from 81aa…
-        list of shards 55d0…   was made from 81aa…, too, and names all shards
+        81aa…    list of raw files    is in the manifest of the dataset
+        55d0…    list of shards       is not in the manifest; was made from the same raw files
 
     Args:
         root: The output folder of the project.
         dataset_folder: Folder of the dataset.
-        parents: What `_parents` found for the dataset: {"81aa…", "55d0…"}, or only {"81aa…"} if the
-            list was deleted.
+        parents: What `_parents` found for the dataset: these two, or only {"81aa…"} if the list of
+            shards was deleted.
     """
     digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)

@@ -455,12 +455,16 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
 
     For example, a file was added to a text collection. Its outputs are made from each other:
 
-        list of files             "1 file added (c.jsonl)"
-        shards (tokenized text)   "files changed since it was built"   follows from the first reason
-        dataset                   "shards changed"                     follows from the second one
+        list of files     "1 file added (c.jsonl)"              returned: the original reason
+        shards (tokens)   "files changed since it was built"    left out: follows from the 1st
+        dataset           "shards changed"                      left out: follows from the 2nd
 
-    Only the first reason is returned. An output may also be written in parts. Then the reasons of
-    the parts are replaced by a count, such as "200 of 1,000 groups written".
+    An output may also be written in parts. Then the parts that are not written yet are not listed
+    one by one, but counted:
+
+        group 200 of tar files    "it is not written yet"
+        …                         …
+        group 999 of tar files    "it is not written yet"    returned: "200 of 1,000 groups written"
 
     Args:
         graph: The project's outputs, with what each should be made from.
@@ -558,12 +562,19 @@ class _ReasonsToRebuild:
     def is_original(self, node: Node, reason: Reason) -> bool:
         """Return whether a reason is worth showing, because it does not follow from another one.
 
-        For example, a file was added to a text collection. Its outputs are made from each other:
+        For example, a file was added to a text collection, and a setting (dtype) was changed. The
+        dataset has two reasons then:
 
-            list of files     "1 file added (c.jsonl)"    original
-            shards (tokens)   "files changed since …"     follows: the list has to be rebuilt
-            dataset           "shards changed"            follows: the shards have to be rebuilt
-            dataset           "dtype: uint16 → int32"     original: a setting was changed
+            list of files       "1 file added (c.jsonl)"    True
+            shards (tokens)     "files changed since …"     False: the list is to be rebuilt, too
+            dataset             "shards changed"            False: so are the shards
+            dataset             "dtype: uint16 → int32"     True
+
+        The parts of a large output, such as its 1,000 groups of tar files, have other rules:
+
+            the plan of the groups has to be rebuilt    False: the plan has the original reason
+            otherwise, "it is not written yet"          False: the caller shows how many are written
+            otherwise, a group is damaged               True
 
         Args:
             node: An output that is not up to date.

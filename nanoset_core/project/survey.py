@@ -90,16 +90,20 @@ class CorpusSurvey:
     def look_at(self, corpus: str) -> CorpusFindings:
         """Find out whether the files of a text collection have changed since the last build.
 
-        The last build has stored an inventory, a list of the files with a hash of each. This finds
-        out, without reading most files, which inventory a build would store now, and adds that to
-        the graph. From it, the graph derives which outputs are out of date.
+        The last build has stored an inventory, a list of the files with a hash of each. This
+        compares the files with it, without reading most of them. What it finds out is added to the
+        graph, which knows what every output is made from:
+
+            files                  added to the graph                what follows for the outputs
+            are as in the list     the list is right as it is        they may be up to date
+            one was added          "1 file added (c.jsonl)"          they are out of date
+            cannot be read         the error                         they cannot be built
 
         Args:
             corpus: Name of the corpus.
 
         Returns:
-            Notices on the files, such as that one is not read. If the files cannot be read, the
-            reason, which is also added to the graph.
+            Notices on the files, such as that one is not read; or why they cannot be read.
         """
         node = inventory_node(corpus)
         stored_version = self._graph.current(node)
@@ -190,6 +194,11 @@ class CorpusSurvey:
             corpus: Name of the corpus.
             contents: Its files as they are now, with their sizes and times.
             inventory: Manifest of the stored list; None if there is none, or it is damaged.
+
+        Returns:
+            The differences in words; and the recipe of a list of the present files, which is a hash
+            of their names and bytes. If it differs from the recipe of the stored list, that is out
+            of date.
         """
         # A large file is divided into pieces, each with a digest. Both mappings have path → pieces.
         # In the second one, they are None for a file that was written since it was last read.

@@ -367,6 +367,11 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
         round 1    one task for `web` and one for `code`: do small checks, list parts of large ones
         round 2    a task for each part: parts 0, 1 and 2 of `web`, and part 0 of `code`
 
+    In round 2, the parts are done in any order. This waits for the parts of `web`:
+
+        outcome of      web 2    code 0             web 0    web 1
+        what is done    note     note for `code`    note     note, and yield the report on `web`
+
     Args:
         executor: Runs tasks on the workers.
         chosen: What to check. A target is several outputs that belong together.
@@ -448,14 +453,17 @@ def _verify_without_parts(executor: Executor, chosen: Sequence[Target]) -> list[
 def _verify_target_without_parts(target: Target) -> _PartialReport:
     """Check outputs on a worker of a cluster, but only note the large checks, for other workers.
 
-    A large check, such as comparing all tokens of a dataset, can be divided into parts. If this
-    worker did it alone, it might take hours while others wait.
+    Most checks of an output are quick. One such as comparing all tokens of a dataset might take
+    hours, but can be divided into parts, which several workers do later. So here:
+
+        small checks    are done: their findings are in the report
+        large checks    are not done: they are returned in a list
 
     Args:
         target: Some outputs that belong together.
 
     Returns:
-        The report so far, and the large checks, which are done later.
+        The report so far, and the list.
     """
     deferred_checks: list[_DeferredCheck] = []
 
