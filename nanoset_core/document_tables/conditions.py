@@ -294,7 +294,7 @@ def values_equal(values: Mapping[str, str | int]) -> Condition:
         values: Name of each column → the value, a text or an integer.
     """
     comparisons = []
-    texts = []
+    texts = []  # what a user would have written, for messages
     for name, value in values.items():
         comparisons.append(_Operation("=", column=name, values=(value,)))
         texts.append(f"{name} = {value!r}")

@@ -545,7 +545,8 @@ def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
         relations: The shards in order. All have the same columns in the same tables.
     """
     sources_of_each = [relation.sources for relation in relations]
-    # The first tables of all relations become one table, then the second ones, and so on.
+    # The first tables of all relations become one table, with the files 0/documents.parquet and
+    # 1/documents.parquet. Then the second ones become one, and so on.
     sources = [_joined_source(same_table) for same_table in zip(*sources_of_each, strict=True)]
     return DocumentRelation(relations[0].schema, tuple(sources))
 

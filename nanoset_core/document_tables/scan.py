@@ -266,8 +266,8 @@ class _ScanQuery:
         value_arrays = other_arrays[:n_columns]
         outcome_arrays = other_arrays[n_columns:]
 
-        # Number the documents through all files. If the first two files have 100 documents each,
-        # row 3 of file 2 is document 203.
+        # Number the documents through all files. The first documents of the files have the numbers
+        # [0, 100, …] in the example: [0, 100] + [5, 0] = [5, 100].
         rows = self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
 
         # A condition such as `a > 1 and b < 2` consists of two comparisons: join their outcomes.

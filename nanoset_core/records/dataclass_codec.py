@@ -238,7 +238,7 @@ class DataclassCodec(ValueCodec):
         misspelt_keys = set()
         for key in value:
             if key not in self._field_by_key:
-                closest_key = closest_name(str(key), self._field_by_key)
+                closest_key = closest_name(str(key), self._field_by_key)  # "seed" for "sed"
                 if closest_key is not None:
                     misspelt_keys.add(closest_key)
         return misspelt_keys

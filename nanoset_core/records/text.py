@@ -20,12 +20,14 @@ def format_bytes(size: float) -> str:
     Args:
         size: The number of bytes, not negative.
     """
+    # Divide by 1,000 until at most three digits precede the point. Numbers from 999.5 on would be
+    # rounded to 1,000, which has four.
     unit = 0
-    # Numbers from 999.5 on would be rounded to 1,000.
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size /= 1000
         unit += 1
 
+    # Choose the decimals such that there are three digits: 123, 12.3 or 1.23. Bytes have none.
     if unit == 0 or size >= 99.95:
         n_decimals = 0
     elif size >= 9.995:

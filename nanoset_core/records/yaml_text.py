@@ -331,8 +331,8 @@ def _check_no_key_twice(node: Any) -> None:
 def _check_digits(node: Any) -> None:
     """Refuse a whole number in a YAML text that is absurdly long, before Python converts it.
 
-    No setting needs more than 64 digits (_MAX_DIGITS). Python takes long to convert a number of
-    very many digits, and cannot print one of more than 4,300, so that messages about it would fail.
+    No setting needs more than 64 digits (_MAX_DIGITS). Python cannot print a number of more than
+    4,300 digits, so that even a message about it would fail.
 
     Args:
         node: The number as PyYAML has parsed it: its value is the text of the number, such as
@@ -473,7 +473,7 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
     where = error.where or ""
     if not where.startswith(prefix):  # an error about the whole file
         return _LocatedError(0, error)
-    key = where.removeprefix(prefix)
+    key = where.removeprefix(prefix)  # "views.en"
     # A missing key has no line: show the line of the section that lacks it.
     line = line_by_key[_nearest(key, line_by_key)]
     return _LocatedError(line, error.at(f"{file}:{line}: {key}"))
@@ -515,7 +515,8 @@ def _nearest(key: str, known: Mapping[str, int]) -> str:
         key: The path of the key.
         known: The paths that are in the file, among them "" for the whole file.
     """
-    ends = [match.start() for match in re.finditer(r"[.[]", key)]
+    # Positions at which the path may be cut: before each "." and "[". The longest path first.
+    ends = [match.start() for match in re.finditer(r"[.[]", key)]  # [5, 8] for views.en.of
     for end in (len(key), *reversed(ends)):
         if key[:end] in known:
             return key[:end]

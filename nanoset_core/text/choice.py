@@ -220,14 +220,14 @@ def held_out(path: str) -> HeldOutName | None:
         The split and the pattern; None if no name says that the file is held out.
     """
     *folders, file_name = path.split("/")
-    keyword = _keyword_in(file_name)
+    keyword = _keyword_in(file_name)  # "test-" for test-00017.jsonl
     if keyword is not None:
-        pattern = f"{escape(keyword.text)}*"
+        pattern = f"{escape(keyword.text)}*"  # test-*
         return HeldOutName(keyword.split, _with_wildcards_for_numbers(pattern))
     for folder in folders:
         keyword = _keyword_in(folder)
         if keyword is not None:
-            pattern = f"{escape(folder)}/"
+            pattern = f"{escape(folder)}/"  # dev_2024/, which becomes dev_*/
             return HeldOutName(keyword.split, _with_wildcards_for_numbers(pattern))
     return None
 

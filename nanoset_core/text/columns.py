@@ -236,7 +236,7 @@ def _uuid_texts(storage: Any) -> Any:
     if storage.null_count == len(storage):
         return pa.nulls(len(storage), pa.binary())
     texts = _hyphenated_hex(_fixed_size_bytes(storage))
-    # The text of a null is arbitrary, and masked.
+    # A null has 16 arbitrary bytes, and so an arbitrary text. Mask it, so that it is null again.
     is_null = storage.is_null().to_numpy(zero_copy_only=False)  # (n_uuids,)
     return pa.array(texts, pa.binary(), mask=is_null)
 
@@ -253,10 +253,11 @@ def _hyphenated_hex(uuids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
         A text such as b"6ba7b810-9dad-11d1-80b4-00c04fd430c8" for each UUID, shape (n_uuids,), with
         the type "S36": 36 ASCII characters.
     """
-    hex_text = uuids.tobytes().hex().encode("ascii")  # all UUIDs, without separators
+    # Write all UUIDs as one text without separators: 6ba7b8109dad11d180b400c04fd430c8…
+    hex_text = uuids.tobytes().hex().encode("ascii")
     digits = np.frombuffer(hex_text, np.uint8).reshape(-1, 32)  # (n_uuids, 32) ASCII codes
 
-    # 6ba7b8109dad11d180b400c04fd430c8 → 6ba7b810-9dad-11d1-80b4-00c04fd430c8
+    # Insert four hyphens into each row: 6ba7b810-9dad-11d1-80b4-00c04fd430c8
     characters = np.insert(digits, _UUID_HYPHENS, ord("-"), axis=1)  # (n_uuids, 36)
 
     # Regard the 36 codes of a row as one value of 36 bytes.

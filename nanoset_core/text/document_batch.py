@@ -121,6 +121,7 @@ class DocumentBatch:
             places: Byte offsets of the lines of the erased documents. If the file is a table, the
                 numbers of their rows, counted from 1.
         """
+        # Indices of the documents that are kept: [0, 2] in the example.
         remaining = [index for index, place in enumerate(self._places()) if place not in places]
         n_removed = len(self.texts) - len(remaining)
         if n_removed == 0:

@@ -193,7 +193,7 @@ def folders_of(paths: Iterable[str]) -> set[str]:
     """
     folders: set[str] = set()
     for path in paths:
-        folder = path.rpartition("/")[0]
+        folder = path.rpartition("/")[0]  # a/b for a/b/c.jsonl, and then a
         while folder and folder not in folders:
             folders.add(folder)
             folder = folder.rpartition("/")[0]
@@ -243,6 +243,7 @@ def check_no_loop(path: str, stat: os.stat_result, above: Sequence[os.stat_resul
     Raises:
         InputError: The folder is one of those above it.
     """
+    # Compare the disks and the numbers on them, since the paths differ.
     if any(os.path.samestat(stat, other) for other in above):
         raise InputError(
             "a link leads back to a folder above it",

@@ -260,13 +260,14 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     Raises:
         NotADocumentError: The line is not a document.
     """
-    value = _parse(line)
+    value = _parse(line)  # such as {"id": 7, "text": "Hello"}
     text = _text_at(value, fields.text)
     # Texts at other keys are not returned, but a line that lacks one is no document.
     for key in fields.required:
         _text_at(value, key)  # raises NotADocumentError
 
-    # The line has all digits of an id that is a number; `value` may lack some.
+    # An id may be a very large integer, which orjson reads as a float with fewer digits. The line has
+    # all of its digits, so pass it on, too.
     identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
     kept_values = [value_at(value, key) for key in fields.kept]
     return ParsedLine(text, identity, kept_values)

@@ -70,8 +70,8 @@ def separate_cuts(probe: Probe, size: int, piece_bytes: int) -> list[int]:
         range_stop = min(range_start + piece_bytes, size)
         return _line_start(probe, range_start, range_stop)
 
-    range_starts = range(piece_bytes, size, piece_bytes)
-    cuts = in_parallel(find_cut, range_starts)
+    range_starts = range(piece_bytes, size, piece_bytes)  # 10, 20, 30, 40
+    cuts = in_parallel(find_cut, range_starts)  # 13, None, 38, 41
     return [cut for cut in cuts if cut is not None]
 
 

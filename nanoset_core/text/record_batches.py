@@ -52,6 +52,8 @@ def rows_between(rows: Sequence[int] | None, start: int, stop: int) -> Sequence[
     """
     if rows is None:
         return range(start, stop)
+    # The rows are sorted, so the first one in the part, and the first one after it, are found by
+    # bisection.
     return rows[bisect_left(rows, start) : bisect_left(rows, stop)]
 
 

@@ -102,7 +102,8 @@ def read_file_text(stored: StoredPiece, max_bytes: int) -> FileText:
         chunks.append(chunk)
         n_bytes += len(chunk)
         if n_bytes > max_bytes:
-            # The file will be rejected: its first bytes are enough for the message.
+            # The file will be rejected: its first bytes are enough for the message. Drop the rest,
+            # and read on to count the bytes.
             beginnings = [beginning[:EXCERPT_BYTES] for beginning in chunks]
             chunks = [b"".join(beginnings)[:EXCERPT_BYTES]]
     return FileText(b"".join(chunks), n_bytes)
