@@ -50,11 +50,18 @@ class ExportFormat(ABC):
     def check(self, dataset: DatasetTraits) -> None:
         """Check that the program that reads this format can read a dataset.
 
+        An export has the tokens of a dataset in the files of another program, such as MosaicML's
+        streaming. It would be useless if that program failed later, during training:
+
+            a dataset without tokens              an error
+            documents without an end token        an error if the program finds documents by it
+            tokens of a type that it cannot read  an error
+
         Args:
             dataset: Properties of the dataset.
 
         Raises:
-            ConfigError: The dataset has no tokens, no end tokens, or tokens of a wrong type.
+            ConfigError: In these cases. It says what the user can do.
         """
         if dataset.tokens == 0:
             raise self.refused(
@@ -93,12 +100,18 @@ class ExportFormat(ABC):
     def refused(
         self, dataset: DatasetTraits, found: str, expected: str, remedy: str
     ) -> ConfigError:
-        """Return the error for a dataset that the reader cannot read.
+        """Return the error for a dataset that the program that reads this format could not read.
+
+            OLMo-core cannot read this dataset
+            where: nanoset.yaml: exports.web-olmo
+            found: no tokens
+            expected: at least one token
+            remedy: add documents
 
         Args:
             dataset: The dataset.
             found: What is wrong with it.
-            expected: What the reader needs.
+            expected: What the program needs.
             remedy: What the user can do.
         """
         return ConfigError(

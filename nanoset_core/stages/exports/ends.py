@@ -78,15 +78,17 @@ class LastTokens:
 
 
 def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastTokens:
-    """Count in which tokens the documents of a dataset end.
+    """Count with which tokens the documents of a dataset end.
 
-    If 998 of 1,000 documents end in token 0 and the others in token 13, the counts are
-    `{0: 998, 13: 2}`.
+    Some trainers find the end of a document by a token such as "</s>". If 998 of 1,000 documents
+    end with token 0 and the others with token 13, the counts are `{0: 998, 13: 2}`: these two
+    documents would be joined with the next ones.
 
     Args:
-        dataset: The dataset. Documents without tokens are not counted. Of one in a bucket, only
-            some evenly spread documents are.
-        stream: Order of its tokens, if they are not in order in the .bin.
+        dataset: The dataset. Documents without tokens are not counted. If it is in a bucket, only
+            some evenly spread documents are looked at.
+        stream: Order of its tokens; None if they are in order in its file, the .bin. Another order
+            is that of a view, a selection of documents.
     """
     step = 1  # look at every document
     if not dataset.is_here:
@@ -206,9 +208,18 @@ def _tokens_here(dataset: MMapIndexedDataset, positions: NDArray[np.int64]) -> N
 def _tokens_in_bucket(
     dataset: MMapIndexedDataset, positions: NDArray[np.int64]
 ) -> NDArray[np.integer]:
-    """Return single tokens of a .bin in a bucket, at these positions, shape (n_positions,).
+    """Read single tokens of a file in a bucket, without downloading the rest.
 
-    Each takes a small request. `MMapIndexedDataset.tokens_for` would download blocks of 256 KiB.
+    For tokens of 2 bytes and the positions [10, 500], the bytes 20 to 22 and 1,000 to 1,002 are
+    read, each by a small request. `MMapIndexedDataset.tokens_for` would download a block of 256 KiB
+    for each.
+
+    Args:
+        dataset: The dataset with the file of tokens (.bin).
+        positions: Numbers of the tokens in the file, shape (n_positions,).
+
+    Returns:
+        The tokens, shape (n_positions,).
     """
     access, path = dataset.place
     object_name = access.name(path)

@@ -90,19 +90,22 @@ class Datatrove(LinkedFormat):
     def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the .ds.index and the .ds.metadata, the small files next to the .ds with tokens.
+        """Write the two small files next to the tokens, by which datatrove and nanotron read them.
 
-        The .ds.index has the end of each document as uint64. The .ds.metadata has three lines:
+        Datatrove is a library whose format has three files. web.ds has the tokens. For documents of
+        812 and 95 tokens, the others are:
 
-            gpt2|2      the tokenizer's name, and the bytes of a token
-            12345       the number of tokens
-            12.3 kT     the same, for people
+            web.ds.index       812, 907: the end of each document, as uint64
+            web.ds.metadata    three lines:
+                               gpt2|2     the tokenizer's name, and the bytes of a token
+                               907        the number of tokens
+                               907 T      the same, for people; such as 12.3 kT for 12345
 
         Args:
             folder: Where to write the files.
-            name: Name of the export's files, without the ending.
+            name: Name of the files without the ending, such as "web".
             dataset: Properties of the dataset.
-            ends: Number of the token after the last one of each document, ascending, in chunks of
+            ends: End of each document: the number of the token after its last one. In chunks of
                 shape (n_documents,).
         """
         with (folder / f"{name}.ds.index").open("wb") as file:
@@ -176,15 +179,21 @@ class OlmoCore(LinkedFormat):
     endings = (".npy", ".csv.gz")
 
     def _check_dtype(self, dataset: DatasetTraits) -> None:
-        """Check that OLMo-core would read tokens of this size.
+        """Check that OLMo-core would read the tokens of a dataset with the right number of bytes.
 
-        OLMo-core reads 2 bytes a token if the vocabulary has up to 65,536 ids, for example.
+        Its files of tokens do not say how many bytes a token has. OLMo-core computes it from the
+        number of ids in the vocabulary, and would read nonsense if that were wrong:
+
+            ids in the vocabulary    bytes of a token
+            up to 256                1
+            up to 65,536             2
+            more                     4
 
         Args:
             dataset: Properties of the dataset, such as the type of its tokens.
 
         Raises:
-            ConfigError: It would read tokens of another size, or cannot read tokens of this size.
+            ConfigError: The tokens have another size.
         """
         if dataset.vocab_size is not None:
             # OLMo-core derives the type from the size of the vocabulary.
@@ -217,16 +226,20 @@ class OlmoCore(LinkedFormat):
     def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
     ) -> None:
-        """Write the .csv.gz, with a line for each document: its first token, and its end.
+        """Write the small file by which OLMo-core finds the documents in a file of tokens.
 
-        The end is the number of the token after its last one. Documents follow each other without
-        gaps, so each starts where the one before it ends.
+        It is a compressed CSV file with a line for each document: the number of its first token,
+        and that of the token after its last one. For documents of 812, 95 and 3 tokens:
+
+            0,812
+            812,907
+            907,910
 
         Args:
             folder: Where to write the file.
             name: Name of the export's files, without the ending.
             dataset: Properties of the dataset.
-            ends: End of each document, ascending, in chunks of shape (n_documents,).
+            ends: End of each document, such as [812, 907, 910], in chunks of shape (n_documents,).
         """
         # Imported here: every command imports this module, but few of them write exports.
         import pyarrow as pa
@@ -242,11 +255,19 @@ class OlmoCore(LinkedFormat):
 
 @contextmanager
 def _csv_gz_writer(path: Path, columns: Sequence[str]) -> Iterator[csv.CSVWriter]:
-    """Write tables to a compressed CSV file without a header, while the context is open.
+    """Write tables of numbers to a compressed CSV file, while the context is open.
+
+        with _csv_gz_writer(path, ["start", "end"]) as writer:
+            writer.write_table(table)
+
+    The CSV has no header, since OLMo-core reads it without one:
+
+        0,812
+        812,907
 
     Args:
         path: Path of the file.
-        columns: Names of the columns, which have the type uint64.
+        columns: Names of the columns of the tables, which all have the type uint64.
     """
     import pyarrow as pa
     import pyarrow.csv as csv

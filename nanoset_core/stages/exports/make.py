@@ -64,17 +64,19 @@ def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
 
 
 def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> DatasetTraits:
-    """Return the properties of an export's dataset that its format depends on.
+    """Return what decides whether the reader of an export can read a dataset, before it is built.
+
+    An export has the tokens of a dataset in the files of another program, such as OLMo-core. For
+    example, OLMo-core reads tokens of 2 bytes if the vocabulary has up to 65,536 ids.
 
     Args:
         project: Its settings of the export and the tokenizer are read.
-        name: Name of the export.
+        name: Name of the export in nanoset.yaml.
         dtype: Dtype of the dataset's tokens.
         tokens: Number of its tokens.
 
     Returns:
-        What a format needs to know of the dataset, such as the size of the vocabulary. The dataset
-        itself need not exist.
+        Such as `DatasetTraits(dtype=np.dtype("uint16"), vocab_size=50257, has_end=True, …)`.
     """
     config = project.config
     spec = config.exports[name]
@@ -132,11 +134,18 @@ def sample_files(
 ) -> SampleFiles:
     """Describe the files of an export that consists of samples: sequences of one length.
 
+    The tokens of a dataset are divided into samples, and these into files. For example, 10,000
+    tokens in samples of 100, and files of 40 samples:
+
+        file 0    tokens 0 to 4,000
+        file 1    tokens 4,000 to 8,000
+        file 2    tokens 8,000 to 10,000
+
     Args:
         project: Its outputs contain the dataset and the export.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         place: Folder of the export.
-        export_format: Format of the export.
+        export_format: Format of the export, such as that of MosaicML's streaming.
         traits: Properties of the dataset that the format depends on.
 
     Returns:
@@ -216,11 +225,16 @@ class _SampledExport:
         return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
 
     def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
-        """Write the files of samples, and return their sizes and digests in order.
+        """Write the files of samples with several processes, and return their sizes and checksums
+        in order.
+
+        A sample is a sequence of tokens of one length. Each process takes the tokens of a file from
+        the dataset, and shows how many bytes it has written.
 
         Args:
-            samples: The files.
-            stream: Order of the dataset's tokens, if they are not in order in the .bin.
+            samples: Says which tokens each file gets, and where it is written.
+            stream: Order of the dataset's tokens, if they are not in order in its file, the .bin.
+                The tokens of a view, a selection of documents, are not.
         """
         project = self.project
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize

@@ -54,12 +54,20 @@ class SampleFiles:
     """The folder of the export."""
 
     def tasks(self, stream: Stream | None) -> Iterator[FileTask]:
-        """Yield a task for each file of the export: which tokens of the dataset's .bin it has.
+        """Yield a task for each file of the export: which tokens of a dataset it gets.
 
-        A task can be run by any process, also on another machine.
+        Any process can do such a task, also on another machine. A dataset has its tokens in one
+        file, the .bin. For files of 1,000 tokens:
+
+            file 0 of the export    tokens 0 to 1,000 of the dataset
+            file 1                  tokens 1,000 to 2,000
+
+        If the dataset is a view, a selection of documents, its tokens are in other places of the
+        .bin. Then a file may get several ranges, such as 500 to 900 and 7,000 to 7,600.
 
         Args:
-            stream: Order of the dataset's tokens, if they are not in order in the .bin.
+            stream: Order of the dataset's tokens in the .bin; None if the dataset has all of them
+                in order.
         """
         for number in range(self.cut.files):
             # The file has one range of the dataset's tokens.

@@ -203,14 +203,16 @@ class SampledFormat(ExportFormat):
                     yield _with_headers(sample_header, samples)
 
     def facts(self, cut: Cut) -> dict[str, int]:
-        """Return what the manifest of an export records about its samples.
+        """Count the samples of an export, and the tokens that its reader skips.
+
+        A sample is a sequence of tokens of one length. For 10,050 tokens in samples of 100, there
+        are 100 complete samples, and 50 tokens are left:
+
+            the reader skips them           {"sequence_length": 100, "samples": 100, "dropped": 50}
+            it reads a shorter sample       {"sequence_length": 100, "samples": 101, "dropped": 0}
 
         Args:
-            cut: Which tokens are in which file.
-
-        Returns:
-            `sequence_length`, the number of tokens in a sample; `samples`, how many samples the
-            reader finds; and `dropped`, how many tokens at the end the reader skips.
+            cut: The number of tokens, and the length of samples.
         """
         n_complete, rest = divmod(cut.tokens, cut.length)
         facts = {"sequence_length": cut.length, "samples": n_complete, "dropped": 0}
@@ -240,10 +242,14 @@ class SampledFormat(ExportFormat):
             )
 
     def _sample_length(self, dataset: DatasetTraits) -> int:
-        """Return the number of tokens in a sample.
+        """Return the number of tokens in a sample, which a user has to choose for these formats.
+
+        Formats such as that of MosaicML's streaming consist of samples of one length, by which a
+        model is trained. nanoset.yaml says `sequence_length: 2048`, or the command line
+        `--sequence-length 2048`.
 
         Args:
-            dataset: Properties of the dataset, and the setting of the export.
+            dataset: Properties of the dataset, and this setting.
 
         Raises:
             ConfigError: `sequence_length` is not set.
@@ -386,9 +392,10 @@ class Mds(SampledFormat):
         return sizes
 
     def sample_header(self, dtype: np.dtype, length: int) -> bytes:
-        """Return the bytes of a sample that precede its tokens, in the encoding of `NDArray`.
+        """Return the bytes in front of the tokens of a sample, in a file of MosaicML's streaming.
 
-        Numbers are little-endian. For 2,048 tokens of type uint16, the sample is
+        A sample is a sequence of tokens. The header says how many there are, as the encoding
+        `NDArray` of this library does. Numbers are little-endian. For 2,048 tokens of type uint16:
 
             offset  size   content
             0       4      4,099: number of bytes that follow, 1 + 2 + 4,096
@@ -451,7 +458,11 @@ class Mds(SampledFormat):
 
 
 def _settings(dtype: np.dtype) -> dict[str, Any]:
-    """Return the settings that MDSWriter writes to each file, and to index.json for each file.
+    """Return the settings that each file of MosaicML's streaming contains, as JSON.
+
+    The library writes them to each of its MDS files, and to index.json for each file. They say that
+    a sample has one column, "tokens", with an array of numbers, such as "ndarray:uint16". The files
+    here have to be the same, byte by byte.
 
     Args:
         dtype: Type of the tokens.

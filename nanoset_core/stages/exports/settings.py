@@ -131,12 +131,17 @@ def reader_errors(
 
 
 def _missing_export_error(where: str, preset: str, corpus: str) -> ConfigError:
-    """Return the error for a corpus or view without an export, which the trainer needs.
+    """Return the error for training data that is not written in the format that the trainer reads.
+
+    Some versions of nanotron read .ds files instead of the usual .bin and .idx. They have to be
+    requested in nanoset.yaml, which the remedy shows:
+
+        exports: {web-ds: {of: web, format: datatrove, tokenizer_name: …}}
 
     Args:
-        where: The key of the nanoset.
+        where: The key of the training data in nanoset.yaml.
         preset: Name of the trainer.
-        corpus: Name of the corpus or view.
+        corpus: Name of the corpus (a collection of texts), or of a view, which selects some of it.
     """
     return ConfigError(
         "the trainer reads .ds files, "

@@ -107,16 +107,21 @@ class ExportStage(Planned, Resumable, Estimated):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build of an export should not start, judging by the settings alone.
+        """Return why a build of an export would be useless, judging by the settings alone.
+
+        An export has the tokens of a dataset in the files of another program, such as OLMo-core. If
+        that program could not read it, `nanoset status` says so before anything is built:
+
+            OLMo-core cannot read this dataset: …
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
-            recipe: Recipe of the export that would be built, with the name of its format.
-            reading: Not used, since nothing is read.
+            recipe: What the export would be made from, and the name of its format.
+            reading: Not used, since no file is read.
 
         Returns:
-            Why the format's reader could not read the dataset; None if it could.
+            Why the program could not read the export, in one line; None if it could.
         """
         from nanoset_core.stages.exports.make import traits_of
 

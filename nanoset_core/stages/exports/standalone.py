@@ -134,11 +134,18 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
-        """Return which files are written, and the receipt by which a later call recognises them.
+        """Describe the files of an export, so that a later, equal call recognises them and writes
+        nothing.
+
+        An export has the tokens of a pair of files (.bin and .idx) in the format of another
+        program. A receipt next to the files says from what they were made:
+
+            web.ds, web.ds.index, web.ds.metadata      the files
+            a JSON file named after web.ds             the receipt
 
         Args:
             names: Names of the files.
-            resumes_interrupted: Whether files that an interrupted call has put in place are kept.
+            resumes_interrupted: Whether files that a killed call has put in place are kept.
         """
         return Delivery(
             folder=self.folder,
@@ -207,7 +214,10 @@ class _Pair:
         return _OpenedPair(dataset, stream, traits)
 
     def _traits(self, dataset: MMapIndexedDataset) -> DatasetTraits:
-        """Return the properties of the pair that decide whether a reader can read it.
+        """Return the properties of a pair of files that decide whether another program can read it.
+
+        A .bin has tokens, and its .idx the lengths of their sequences. For example, OLMo-core can
+        read tokens of 2 bytes only if the vocabulary has up to 65,536 ids.
 
         Args:
             dataset: The pair, opened.
@@ -225,10 +235,17 @@ class _Pair:
         )
 
     def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
-        """Return the files of an export, to be written from the tokens of this .bin and .idx.
+        """Say which files an export of a .bin and .idx consists of, and which tokens each of them
+        gets.
+
+        The tokens are divided into samples of one length, and these into files. Nothing is written
+        yet.
+
+            file 0    tokens 0 to 4,000      for samples of 100 tokens, 40 in a file
+            file 1    tokens 4,000 to 8,000
 
         Args:
-            export_format: The format, which consists of samples: sequences of one length.
+            export_format: The format, such as that of MosaicML's streaming.
             opened: The .bin and .idx, opened.
         """
         access, bin_file = opened.dataset.place  # how any process can read the .bin
@@ -276,7 +293,13 @@ class _OpenedPair(NamedTuple):
         return self.traits.tokens * self.traits.dtype.itemsize
 
     def linked_export(self, export_format: LinkedFormat, pair: _Pair) -> LinkedExport:
-        """Return the export of the pair in a format whose file of tokens can be a link.
+        """Prepare an export whose file of tokens may be a link to the .bin of this pair.
+
+        The formats of datatrove and OLMo-core have the same bytes of tokens as a .bin. So only
+        small files have to be written, which say where documents end:
+
+            web.ds           a link to web.bin
+            web.ds.index     where documents end
 
         Args:
             export_format: The format.

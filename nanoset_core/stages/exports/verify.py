@@ -98,10 +98,16 @@ class _ExportCheck:
             self._check_tokens(tokens_file)
 
     def _check_small_files(self, export_format: LinkedFormat, names: Sequence[str]) -> None:
-        """Check the files that say where documents end: write them again, and compare digests.
+        """Check the small files that say where documents end in an export's file of tokens.
+
+        They are computed from the dataset again, in a temporary folder. The stored ones must have
+        the same checksums:
+
+            web.ds.index       sha256 77cd…, and computed again 77cd…
+            web.ds.metadata    sha256 a07e…, and computed again 30f2…: an error
 
         Args:
-            export_format: Format of the export. Its file of tokens is a copy of the .bin.
+            export_format: Format of the export, such as that of datatrove.
             names: Names of these files.
         """
         with tempfile.TemporaryDirectory(prefix="nanoset-export-") as scratch:
@@ -184,9 +190,15 @@ class _ExportCheck:
         return n_end_tokens
 
     def _token_comparison(self, tokens_file: str) -> TokenComparison:
-        """Return the comparison of the export's file of tokens with the dataset.
+        """Prepare the comparison of an export's file of tokens with the dataset that it was made
+        from.
 
-        Both are read where they are stored, which may be a bucket.
+        Both have the same tokens if the dataset is whole. If it is a view, a selection of
+        documents, its tokens are in several places of its .bin, and the order of these is passed
+        on. The files are read where they are stored, which may be a bucket.
+
+        Args:
+            tokens_file: Name of the export's file of tokens, such as "web.ds".
         """
         dataset = self.source.dataset
         export_store, export_name = self.manifest.access.stored_at(
@@ -203,8 +215,12 @@ class _ExportCheck:
     def check_samples(self, export_format: SampledFormat, *, deep: bool) -> None:
         """Check an export that consists of samples: token sequences of one length, in many files.
 
+            each file exists, with the expected size      otherwise nothing else is checked
+            the index lists these files
+            each file has the tokens of the dataset       only with `deep`, since all are read
+
         Args:
-            export_format: Format of the export.
+            export_format: Format of the export, such as that of MosaicML's streaming.
             deep: Whether to compare the bytes of the files, too.
         """
         samples = self._expected_samples(export_format)

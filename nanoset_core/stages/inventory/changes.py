@@ -10,14 +10,15 @@ from nanoset_core.text.pieces import Inventory
 
 
 def what_changed(before: Inventory | None, after: Inventory) -> str:
-    """Return in words how many files were added, removed and changed between two inventories.
+    """Describe how the files of a corpus changed between two builds, for the log.
+
+        before    a.jsonl, b.jsonl
+        after     a.jsonl with other content, c.jsonl, d.jsonl
+        result    "2 files added, 1 file removed, 1 file changed"
 
     Args:
-        before: The earlier inventory, or None if there is none.
-        after: The later inventory.
-
-    Returns:
-        A text such as "2 files added, 1 file changed".
+        before: List of the files at an earlier time, its inventory; None if there is none.
+        after: List of the files at a later time.
     """
     if before is None:
         return "the first inventory"
@@ -29,14 +30,18 @@ def what_changed(before: Inventory | None, after: Inventory) -> str:
 
 
 def _count_changes(before: Inventory, after: Inventory) -> dict[str, int]:
-    """Return how many files were added, removed and changed.
+    """Count how many files of a corpus were added, removed and changed between two builds.
+
+    An inventory lists the files of a corpus, divided into pieces that have checksums. A file has
+    changed if one of its pieces is in only one of the inventories:
+
+        before    a.jsonl: pieces 77cd, 30f2      b.jsonl: piece a07e
+        after     a.jsonl: pieces 77cd, 9e41      c.jsonl: piece b113
+        result    {"added": 1, "removed": 1, "changed": 1}
 
     Args:
         before: The earlier inventory.
         after: The later inventory.
-
-    Returns:
-        Such as `{"added": 2, "removed": 0, "changed": 1}`.
     """
     old_files = set(before.files)
     new_files = set(after.files)

@@ -32,13 +32,17 @@ def corpus_names(project: Project) -> list[str]:
 
 
 def scan_names(project: Project) -> RawText:
-    """Find the names of all corpora: the folders with at least one file that is read.
+    """Find the names of all corpora of a project: the folders of raw text with at least one file.
+
+        raw/web/a.jsonl      → the corpus "web"
+        raw/books/b.txt      → the corpus "books"
+        raw/empty/           not a corpus
 
     Args:
         project: The project.
 
     Returns:
-        The corpora, without their files.
+        The corpora, without their files: only the names are looked up, which takes less time.
 
     Raises:
         ConfigError: The name of a corpus stands for two folders.
@@ -145,14 +149,19 @@ def _ambiguous_corpora(config: ProjectConfig, folders: Collection[str]) -> dict[
 
 
 def corpus_folder(project: Project, corpus: str) -> RawFolder:
-    """Return the folder of a corpus, after checking that it exists.
+    """Return the folder of a corpus, a collection of texts, after checking that it exists.
+
+        a corpus has no folder of raw text
+        where: /data/raw/wbe
+        expected: books, web
+        remedy: …, with corpora of similar names
 
     Args:
         project: The project.
         corpus: Name of the corpus.
 
     Raises:
-        MissingError: The folder does not exist. The remedy suggests corpora with similar names.
+        MissingError: The folder does not exist.
     """
     folder = project.config.corpus_folder(corpus)
     if folder.is_dir():
@@ -168,7 +177,12 @@ def corpus_folder(project: Project, corpus: str) -> RawFolder:
 
 
 def list_contents(project: Project, corpus: str) -> Contents:
-    """List the present files of a corpus, without those that its settings leave out.
+    """List the present files of a corpus, a folder of texts, as its settings select them.
+
+    For example, with `web: {files: ["*.jsonl"], exclude: ["test*"]}` in nanoset.yaml:
+
+        a.jsonl, b.jsonl         are the files of web
+        test.jsonl, notes.txt    are left out
 
     Args:
         project: The project.

@@ -37,14 +37,18 @@ INVENTORY_FILE = "inventory.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
-    """List the present files of a corpus with their digests, and make this list the current one.
+    """List the present files of a corpus with their checksums: the inventory, from which all is
+    built.
+
+    Everything that is made from a corpus (a folder of texts) depends on this list. If a file
+    changes, so does the list, and what was made from the file is built again.
 
     Args:
         project: The project.
         corpus: Name of the corpus.
 
     Returns:
-        Manifest of the list, the inventory of the corpus.
+        Manifest of the list, which is then the current one.
 
     Raises:
         MissingError: The folder of the corpus does not exist, or a file was deleted.
@@ -101,7 +105,15 @@ def survey_corpus(
 
 
 def _check_not_overwritten(project: Project, corpus: str, contents: Contents) -> None:
-    """Check that no program is overwriting a file of a corpus.
+    """Check that no program is overwriting a file of a corpus, a folder of texts, at this moment.
+
+    While a program writes to a file, a build that was started by a sensor reads only what the file
+    had in the last build. That works if lines are appended. It cannot work if the program
+    overwrites it:
+
+        the last build read    AAAA BBBB
+        appended to            AAAA BBBB CC…    fine: AAAA BBBB is read
+        overwritten            XXXX Y…          an error: AAAA is gone, and the new text incomplete
 
     Args:
         project: The project.
@@ -154,15 +166,20 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Find a file of a corpus that is being overwritten, for which a sensor's build has to wait.
+    """Find a file of a corpus whose text is being replaced, so that a build has to wait for it.
+
+    A sensor starts builds when the files of a corpus (a folder of texts) change. A file that was
+    written to a moment ago may be incomplete. If it still begins with the text of the last build,
+    that text is used. If not, its old text is gone, and the new one may not be complete yet: such a
+    file is returned.
 
     Args:
-        project: The project.
+        project: The project, whose settings say for how long a file counts as incomplete.
         corpus: Name of the corpus.
         files: The present files of the corpus.
 
     Returns:
-        Path of the first such file, or None.
+        Path of the first such file, such as "a.jsonl"; None if there is none.
     """
     quiet_period = quiet_period_of(project, corpus)
     if quiet_period is None:
@@ -319,6 +336,9 @@ def require_inventory(project: Project, corpus: str) -> Manifest:
 def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventory]:
     """Return the list of files from which the current outputs of a corpus are made.
 
+    This inventory has the files as they were at the last build, divided into pieces with checksums.
+    The present files of the corpus, a folder of texts, may be others.
+
     Args:
         project: The project.
         corpus: Name of the corpus.
@@ -335,12 +355,17 @@ def current_inventory(project: Project, corpus: str) -> tuple[Manifest, Inventor
 
 
 def inventory_at(outputs: OutputRoot, corpus: str, digest: str) -> Inventory | None:
-    """Return a version of a corpus's inventory, such as the one that shards were made from.
+    """Return the list of files that a corpus had at an earlier time, such as when it was tokenized.
+
+    Each such list, an inventory, is stored below the digest of its content:
+
+        inventory/web/0a1b/inventory.json      an earlier version
+        inventory/web/77cd/inventory.json      the current one
 
     Args:
         outputs: The outputs of the project.
-        corpus: Name of the corpus.
-        digest: Digest of the version.
+        corpus: Name of the corpus, a folder of texts.
+        digest: Digest of the version, such as "0a1b".
 
     Returns:
         The inventory, or None if this version was deleted.

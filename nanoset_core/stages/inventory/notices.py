@@ -68,14 +68,20 @@ class _LastInventories:
 
     @staticmethod
     def of(project: Project, corpus: str) -> _LastInventories:
-        """Read the inventories of a corpus.
+        """Read the two last lists of a corpus's files, to notice files that shrank or disappeared.
+
+        Each build lists the files of the corpus (a folder of texts) in an inventory. It divides
+        them into pieces, which have sizes and checksums:
+
+            current      a.jsonl: 1,000 bytes
+            previous     a.jsonl: 5,000 bytes, b.jsonl: 300 bytes
 
         Args:
             project: The project.
             corpus: Name of the corpus.
 
         Returns:
-            The pieces of all files in both inventories.
+            The pieces of all files in both inventories. Both are empty before the first build.
 
         Raises:
             NanosetError: One of them is damaged.
@@ -198,14 +204,19 @@ def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) ->
 
 
 def _held_out_names(contents: Contents) -> dict[str, tuple[str, str]]:
-    """Find the files of a corpus that are named like validation or test data.
+    """Find the files of a corpus that are named like data for validation or tests.
+
+    Users should not train on such files by accident, so they are warned of them:
+
+        valid-0001.jsonl    → ("valid", "valid-*")
+        test/a.jsonl        → ("test", "test/")
+        train.jsonl         is no such file
 
     Args:
-        contents: The files of the corpus.
+        contents: The files of the corpus, a folder of texts.
 
     Returns:
-        Path of the file → its split, and a pattern for such names. For example,
-        "valid-0001.jsonl" → ("valid", "valid-*").
+        Path of the file → the split that it is probably for, and a pattern for such names.
     """
     names: dict[str, tuple[str, str]] = {}
     for file in contents.ordered:
@@ -216,13 +227,13 @@ def _held_out_names(contents: Contents) -> dict[str, tuple[str, str]]:
 
 
 def _patterns_by_split(splits_and_patterns: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group patterns of file names by the split that the files are for.
+    """Group patterns of file names by the split of the data that the files are for.
+
+        ("valid", "valid-*"), ("valid", "dev-*"), ("valid", "valid-*"), ("test", "test-*")
+        →  {"valid": ["valid-*", "dev-*"], "test": ["test-*"]}
 
     Args:
-        splits_and_patterns: Such as ("valid", "valid-*"); may contain duplicates.
-
-    Returns:
-        Split → its patterns, each once.
+        splits_and_patterns: A pair for each file that is named like validation or test data.
     """
     patterns_by_split: dict[str, list[str]] = {}
     for split, pattern in dict.fromkeys(splits_and_patterns):
@@ -233,17 +244,19 @@ def _patterns_by_split(splits_and_patterns: Iterable[tuple[str, str]]) -> dict[s
 def _separated_corpora(
     folder: str, corpus: str, spec: CorpusSpec, patterns_by_split: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return a line for nanoset.yaml that makes separate corpora of held-out files.
+    """Suggest a line of nanoset.yaml that separates validation and test data from training data.
 
-    For example, for a corpus `web` with files for validation:
+    A corpus is a folder of texts. If `web` also has the files valid-0.jsonl and valid-1.jsonl, its
+    model would be trained on them. With this line, they are a corpus of their own, `web_valid`:
 
         corpora: {web: {exclude: ["valid*"]}, web_valid: {folder: web, files: ["valid*"]}}
 
     Args:
         folder: The corpus's folder in the raw folder.
         corpus: Name of the corpus.
-        spec: The section of nanoset.yaml on the corpus.
-        patterns_by_split: Split → patterns of the names of the files that belong to the split.
+        spec: The section of nanoset.yaml on the corpus. Patterns that it excludes stay excluded.
+        patterns_by_split: Split → patterns of the names of its files, such as {"valid":
+            ["valid*"]}.
     """
     excluded = list(spec.exclude)
     for patterns in patterns_by_split.values():

@@ -35,7 +35,14 @@ class CorpusFile(NamedTuple):
 
 
 def check_all_files(project: Project) -> None:
-    """Check the corpora of every nanoset and webdataset of a project.
+    """Check that no text would be read twice, because two corpora that are used together share a
+    file.
+
+    A corpus is a folder of texts, but links and settings can make one file part of two. Training
+    data that consists of both would repeat its documents by mistake:
+
+        raw/web/a.jsonl
+        raw/news/a.jsonl → ../web/a.jsonl      an error if "web" and "news" are read together
 
     Args:
         project: The project. Its folders of raw text are listed.
@@ -64,11 +71,14 @@ def check_nanoset_files(project: Project, name: str) -> None:
 
 
 def check_split_files(project: Project, name: str, split: SplitName) -> None:
-    """Check the corpora of one split of a nanoset.
+    """Check that no text is repeated in a split of training data, because two corpora share a file.
+
+    For example, train reads the corpora (folders of texts) `web` and `news`, and a file of `news`
+    is a link to one of `web`: its documents would be read twice as often as they should.
 
     Args:
         project: The project.
-        name: Name of the nanoset.
+        name: Name of the training data in nanoset.yaml.
         split: `train`, `valid` or `test`.
 
     Raises:
@@ -172,13 +182,15 @@ def _with_shared_value(value_by_name: Mapping[str, Hashable]) -> list[str]:
 
 
 def _files(project: Project, corpus: str) -> Iterator[CorpusFile]:
-    """Yield the files of a corpus, except empty ones.
+    """Yield the files of a corpus, to be compared with those of other corpora.
 
-    If the files cannot be listed, none is yielded: making the inventory reports that error.
+    A file is known by its identity, which links to it share. Empty files are left out: they have no
+    text that could be repeated. If the files cannot be listed, none is yielded, since making the
+    inventory (the list of files for a build) reports that error.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a folder of texts.
     """
     try:
         files = list_contents(project, corpus).ordered

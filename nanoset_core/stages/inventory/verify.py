@@ -14,13 +14,19 @@ from nanoset_core.stages.report import Report
 
 
 def verify_inventory(project: Project, corpus: str) -> Report:
-    """Return a report with a warning for each problem with the files of a corpus.
+    """Warn of problems with the text files of a corpus.
 
-    Problems are files that are not read, empty, missing, or smaller than in the last build.
+        3 files are not read: …
+        1 file is empty: …
+        1 file is smaller than in the previous version: …
+        2 files of the previous version are missing or were renamed: …
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a folder of texts.
+
+    Returns:
+        A report with a warning for each kind of problem.
     """
     report = Report(f"{STAGE}/{corpus}")
     try:
@@ -36,13 +42,18 @@ def verify_inventory(project: Project, corpus: str) -> Report:
 
 
 def verify_raw_folder(project: Project) -> Report:
-    """Warn of files and folders in the raw folder that belong to no corpus, so are not read.
+    """Warn of everything in the folder of raw text that is not read at all.
+
+    Each folder of texts in it is a corpus. A file next to them belongs to none, for example:
+
+        raw/web/a.jsonl      the corpus "web"
+        raw/b.jsonl          a warning
 
     Args:
         project: The project.
 
     Returns:
-        A report with a warning for each of them.
+        A report with a warning for each such file or folder.
     """
     report = Report("raw")
     for name, reason in scan_corpora(project, names_only=True).unread_entries.items():

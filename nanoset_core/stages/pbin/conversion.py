@@ -152,10 +152,11 @@ class StoredPbin(NamedTuple):
 
 
 def model_vocab_size(tokenizer_file: TokenizerPath) -> int:
-    """Return the number of tokens of a tokenizer's model, without added tokens.
+    """Return how many tokens a tokenizer's vocabulary has, without tokens that were added later.
 
-    Modalities' `PackedDataGenerator` asks the tokenizer for this number to choose the bytes of a
-    token.
+    The training framework Modalities stores tokens with 1, 2 or 4 bytes, and chooses by this
+    number. To write the same files, it is computed in the same way: with 65,500 tokens and 100
+    added ones, it is 65,500, which means 2 bytes.
 
     Args:
         tokenizer_file: The tokenizer's file or folder. It is loaded once for each of its versions,
@@ -183,19 +184,20 @@ def _model_vocab_size(tokenizer_file: TokenizerPath, _signature: object) -> int:
 def fitting_vocab_size(
     dataset: MMapIndexedDataset, vocab_size: int, end_token: int | None = None
 ) -> int:
-    """Return `vocab_size`, or a larger one if the tokens of a dataset need more bytes.
+    """Return a vocabulary size that is large enough for the token ids of a dataset.
 
-    The size that Modalities' tokenizer reports may leave out added tokens. If their ids do not fit
-    into the bytes of a token, Modalities' own packer loses the documents that contain one.
+    The training framework Modalities stores tokens with 1, 2 or 4 bytes, and chooses by the size of
+    the vocabulary. The size that its tokenizer reports may leave out tokens that were added later.
+    If their ids do not fit, Modalities' own packer loses the documents that contain one.
+
+        vocab_size    largest id    bytes by vocab_size    result
+        50,257        50,256        2                      50,257
+        65,536        65,600        2: too few             65,601, which needs 4 bytes
 
     Args:
         dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.
         vocab_size: Vocabulary size that Modalities' tokenizer reports.
         end_token: Token that will be added to documents, or None.
-
-    Returns:
-        For example, 70,001 for a `vocab_size` of 65,536 and a largest id of 70,000, which needs 4
-        bytes instead of 2.
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
     largest_id = _largest_id_beyond(dataset, token_bytes)  # -1 if all ids fit into these
@@ -222,9 +224,11 @@ def _largest_id_beyond(dataset: MMapIndexedDataset, token_bytes: int) -> int:
 
 
 def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
-    """Return the largest token id in the .bin of a dataset, or -1 if it is empty.
+    """Return the largest token id of a dataset, or -1 if it has no tokens.
 
-    The whole .bin is read, even if the dataset is a view, which uses only some of its documents.
+    It decides how many bytes a token needs. All tokens are in one file, the .bin, which is read
+    from start to end. If the dataset is a selection of documents, the ids of other documents in the
+    file count, too.
 
     Args:
         dataset: The dataset, on this machine or in a bucket.
@@ -304,7 +308,15 @@ class _PbinParts:
         """Whether each document lacks the end token, in the chunks of `document_spans`."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield all tokens, encoded as they are stored in the `.pbin`, in blocks of bytes.
+        """Yield all tokens of a dataset as bytes, as they are stored in a `.pbin`.
+
+        A `.pbin` is the file from which the framework Modalities trains. It has all tokens of the
+        documents one after another, and then an index of the documents. If tokens have 2 bytes and
+        documents end with the token 0:
+
+            documents    [5, 6], [7]
+            tokens       5 6 0 7 0
+            bytes        05 00 06 00 00 00 07 00 00 00
 
         Raises:
             InputError: A token is not in the vocabulary.

@@ -31,15 +31,21 @@ class PbinTask:
 
 
 def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
-    """Write the `.pbin` of a dataset, the file from which Modalities trains, unless it exists.
+    """Write the `.pbin` of a dataset, the file from which Modalities trains, unless it exists
+    already.
+
+    This runs in a worker process, possibly on another machine. The file is stored in a folder that
+    is named by a digest of everything that it is made from, so an existing one is recognised:
+
+        …/web/0a1b/web.pbin
 
     Args:
-        root: The outputs.
+        root: The outputs of the project.
         task: The dataset, and how it is written.
         progress: Shows how far the work has come.
 
     Returns:
-        The manifest of the `.pbin`.
+        The manifest of the file: its size and checksum, and the number of its documents and tokens.
 
     Raises:
         InputError: The dataset has no tokens, or tokens that are not in the vocabulary.

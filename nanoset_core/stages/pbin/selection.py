@@ -136,7 +136,15 @@ class _Merge:
     """Shows how many bytes are written."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield the encoded tokens of all files.
+        """Yield the tokens of several `.pbin` files, one file after another, as bytes for the
+        merged file.
+
+        Such a file has a header, the tokens of all documents, and an index of the documents. Here
+        only the tokens are copied. The merged file gets a header and an index of its own.
+
+            a.pbin    header A, tokens 5 6, index A
+            b.pbin    header B, tokens 7 8 9, index B
+            result    tokens 5 6 7 8 9
 
         Raises:
             SourceChangedError: A file has another size than when it was scanned.
@@ -273,12 +281,17 @@ def shuffle_pbin_chunk(
     seed: int,
     progress: Progress = SILENT,
 ) -> PbinCounts:
-    """Write one of several chunks of all sources, in random order.
+    """Write one of several chunks of a large dataset, with its documents in random order.
 
-    Each source is cut into `chunks` parts. Part number `chunk` of each source is taken, and these
-    parts are joined and shuffled with `numpy.random.default_rng`. So the order is random only
-    within a chunk. The bytes are those of Modalities' `create_shuffled_dataset_chunk`. The file
-    appears when it is complete.
+    To shuffle a dataset that is too large for one machine, each machine makes one chunk. It takes
+    the same part of each source, joins these parts and shuffles their documents. For chunk 0 of 2:
+
+        source A    documents 0 1 2 3      takes 0 1
+        source B    documents 4 5 6 7      takes 4 5
+        the file    such as 5 0 4 1
+
+    So the order is random only within a chunk. The bytes are those of Modalities'
+    `create_shuffled_dataset_chunk`. The file appears when it is complete.
 
     Args:
         sources: The files to read, which are all open at the same time.
@@ -365,16 +378,20 @@ def chunk_bounds(documents: int, chunk: int, chunks: int) -> tuple[int, int]:
 
 
 def chunk_seed(seed: int, chunk: int) -> int:
-    """Return the seed of a chunk, as Modalities' `calculate_hashed_seed` computes it.
+    """Return the seed by which one chunk of a dataset is shuffled, as Modalities computes it.
 
-    It hashes the decimal digits of the seed, and those of the number of the chunk.
+    A dataset may be shuffled in chunks, on several machines. Each chunk needs another seed, and all
+    of them follow from one:
+
+        sha256("1234") + sha256("0")      for chunk 0 of the seed 1234, as whole numbers
+        modulo 2**32 - 1                  so that the result fits into 32 bits
 
     Args:
         seed: The seed of all chunks.
         chunk: Number of the chunk, from 0 on.
 
     Returns:
-        A number from 0 to 2**32 - 2.
+        A number from 0 to 2**32 - 2, that of Modalities' `calculate_hashed_seed`.
     """
     total = 0
     for number in (operator.index(seed), chunk):

@@ -273,10 +273,15 @@ class _PbinCall:
     def of(
         inputs: Sequence[str], output: Location, options: PbinOptions, progress: Progress
     ) -> _PbinCall:
-        """Find out what is read, and check the settings.
+        """Find out what a call of `nanoset pbin` reads, and check its settings before anything is
+        written.
+
+            web.bin or web.idx or web      a dataset, whose tokens are converted
+            raw/*.jsonl                    text, which has to be tokenized first
 
         Args:
-            inputs: Prefix of a pair, or files, folders and patterns of text.
+            inputs: What the user has named: path of a dataset; or files, folders and patterns of
+                text.
             output: The file to write.
             options: The settings.
             progress: Shows how far the work has come.
@@ -345,10 +350,16 @@ class _PbinCall:
         return pair_files(self.source)
 
     def result(self, facts: Mapping[str, Any]) -> PbinResult:
-        """Return the result of this call, or of an earlier one that made the same file.
+        """Return what was written, for the user: documents, tokens, and what was lost of the text.
+
+        It is taken from the record that each call leaves next to its file. So the result is the
+        same if an earlier, equal call has made the file and nothing had to be done:
+
+            {"packed": {"documents": 997, "tokens": 812000, …}, "rejected": 3, "lost": "", "faults":
+            0}
 
         Args:
-            facts: What the record of the call says was written.
+            facts: What the record says.
         """
         notices: tuple[str, ...] = ()
         if isinstance(self.source, InputFiles):

@@ -115,11 +115,16 @@ def made_from(
 
 
 def _folder_of_source(project: Project, manifest: Manifest) -> Path:
-    """Return the folder of the dataset that an output was made from.
+    """Return the folder of the dataset that an output was made from, to compare both.
+
+    The recipe of an output, the list of everything it was made from, has the digest of the dataset:
+
+        the output     …/web/77cd, with {"parents": {"dataset": "0a1b"}, …}
+        the dataset    …/web/0a1b
 
     Args:
         project: The project.
-        manifest: Manifest of the output, whose recipe has the digest of the dataset.
+        manifest: Manifest of the output, with its recipe.
     """
     # An export records the name of its dataset; a .pbin has the same name as its dataset.
     name = manifest.facts.get("of", manifest.name)
@@ -336,16 +341,22 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the index of a `.pbin` has the documents of its dataset.
+    """Check that the index of a `.pbin` file lists the documents of the dataset that it was made
+    from.
 
-    The index of a correct file is computed from the dataset, and compared byte by byte.
+    The index says where each document starts in the file, and how long it is. The index that the
+    file should have is computed from the dataset, and compared byte by byte:
+
+        document    length in the dataset    expected entry    stored entry
+        0           812 tokens of 2 bytes    (0, 1624)         (0, 1624)
+        1           95                       (1624, 190)       (1624, 192): an error
 
     Args:
         report: Report on the file; gets an error at the first difference.
         manifest: Manifest of the file.
         file: The file, opened.
-        dataset: The dataset that the file was made from.
-        stream: Order of the dataset's tokens, if they are not in order in the .bin.
+        dataset: The dataset.
+        stream: Order of the dataset's tokens, if they are not in order in its .bin.
 
     Returns:
         Whether the index has these documents.
