@@ -90,10 +90,15 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Set the kind of the column, and fill in the rows so far, which have no value.
+        """Note whether a column has numbers or texts, and fill in the rows so far, which have no
+        value.
 
-        This happens at the first row with a value: only then is it known whether the column has
-        numbers or texts.
+        Values are written to files as they arrive. Only the first row that has one shows what they
+        are. For example, two rows without a value, and then:
+
+            0.7     numbers: the file of values gets two zeros for the rows so far
+            "en"    texts: the file of ends gets three zeros, which are the start of the first text,
+                    and the ends of the two empty texts so far
 
         Args:
             arrow_type: Name of the type of the first array with a value.
@@ -187,16 +192,19 @@ class StoredColumn:
 
     @staticmethod
     def open(path: Path, kind: str, n_rows: int) -> StoredColumn:
-        """Map the files of a column into memory.
+        """Open a column of a table that may be larger than the memory.
+
+        Its values are in files, which the operating system maps into memory: a part of a file is
+        read only when it is used.
+
+            0.valid       1 for each row that has a value, otherwise 0
+            0.values      the numbers, if the column has numbers
 
         Args:
             path: Path of the files, without their endings.
-            kind: Kind of the column, as its writer reported it: a type of numbers, `string`, or
-                empty if no row has a value.
+            kind: What its writer reported: a type of numbers such as "double", "string" for texts,
+                or "" if no row has a value.
             n_rows: Number of rows of the table.
-
-        Returns:
-            The column, of which only those pages are read that are used.
         """
         is_valid = map_array(path.with_suffix(".valid"), np.uint8)
         if not kind:
@@ -248,12 +256,19 @@ class StoredColumn:
 
 
 def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
-    """Return all values of a column of numbers, as an Arrow array that is not in memory.
+    """Return all values of a column of numbers, without reading them into memory.
+
+    A table of attributes, such as scores of documents, may be larger than the memory. Each column
+    is in files of its own, which the operating system maps into memory: a part of them is read only
+    when it is used.
 
     Args:
         path: Path of the column's files, without their endings.
         kind: Name of the type of the numbers, such as "double".
         n_rows: Number of rows.
+
+    Returns:
+        A pyarrow.Array of shape (n_rows,).
     """
     import pyarrow as pa
 

@@ -56,14 +56,20 @@ def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> d
 
 
 def built_columns(project: Project, corpus: str) -> list[str]:
-    """Return the names of all columns and attributes that have been built for a corpus.
+    """Return which values of documents are stored for a corpus, by which documents can be selected.
+
+    A corpus is a collection of texts. Values of its documents may come from two sources,
+    which are listed in this order:
+
+        columns of the raw text     "language", of lines such as {"text": "…", "language": "en"}
+        attributes                  "quality", from tables with the ids of documents
 
     Args:
         project: The project. Columns that its settings no longer name are left out.
         corpus: Name of the corpus.
 
     Returns:
-        Such as `["language", "quality"]`, each once: first the columns of the raw text.
+        Names such as `["language", "quality"]`, each once. What has not been built yet is missing.
     """
     nodes: list[Node] = []
     if project.config.documents_of(corpus).columns:

@@ -79,10 +79,16 @@ class IdIndex:
 def build_index(
     folder: Path, ids: Any, is_valid: NDArray[np.uint8], id_hashes: NDArray[np.uint64]
 ) -> int:
-    """Write an index by which the first row with an id is found quickly.
+    """Write an index by which the first row of a table with an id is found quickly.
 
-    For example, if the rows 0 to 3 have the ids b, a, b and c, the index has the hashes of a, b and
-    c in ascending order, with the rows 1, 0 and 3.
+    A table of attributes has a row for each document, such as its score. To look up rows by id, the
+    ids are hashed to numbers, and these are sorted:
+
+        row         0    1    2    3
+        id          b    a    b    c
+        hash        17   80   17   40
+
+        index       hashes 17, 40, 80, with the rows 0, 3, 1      (row 2 repeats the id of row 0)
 
     Args:
         folder: Receives the files of the index.
@@ -91,7 +97,7 @@ def build_index(
         id_hashes: Hash of the id of each row, shape (n_rows,).
 
     Returns:
-        The number of distinct ids.
+        The number of distinct ids, such as 3.
     """
     # Memory may not hold all rows. So divide them by the first bits of their hashes into parts.
     part_bits = _n_part_bits(n_rows=len(id_hashes))
@@ -190,15 +196,22 @@ def _divide_into_parts(
     id_hashes: NDArray[np.uint64],
     part_bits: int,
 ) -> None:
-    """Group the rows with an id by the first bits of their hashes, in order within each part.
+    """Sort rows coarsely by the hashes of their ids, so that each part can then be sorted in
+    memory.
 
-    For example, if the rows 0 to 3 belong to the parts 1 0 1 1, `rows` becomes 1 | 0 2 3.
+    A table may have more rows than memory holds. They are divided by the first bits of the hashes,
+    the number of a part. In the order of the parts, all hashes of a part are below those of the
+    next. For example, with 1 bit:
+
+        row               0    1    2    3
+        first bit         1    0    1    1
+        `rows` becomes    1 | 0  2  3          (part 0, and part 1)
 
     Args:
         hashes: Receives the hash of each row, shape (n_rows_with_id,).
         rows: Receives the number of each row, shape (n_rows_with_id,).
         starts: Where each part starts in `hashes` and `rows`, shape (n_parts,).
-        is_valid: 1 if the row has an id, shape (n_rows,).
+        is_valid: 1 if the row has an id, shape (n_rows,). Others are left out.
         id_hashes: Hash of the id of each row, shape (n_rows,).
         part_bits: How many first bits of a hash are the number of its part.
     """

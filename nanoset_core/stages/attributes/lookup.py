@@ -45,10 +45,17 @@ class LookupWriter:
         self._columns: dict[str, ColumnWriter] = {}
 
     def append(self, ids: Any, columns: Mapping[str, Any]) -> None:
-        """Append rows of a table, each with an id and a value in every column.
+        """Append rows of a table, in which rows can later be looked up by their ids.
+
+        The table may be larger than the memory, so each column is written to files of its own, and
+        the hashes of the ids to another one:
+
+            id        score    language
+            doc-17    0.7      en
+            doc-18    0.2      null
 
         Args:
-            ids: Their ids, an Arrow array of strings, shape (n_rows,).
+            ids: The ids, an Arrow array of strings, shape (n_rows,).
             columns: Name of each column → its values, an Arrow array of shape (n_rows,). Its type
                 is one of those of `column_files`.
         """

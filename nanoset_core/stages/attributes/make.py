@@ -143,11 +143,18 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
 
 
 def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
-    """Return what the attribute tables of a corpus must look like, before any is read.
+    """Return what tables of attributes must look like, before any of them is read.
+
+    Such a table has values of documents, such as the scores of a classifier, found by the
+    documents' ids. nanoset.yaml names the tables, and may say which columns to read:
+
+        attributes: {web: {files: "scores/*.parquet", id: doc_id, columns: [score]}}
+
+    A column must not have the name of a column that the documents have already, such as "tokens".
 
     Args:
-        config: The settings of nanoset.yaml, which may name the columns to read.
-        corpus: The corpus. Attributes may not have the names of columns that its documents have.
+        config: The settings of nanoset.yaml.
+        corpus: Name of the corpus, the collection of texts with these documents.
     """
     spec = attributes_spec(config, corpus)
     columns_of_text = config.documents_of(corpus).columns
@@ -173,12 +180,20 @@ def _is_hidden(path: str) -> bool:
 def join_attributes(project: Project, corpus: str) -> Manifest:
     """Give each document of a corpus the values that other tables have for its id.
 
-    The tables, such as those of a classifier's scores, are named in nanoset.yaml. The result has a
-    table for each shard of the corpus, and becomes the current version.
+    For example, a classifier has rated documents. nanoset.yaml names the table of the scores, so
+    that documents can be selected by them:
+
+        the table               documents        result
+        doc-17    0.7           doc-18           0.2
+        doc-18    0.2           doc-17           0.7
+                                doc-99           null: not in the table
+
+    A corpus (a collection of texts) is tokenized in parts, called shards. The result is a table for
+    each of them, and becomes the current version.
 
     Args:
         project: The project.
-        corpus: The corpus, whose current shards have the documents.
+        corpus: Name of the corpus.
 
     Returns:
         Manifest of the joined attributes, which lists a table for each shard.
@@ -341,13 +356,17 @@ def fill_and_mark(
 
 
 def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
-    """Fill the table of a shard with the attributes of its documents, which are found by their ids.
+    """Write the attributes of some documents, which are looked up by the documents' ids.
 
-    A document whose id is in no row of the attribute tables gets null in all columns.
+    Attributes are values that other tables have, such as a score:
+
+        id of the document    row of the attribute tables    score
+        doc-18                1                              0.2
+        doc-99                none (-1)                      null
 
     Args:
         table: Receives a row for each document.
-        documents: The documents of the shard.
+        documents: The documents of one part of the corpus (a shard).
         lookup: The rows of the attribute tables.
 
     Returns:

@@ -16,17 +16,18 @@ CHUNK_ROWS = 1 << 16
 
 
 def map_array(path: Path, dtype: Any) -> NDArray[Any]:
-    """Return the values of a file; changes are written to the file, and seen by other processes.
+    """Open a file of numbers as an array, without reading it into memory.
 
-    An empty or missing file has no values: it belongs to a column without any, and the operating
-    system cannot map it.
+    The operating system reads a part of the file when it is used. Changes of the array are written
+    to the file, so that other processes see them. With 16 bytes in the file:
+
+        map_array(path, np.int64)     → an array of shape (2,)
+        map_array(path, np.uint8)     → an array of shape (16,)
 
     Args:
-        path: Path of the file, which contains nothing but the values.
+        path: Path of the file, which contains nothing but the values. It may be empty or missing if
+            there are none.
         dtype: NumPy type of the values.
-
-    Returns:
-        Shape (size of the file / bytes of a value,).
     """
     if not path.exists() or not path.stat().st_size:
         return np.empty(0, dtype)

@@ -72,14 +72,21 @@ def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violatio
 
 
 def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
-    """Check that joined attributes violate no policy.
+    """Check that the values which were joined to documents by id are as complete as the user
+    demands.
+
+    A classifier may have a score for each document, for example. The settings say what happens if
+    it has none for some, or several:
+
+        on_missing: fail        an error if a document is in no table
+        on_duplicate: fail      an error if a document is in several rows
 
     Args:
-        config: The settings of nanoset.yaml, with the policies.
-        attributes: Manifest of the joined attributes, with the counts.
+        config: The settings of nanoset.yaml.
+        attributes: Manifest of the joined values, with the counts of such documents.
 
     Raises:
-        InputError: An id is missing or repeated, and `on_missing` or `on_duplicate` forbids it.
+        InputError: This is so. Only the first violation is reported.
     """
     # Report the first violation only.
     for violation in violations(config, attributes):
@@ -91,15 +98,14 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
 
 
 def missing_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many documents have no row, and name one of them.
+    """Say how many documents have no row in a table of attributes, such as scores, and name one of
+    them.
+
+        3 of 200 documents have no row in scores.parquet, as 'doc-17'; 1 of them have no id
 
     Args:
         spec: The settings of the attributes, which name the tables.
-        facts: Facts of the joined attributes.
-
-    Returns:
-        Such as "3 of 200 documents have no row in scores.parquet, as 'doc-17'; 1 of them have no
-        id".
+        facts: What was counted when the table was joined to the documents.
     """
     text = f"{facts[MISSING]:,} of {facts['documents']:,} documents have no row in {spec.files}"
     if facts.get(FIRST_MISSING):
@@ -110,14 +116,13 @@ def missing_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
 
 
 def duplicates_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many documents have several rows.
+    """Say for how many documents a table of attributes, such as scores, has several rows.
+
+        5 documents have several rows in scores.parquet, of which the first is used
 
     Args:
         spec: The settings of the attributes, which name the tables.
-        facts: Facts of the joined attributes.
-
-    Returns:
-        Such as "5 documents have several rows in scores.parquet, of which the first is used".
+        facts: What was counted when the table was joined to the documents.
     """
     return (
         f"{facts[DUPLICATES]:,} documents have several rows in {spec.files}, "

@@ -126,14 +126,18 @@ class AttributeSchema:
         )
 
     def _check_type_of_ids(self, path: Location, kind: str | None) -> None:
-        """Check that ids are texts or integers, which can be compared with ids of documents.
+        """Check that the ids in a table are texts or whole numbers.
+
+        The table has attributes of documents, such as scores. Its rows are found by the ids of
+        documents, which are texts: "17" is found as the number 17, but there is no reliable text
+        for 17.1.
 
         Args:
             path: Path of the file, for messages.
             kind: Kind of the ids, such as "int64", or None if the column has no value.
 
         Raises:
-            InputError: They are neither.
+            InputError: They are of another kind.
         """
         if kind not in (None, "int64", "uint64", "string"):
             raise InputError(
@@ -210,7 +214,13 @@ class AttributeSchema:
         )
 
     def _difference(self, path: Location, *, found: str, expected: str) -> FormatError:
-        """Return the error for a file whose columns differ from those of earlier files.
+        """Return the error for a file of a table that has other columns than the files before.
+
+        Several files may have the attributes of documents, such as scores. They are joined to one
+        table:
+
+            scores/a.parquet    score: double
+            scores/b.parquet    score: string      an error
 
         Args:
             path: Path of the file.
@@ -228,14 +238,21 @@ class AttributeSchema:
 
 
 def _kind_of(arrow_type: Any) -> str | None:
-    """Return what values of an Arrow type are converted to when a table is read.
+    """Return how values of a column are stored, by the type that they have in a Parquet file.
+
+    Few types are kept, so that tables of several files can be joined:
+
+        unsigned integers of 64 bits     uint64
+        other integers, durations        int64
+        floating-point numbers           double
+        booleans                         bool
+        texts, dates, lists and so on    string
 
     Args:
-        arrow_type: The pyarrow.DataType of a column.
+        arrow_type: The pyarrow.DataType of the column.
 
     Returns:
-        `int64`, `uint64`, `double` or `bool`; `string` for all other types, whose values become
-        text; or None for the null type, which has no values.
+        One of these names; None for the null type, which has no values.
     """
     import pyarrow as pa
     from pyarrow import types

@@ -42,11 +42,16 @@ def files_setting(corpus: str) -> str:
 
 
 def attributes_spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
-    """Return which tables of attributes are joined to the documents of a corpus.
+    """Return which tables have further values of a corpus's documents, such as scores of a
+    classifier.
+
+    They are named in nanoset.yaml:
+
+        attributes: {web: scores/*.parquet}
 
     Args:
         config: The settings of the project.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a collection of texts, such as "web".
 
     Raises:
         ConfigError: nanoset.yaml names no such tables for the corpus.

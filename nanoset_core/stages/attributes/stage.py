@@ -65,10 +65,13 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check the tables of all shards, and policies such as `on_missing: fail`.
+        """Check the stored attributes of documents, such as scores, and what the user demands of
+        them.
 
-        Policies are not part of the recipe. So a stricter one makes no output stale, and is checked
-        here.
+        The tables must exist and be complete. And settings such as `on_missing: fail`, which allows
+        no document without a score, may have become stricter since. They do not change the tables,
+        so the tables are not built again for them. But they count as faulty if the setting is
+        violated.
 
         Args:
             project: The project.

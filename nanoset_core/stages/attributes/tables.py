@@ -204,12 +204,17 @@ class AttributeTables:
 
 
 def _to_kept_type(array: Any) -> Any:
-    """Convert an Arrow array to one of the types that are kept, and shorten very long texts.
+    """Convert the values of a column to one of the few types that are stored.
 
-    For example, integers of 16 bits become such of 64 bits, and lists become JSON texts.
+        integers of 16 bits       integers of 64 bits
+        a list such as [1, 2]     the text "[1,2]", as JSON
+        a very long text          its start
 
     Args:
-        array: Values of a column.
+        array: Values of the column, an Arrow array.
+
+    Returns:
+        An Arrow array of integers, floating-point numbers, booleans or texts.
     """
     import pyarrow as pa
 

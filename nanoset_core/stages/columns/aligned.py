@@ -112,13 +112,19 @@ class _OpenedTable(NamedTuple):
 
 
 def _open_table(path: Path) -> _OpenedTable:
-    """Open the table of columns in a file, and read its metadata.
+    """Open a Parquet file with values of documents, and read its metadata.
+
+    The table has a row for each document, and a column for each value:
+
+        language    score
+        en          0.7
+        de          0.2
 
     Args:
         path: Path of the file.
 
     Raises:
-        FormatError: The file is not a table.
+        FormatError: The file is damaged, or no Parquet file.
     """
     import pyarrow as pa
 

@@ -142,10 +142,14 @@ def values_by_row_group(
 
 
 def _missing_document_error(documents: DocumentRows, row: int) -> FormatError:
-    """Return the error for a row of a shard's table whose document is not in the text.
+    """Return the error for a document that was tokenized, but is not in the raw text any more.
+
+    Tokenized documents are listed in a table, in parts of 65,536 rows (row groups). To look up
+    further values of each document, such as its language, the raw text is read a second time, and
+    each row must be found in it.
 
     Args:
-        documents: The table.
+        documents: The table of one part of the corpus (a shard).
         row: Number of the row in its row group.
     """
     return FormatError(

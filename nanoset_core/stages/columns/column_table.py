@@ -56,18 +56,20 @@ class ColumnTable:
         ]
 
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
-        """Append some rows to the table, and make the types of its columns wider if that is needed.
+        """Append rows to a table of values of documents, and widen the types of columns if
+        necessary.
 
-        Types are not known in advance, since the values come from JSON lines. For example:
+        For example, the scores so far were whole numbers, and the new rows have a fraction:
 
-            rows so far       quality 3, 4          a column of integers
-            next rows         quality 0.5           now a column of floating-point numbers
-            next rows         quality "high"        now a column of texts
+            scores so far      3, 5
+            scores to add      0.5
+            column             3.0, 5.0, 0.5      of floating-point numbers
+
+        The rows become a row group, which is a part of a Parquet file that readers read at once.
 
         Args:
             parts: The rows, in consecutive parts. Each part is a list with an Arrow array for each
-                column, in the order of the columns. Together they are one row group of the Parquet
-                file.
+                column, in the order of the columns.
         """
         columns = []
         new_kinds = {}  # name of each column → its kind, with the values of this row group
@@ -104,7 +106,10 @@ class ColumnTable:
     def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
 
-        For example, a summary of 10,000 bytes becomes null, and counts as left out.
+        Values should describe a document, such as its language. A value of many kilobytes is
+        probably a text that got there by mistake:
+
+            "en", "de", a text of 10,000 bytes    → "en", "de", null
 
         Args:
             name: Name of the column.

@@ -63,20 +63,25 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
 
 @holding
 def keep_columns(project: Project, corpus: str) -> Manifest:
-    """Store the values that a corpus's settings name for each document, and make them current.
+    """Store further values of each document of a corpus, which its settings name.
 
-    For example, with `columns: [language]`, the language of each document. The raw text of the
-    current shards is read again.
+    Lines of raw text may have more than a text, such as `{"text": "…", "language": "en"}`. With
+    `columns: [language]` in nanoset.yaml, the language of each document is stored in a table, by
+    which documents can be selected later. The raw text is read a second time for that.
+
+    The corpus was tokenized in parts, called shards. Each gets a table with the rows of its
+    documents.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a collection of texts.
 
     Returns:
-        Manifest of the columns, which lists a table of values for each shard.
+        Manifest of the columns, which lists the table of each shard. It is then the current
+        version.
 
     Raises:
-        MissingError: The corpus was not tokenized, or the inventory of its shards was deleted.
+        MissingError: The corpus was not tokenized, or the list of its files was deleted.
         SourceChangedError: A file has changed since it was tokenized.
     """
     tokenized = require(project, TOKENIZED, Key(corpus))
@@ -115,7 +120,14 @@ class _ShardTexts:
 
     @staticmethod
     def of(project: Project, recipe: Recipe, tokenized: Manifest) -> _ShardTexts:
-        """Find the text of a corpus's shards.
+        """Find the raw text from which each part of a corpus was tokenized, to read it a second
+        time.
+
+        The parts are called shards. Each was made from a range of the files, which follows from the
+        list of files at that time (the inventory):
+
+            shard 0    a.jsonl, and the first 40 MB of b.jsonl
+            shard 1    the rest of b.jsonl, and c.jsonl
 
         Args:
             project: The project.
@@ -126,7 +138,7 @@ class _ShardTexts:
             The text, of which nothing was read so far.
 
         Raises:
-            MissingError: The inventory of the shards was deleted.
+            MissingError: The list of files was deleted.
         """
         folder = corpus_folder(project, tokenized.name)
         inventory = _inventory_of(project, tokenized)

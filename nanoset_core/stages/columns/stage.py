@@ -40,15 +40,20 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return {"tokenized": Node(TOKENIZED, key)}
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check that the tables of all shards of a corpus exist and are complete.
+        """Check that the tables with values of a corpus's documents exist and are complete.
+
+        A corpus is tokenized in parts, called shards. Each has a table of its own, in a folder
+        named by a digest. The output itself only lists these digests:
+
+            {"shards": ["0a1b…", "77cd…"]}
 
         Args:
             project: The project.
             key: The corpus.
-            manifest: Manifest of the output, which lists the digests that name the tables' folders.
+            manifest: Manifest of the output, with this list.
 
         Returns:
-            What is wrong, in words, or None.
+            "the table of a shard is missing or damaged", or None.
         """
 
         def is_complete(outputs: OutputRoot, table_folder: Path) -> bool:
@@ -89,11 +94,19 @@ class ColumnsStage(AlignedStage):
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return a key for each corpus whose settings name columns.
+        """Return the corpora for which further values of documents are stored.
+
+        A corpus is a folder of texts. nanoset.yaml names the values for all of them, or for one:
+
+            documents: {columns: [language]}         for each corpus
+            corpora: {web: {columns: [language]}}    for web, even before its folder exists
 
         Args:
             config: The settings of nanoset.yaml.
             corpora: Names of the corpora whose folders exist.
+
+        Returns:
+            A key for each of them, which names an output.
         """
         # A corpus with columns of its own is requested even if its folder does not exist (yet).
         corpora_with_settings = [name for name, spec in config.corpora.items() if spec.columns]

@@ -48,7 +48,14 @@ class TableTask(PerShardTask):
     """Fills the table."""
 
     def write(self, folder: Path) -> Written:
-        """Write the table.
+        """Write the table with values of the documents of one part of a corpus.
+
+        A corpus (a collection of texts) is tokenized in parts, called shards. The table has a row
+        for each document of the shard, in the same order, and a column for each value:
+
+            document    language    score
+            0           en          0.7
+            1           de          0.2
 
         Args:
             folder: Folder of the output, which gets one file.
@@ -116,9 +123,14 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
 def make_tables(
     project: Project, tables: TablesOfShards, activity: str, executor: Executor | None
 ) -> MadePerShard[Mapping[str, Any]]:
-    """Make a table of values for each shard of a corpus, unless the shard has its table already.
+    """Make a table of values of documents for each part of a corpus, unless it exists already.
 
-    A table has a row for each document of the shard, and a column for each value, such as a score.
+    A corpus (a collection of texts) is tokenized in parts, called shards. Each table has a row for
+    each document of its shard:
+
+        table of shard 0    language    score
+        document 0          en          0.7
+        document 1          de          0.2
 
     Args:
         project: The project.
@@ -145,7 +157,12 @@ def publish(
     table_facts: Sequence[Mapping[str, Any]],
     further_facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Store the output that lists the tables of a corpus's shards, and make it current.
+    """Store the output that lists the tables of a corpus's documents, and make it current.
+
+    A corpus is tokenized in parts, called shards, and each has a table of its own. The output names
+    the folders of these tables, and adds up their counts:
+
+        {"documents": 1200, "columns": […], "shards": ["0a1b…", "77cd…"]}
 
     Args:
         project: The project.
@@ -205,13 +222,18 @@ def _total_facts(
 def _column_over_all_shards(
     name: str, column_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Combine what the tables of all shards say about one column.
+    """Combine what is known of one column in several tables.
 
-    For example, integers in one shard and fractions in another are of the kind "double" together.
+    A corpus (a collection of texts) has a table for each part of it. For the column "score":
+
+        table       kind      nulls    left_out
+        0           int       3        0
+        1           double    1        2
+        together    double    4        2
 
     Args:
         name: Name of the column.
-        column_by_shard: Kind and counts of the column in each shard, see `ColumnTable.facts`.
+        column_by_shard: Kind and counts of the column in each table, see `ColumnTable.facts`.
     """
     return {
         "name": name,

@@ -29,10 +29,16 @@ _MAX_QUOTED_CHARACTERS = 500
 def verify_columns(
     stage: AlignedStage, project: Project, corpus: str, *, deep: bool = False
 ) -> Report:
-    """Check the tables with values of each document of a corpus, one for each shard.
+    """Check the tables with values of the documents of a corpus, such as their languages.
 
-    A table must be as it was written, and have the rows and row groups of its shard's documents. If
-    the corpus has been tokenized again since, only the files are checked.
+    A corpus (a collection of texts) is tokenized in parts, called shards. Each shard has a table of
+    its documents, and here a second one, with the values. Both must have the same number of rows:
+
+        shard    documents    rows of its values
+        0        70,000       70,000
+        1        20,000       19,000              an error
+
+    If the corpus has been tokenized again since, only the files are checked.
 
     Args:
         stage: The stage of the output: `columns`, or another with a table for each shard.

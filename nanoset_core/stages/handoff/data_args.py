@@ -323,13 +323,18 @@ def _entry_words(entry: object) -> list[str] | None:
 
 
 def _read(path: Path) -> str:
-    """Read the text of a file of data arguments.
+    """Read the text of a file that names the datasets of a training run, and their weights.
+
+    Megatron-LM reads such a file with the option --data-args-path: it contains what would otherwise
+    follow --data-path, such as
+
+        0.7 /data/web 0.3 /data/code
 
     Args:
-        path: The file, which names datasets and their weights.
+        path: The file.
 
     Returns:
-        Words for --data-path, or JSON.
+        Its text; it may also be JSON, for other options.
 
     Raises:
         MissingError: The file cannot be read.
@@ -427,15 +432,21 @@ def _flag(key: str) -> str:
 
 
 def _samples(options: Mapping[str, Any]) -> Mapping[SplitName, int | None]:
-    """Return how many samples of each split the run requests.
+    """Return how many samples of each split a training run requests.
 
-    The numbers are those of options such as --train-samples, or follow from the schedule.
+    The user gives these numbers, or a schedule from which they follow:
+
+        --train-samples 8000                                   train: 8,000
+        --train-iters 1000 --global-batch-size 8 …             train: 1,000 * 8
+        both                                                   an error
+        neither                                                None: as many as one epoch has
 
     Args:
-        options: Name of each option → value.
+        options: Name of each option → value, such as `{"train_samples": 8000, "train_iters": None,
+            …}`.
 
     Returns:
-        Split → number of samples; None for all samples of one epoch.
+        Split (train, valid or test) → number of samples, or None.
 
     Raises:
         ConfigError: Only one option of the schedule is given, or both ways are used.
@@ -518,10 +529,15 @@ def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_identifiers(text: str) -> dict[str, Any]:
-    """Return the identifiers of a tokenizer that a JSON object on the command line lists.
+    """Parse the tokenizer's identifiers that a user gives on the command line as JSON.
+
+    Megatron-LM names its index files by a hash that also covers these identifiers, so they must be
+    known to build files that it finds:
+
+        --tokenizer-identifiers '{"class": "…", "tokenizer_path": "/models/llama"}'
 
     Args:
-        text: JSON such as `{"class": "…", "tokenizer_path": "/models/llama"}`.
+        text: The JSON.
 
     Returns:
         Name of each identifier → value.

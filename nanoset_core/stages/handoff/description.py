@@ -139,11 +139,16 @@ class Handoff:
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """How long the trainer should run: the schedule of nanoset.yaml, shortened if necessary.
+        """How long the trainer should run: the schedule of nanoset.yaml, shortened if there is less
+        data.
 
-        A limit on epochs (`max_epochs`) may leave fewer training samples than the schedule
-        requests, but never more. Then the run gets fewer iterations: 1,050 samples in batches of
-        100 are enough for 10 iterations.
+        The schedule says, for example, 1,000 iterations with batches of 100 samples. But if
+        nanoset.yaml also limits how often data may be repeated (`max_epochs`), fewer samples may
+        have been built:
+
+            samples that the schedule requests    100,000
+            samples that were built                 1,050
+            the run                                    10 iterations, since 50 samples are no batch
 
         Returns:
             The schedule; None if nanoset.yaml has none.

@@ -138,10 +138,13 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
 
 
 def _check_paths(handoff: Handoff) -> None:
-    """Check that the trainer's command line can contain every path.
+    """Check that the command line of a trainer can contain the paths of all datasets and index
+    files.
+
+    Trainers divide their arguments at spaces, so they would take "/my data/web" for two words.
 
     Args:
-        handoff: The built nanoset, with all paths that its trainer gets.
+        handoff: The built training data, with all paths that its trainer gets.
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.

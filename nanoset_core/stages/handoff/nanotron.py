@@ -84,15 +84,21 @@ def _data_path(handoff: Handoff) -> str | dict[str, float | None]:
 
 
 def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
-    """Return the sections `data` and `tokens` for the YAML file of nanotron's main branch.
+    """Write the part of nanotron's YAML file that names the training data, for its main branch.
 
-    This version of nanotron reads exports (.ds files) instead of .bin/.idx pairs.
+    nanotron is a training framework. Its main branch reads .ds files, a format of the library
+    datatrove. The user copies these sections to the file with which nanotron is started:
+
+        data:
+          dataset: …            the .ds files, and their weights
+          seed: 1234
+        tokens: …               lengths and numbers of samples
 
     Source: nanotron 2411b022 `config/config.py` (NanosetDatasetsArgs, DataArgs), `run_train.py`.
 
     Args:
-        handoff: The built nanoset: a weighted blend of datasets with its index files. Its paths
-            are those where the trainer runs.
+        handoff: The built training data: a weighted blend of datasets with its index files. Its
+            paths are those where the trainer runs.
 
     Returns:
         The file data.yaml with the sections, and notes for the user.

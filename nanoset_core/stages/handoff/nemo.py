@@ -81,14 +81,17 @@ def _data_section(handoff: Handoff) -> dict[str, Any]:
 def _data_prefix(
     handoff: Handoff,
 ) -> list[str | float] | dict[str, list[str | float]]:
-    """Return the datasets and their weights, such as [0.7, "/data/web", 0.3, "/data/code"].
+    """Return the datasets and their weights, in the form that NeMo's setting `data_prefix` has.
+
+        all splits share their data      [0.7, "/data/web", 0.3, "/data/code"]
+        each split has its own           {"train": [1.0, "/data/web"], "validation": […]}
 
     Args:
-        handoff: Describes the data that was built: the blend of each split.
+        handoff: Describes the data that was built: the weights and paths of the datasets of each
+            split (train, valid and test).
 
     Returns:
-        One list if all splits share their data; otherwise a list for each split that has data, by
-        its name in NeMo.
+        One list, or a list for each split that has data, by its name in NeMo.
     """
     if not handoff.is_per_split:
         return _data_words(handoff, "train")

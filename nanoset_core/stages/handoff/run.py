@@ -109,13 +109,19 @@ class RunSpec(Section):
         return any(first <= step <= last for first, last in self.skipped)
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error for each setting that is impossible, or contradicts others.
+        """Yield the mistakes in a run.yaml, the file in which a user describes a training run.
+
+            handoff: /data/nanosets/pretrain/handoff/0a1b    a folder that names the data of the run
+            global_batch_size: 256                           or `step_batch_size_schedule`
+
+        Without these keys, it cannot be computed which samples a step has read. Other settings may
+        contradict each other.
 
         Args:
             where: The run.yaml, for messages.
 
         Yields:
-            Errors that name the key, such as "run.yaml: resumes".
+            Errors that name the key, such as "run.yaml: global_batch_size".
         """
         if not self.handoffs:
             yield ConfigError(
@@ -254,15 +260,18 @@ def read_run(file: Path) -> RunSpec:
 
 
 def checked_run(value: object, text: str, file: Path) -> RunSpec:
-    """Check the parsed values of a run.yaml, and return them as settings.
+    """Check the values of a run.yaml, the file in which a user describes a training run, and return
+    them.
+
+    With these settings it is computed which samples each step of the run has read:
+
+        handoff: /data/nanosets/pretrain/handoff/0a1b      the data that the run reads
+        global_batch_size: 256
 
     Args:
         value: The parsed values: a mapping, or None for an empty file.
         text: The YAML text, to find the lines of mistakes.
         file: The file, for messages.
-
-    Returns:
-        The settings, which agree with each other.
 
     Raises:
         ConfigError: There are mistakes. The error lists all of them with their lines.

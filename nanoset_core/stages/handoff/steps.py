@@ -797,12 +797,16 @@ def _n_read_again(step: TrainingStep, base: int) -> int:
 
 
 def _no_whole_rounds_error(step: TrainingStep, consumed: int, round_size: int) -> ConfigError:
-    """Return the error for a step that begins within a round: a micro-batch of every rank.
+    """Return the error for a training step that would begin in the middle of a round of samples.
+
+    A trainer deals samples to its processes (ranks) in rounds: a micro-batch for each. With 2 ranks
+    and micro-batches of 4, a round has 8 samples. A step begins with a new round, so 20 samples
+    before it are impossible: a setting must be wrong.
 
     Args:
         step: The step.
-        consumed: Samples of the dataset that were consumed before the step.
-        round_size: Samples of a round.
+        consumed: Samples that were read before the step, such as 20.
+        round_size: Samples of a round, such as 8.
     """
     return ConfigError(
         "the samples consumed are not whole micro-batches of all ranks",
@@ -813,12 +817,17 @@ def _no_whole_rounds_error(step: TrainingStep, consumed: int, round_size: int) -
 
 
 def _data_ends_error(step: TrainingStep, last_sample: int, n_usable: int) -> SampleIndexError:
-    """Return the error for a step that would read a sample after the last one of its dataset.
+    """Return the error for a training step that would read more samples than there are.
+
+        the data ends before this step
+        where: step 1,200
+        found: samples up to 307,199
+        expected: at most sample 299,999 of its dataset
 
     Args:
         step: The step.
-        last_sample: The last sample that it would read.
-        n_usable: How many samples of the dataset the trainer can read.
+        last_sample: Number of the last sample that it would read, such as 307199.
+        n_usable: How many samples the trainer can read, such as 300000.
     """
     return SampleIndexError(
         "the data ends before this step",

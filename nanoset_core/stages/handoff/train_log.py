@@ -150,11 +150,16 @@ class TrainLog:
         self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:
-        """Return the keys of run.yaml that follow from the log.
+        """Return the settings of a training run that its log shows, for a run.yaml.
+
+        A run.yaml describes a run, so that it can be computed which samples each step has read.
+        Megatron-LM prints all of its arguments at each start, from which most keys follow:
+
+            data_parallel_size ... 8      → {"data_parallel_size": 8,
+            micro_batch_size ... 4           "micro_batch_size": 4, …}
 
         Returns:
-            Key → value, such as `{"data_parallel_size": 8, "micro_batch_size": 4, …}`. Keys whose
-            option was not set are left out.
+            Key → value. Keys whose option was not set are left out.
 
         Raises:
             ConfigError: The order in which the trainer read samples cannot be computed.

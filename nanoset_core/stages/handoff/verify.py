@@ -13,13 +13,16 @@ _REMEDY = f"{BUILD}; add your own options to the command after these arguments, 
 
 
 def verify_handoff(project: Project, name: str) -> Report:
-    """Check every byte of a nanoset's current handoff: the files that start its trainer.
+    """Check the files that start a trainer, its handoff, and that they fit the present data.
 
-    A handoff is small, so there is no quicker check that samples it.
+        …/pretrain/handoff/0a1b/arguments.txt      must have the bytes that were written
+        its recipe                                 must name the present versions of the data
+
+    All bytes are checked, since the files are small.
 
     Args:
-        project: The project that contains the nanoset.
-        name: Name of the nanoset: a weighted blend of datasets.
+        project: The project.
+        name: Name of the training data in nanoset.yaml, such as "pretrain".
 
     Returns:
         A report that lists what was checked, and the faults: a handoff that is missing, that was
