@@ -298,8 +298,8 @@ class DocumentRelation:
 
         In the SQL, columns have numbers: c2 is the third column. For the expression "c2 >= 3":
 
-            SELECT c2 >= 3 AS r0 FROM (SELECT …, t0_1 AS c2 FROM read_parquet(['…']) AS t0(t0_0,
-            t0_1))
+            SELECT c2 >= 3 AS r0
+            FROM (SELECT …, t0_1 AS c2 FROM read_parquet(['…']) AS t0(t0_0, t0_1))
 
         The query in parentheses reads c2 from the file that has it, where it may be the second
         column. The outer query computes the expressions, whose results are named r0, r1 and so on.

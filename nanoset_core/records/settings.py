@@ -423,8 +423,8 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 
     Args:
         section: The dataclass.
-        templates: Whether users may write a template in place of any value. Dagster replaces `{{
-            env.ROOT }}` by an environment variable, for example.
+        templates: Whether users may write a template in place of any value, such as
+            `{{ env.ROOT }}`, which Dagster replaces by an environment variable.
     """
     properties = {}
     required = []

@@ -266,8 +266,8 @@ def parse_line(line: bytes, fields: Fields) -> ParsedLine:
     for key in fields.required:
         _text_at(value, key)  # raises NotADocumentError
 
-    # An id may be a very large integer, which orjson reads as a float with fewer digits. The line has
-    # all of its digits, so pass it on, too.
+    # An id may be a very large integer, which orjson reads as a float with fewer digits. The line
+    # has all of its digits, so pass it on, too.
     identity = id_text(value_at(value, fields.id), line=line, key=fields.id)
     kept_values = [value_at(value, key) for key in fields.kept]
     return ParsedLine(text, identity, kept_values)
