@@ -209,15 +209,19 @@ class _EngineFactory:
         return self.make_numpy()
 
     def make_numpy(self) -> NumpyEngine:
-        """Return this project's tokenizer in numpy, after checking that it gives the right tokens.
+        """Return this project's own tokenizer, after checking that it gives the right tokens.
 
-        It is compared with Hugging Face's library on test texts, once. It works by rules that are
-        read from the tokenizer.json, and are saved after the comparison. So if there are saved
-        rules, an earlier process has compared it.
+        It is faster than Hugging Face's library, and works by rules that are read from the
+        tokenizer.json. Before its first use, it is compared with the library on test texts, which
+        takes some time. The rules are saved only after that. So there are two cases:
+
+            saved rules exist    an earlier process has compared them: use them
+            none are saved       read the rules, compare, and save them
 
         Raises:
             NotRecognisedError: It does not understand the tokenizer.json.
-            WrongTokensError: It gives other tokens than the library, or did so once.
+            WrongTokensError: It gives other tokens than the library; or it gave some for a document
+                earlier, so that it is not used any more.
         """
         from nanoset_core.tokenizers.engines.numpy_engine import NumpyEngine
         from nanoset_core.tokenizers.engines.rules import Rules, read_rules

@@ -84,9 +84,16 @@ class PairSplitter:
     def starts(self, data: Bytes) -> Bools:
         """Return at which bytes of a text words start, which can be encoded one by one.
 
-        A tokenizer merges characters into longer and longer tokens. A word starts between two
-        characters that no merge joins, as no token can have both. With merges that join "t" with
-        "h" and "h" with "e", the text "thet" has the words "the" and "t".
+        Tokenizers start with characters, and merge them into longer and longer tokens. If no merge
+        joins two adjacent characters, no token contains both, so a word can start between them.
+        With merges that join "t" with "h" and "h" with "e":
+
+            between      t and h    h and e    e and t
+            merge        yes        yes        none
+            the text "thet" is cut into "the" and "t"
+
+        Two settings that this object read from the vocabulary change that: whether spaces are
+        always apart, and which characters, such as newlines, have tokens for several of them.
 
         Args:
             data: uint8, shape (n_bytes,): texts between 0xFF bytes, the first and last byte among
@@ -199,18 +206,19 @@ def _hash_pairs(left: Words, right: Words) -> Ints:
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Return what two adjacent bytes tell about whether a text can be cut between them.
+    """Make a table that says whether a text can be cut between two bytes, for any two bytes.
 
     Tokenizers merge characters into longer and longer tokens. Text may be cut between two
-    characters that no merge joins: no token has both. Whether it can is looked up by the two bytes
-    that meet, because there are only 65536 pairs of these. There are three answers. With merges
-    that join "t" with "h", and "é" (bytes C3 A9) with "t":
+    characters that no merge joins, because no token has both. Most places can be judged by the two
+    bytes that meet there, of which there are only 65536 pairs. Suppose that merges join "t" with
+    "h", and "é" (bytes C3 A9) with "t":
 
-        bytes "t" "h"   _JOINED     a merge joins them: no cut
-        bytes A9 "t"    _DOUBTFUL   it may be an "é" before the "t", or another character that ends
-                                    with A9: the caller has to look at the characters themselves
-        bytes "h" "t"   _CUT        no merge joins them
-        bytes C3 A9     _JOINED     the inside of a character
+        "t" "h"    _JOINED      a merge joins them: no cut
+        "h" "t"    _CUT         no merge joins them
+        C3 A9      _JOINED      the inside of a character
+        A9 "t"     _DOUBTFUL    A9 may end an "é", which a merge joins with "t", or another
+                                character, which none does: the caller has to look at them
+        FF "t"     _CUT         FF separates texts
 
     Args:
         boundary_pairs: int32, shape (n_pairs, 2): code points of the two characters that meet in
@@ -274,20 +282,21 @@ class CharacterMerger(Merger):
     def _first_tokens(self, letters: Bytes) -> Words:
         """Return the tokens of words before anything is merged: one for each character.
 
-        A character without a token of its own gets the tokens of its bytes. For the word "tü✓",
-        whose last character has no token:
+        A character without a token of its own gets the tokens of its bytes. For the words "tü" and
+        "✓", if "✓" has no token:
 
-            bytes       t   C3  BC  E2     9C     93
-            tokens      t   ü   -   <E2>   <9C>   <93>      -: none starts here
-            result      t   ü   <E2>   <9C>   <93>   NO_TOKEN
+            word                      tü             ✓
+            its bytes                 t   C3  BC     E2     9C     93
+            token that starts here    t   ü   -      <E2>   <9C>   <93>      (-: none)
+            tokens without gaps       t   ü   .      <E2>   <9C>   <93>      (.: NO_TOKEN)
+
+        Each word is a column of the argument and of the result.
 
         Args:
-            letters: uint8, shape (width, n_words): the bytes of a word in each column, padded with
-                zeros.
+            letters: uint8, shape (width, n_words): the bytes of each word, padded with zeros.
 
         Returns:
-            uint64, shape (width, n_words): the tokens of a word at the top of its column, then
-            NO_TOKEN.
+            uint64, shape (width, n_words): the tokens of each word, then NO_TOKEN.
         """
         # Put all words into one buffer, each padded to `width` bytes. To read a character, up to
         # four bytes are read, so that there must be some after the last word.

@@ -216,11 +216,16 @@ class GatedEngine:
     def _find_doubtful(self, texts: list[bytes]) -> Ints:
         """Return which texts have a character that the fast tokenizer may encode wrongly.
 
-        All texts are searched at once, as one text with zeros between them. For ☃ as the doubtful
-        character, and the texts "aé" and "Ω☃☃":
+        For speed, all texts are searched at once, as one text with a zero character after each but
+        the last. A text may contain zeros itself. For ☃ as the doubtful character:
 
-            joined, without ASCII        é  0  Ω  ☃  ☃
-            zeros up to here             0  1  1  1  1      ☃ is in the text with the index 1
+            text                                     "aé"    "Ω☃☃"
+            zeros up to its end (with the one        1       2
+            after it), all texts before included
+            zeros before its ☃                               1
+
+        A character is in the first text with more zeros up to its end than there are before the
+        character: here, that is the text with the index 1.
 
         Args:
             texts: Texts in UTF-8, which may contain zeros themselves.
@@ -282,13 +287,13 @@ def make_gate(tokenizer: Mapping[str, Any]) -> Arrays:
 def _normal_form(normalizer: Any) -> Form | None:
     """Return the Unicode normal form to which a tokenizer converts text, such as NFC, or None.
 
-    These are settings of the normalizer that are accepted:
+    Tokenizers can change text in many ways before they encode it. Engines of this project are
+    used only if it is one of these:
 
-        null                                                         None
-        {"type": "NFC"}                                              NFC
-        {"type": "Sequence", "normalizers": [{"type": "NFC"}, …]}    NFC
-
-    In the last case, the other members may only write spaces as ▁.
+        null                                          no change: the result is None
+        {"type": "NFC"}                               the result is "NFC"
+        {"type": "Sequence", "normalizers": […]}      several steps: at most one normal form; the
+                                                      others may only write spaces as ▁
 
     Args:
         normalizer: The entry of the `tokenizer.json`.
@@ -325,15 +330,17 @@ def _writes_spaces(normalizer: Any) -> bool:
 def doubtful_points(form: Form | None) -> Bools:
     """Return which characters versions of Unicode may treat differently.
 
-    A fast tokenizer may have another version of Unicode than Hugging Face's library. All of them
-    know the characters of Unicode 3.2. Doubtful are:
+    A fast tokenizer may have an older or newer version of Unicode than Hugging Face's library, and
+    then give other tokens for such a character. All versions that are in use know Unicode 3.2, and
+    treat its characters in the same way. So these are doubtful:
 
-    - code points without a character, since a newer version may assign one;
-    - characters later than Unicode 3.2 that normalization may change, such as accents that it
-      sorts: an older version leaves them alone.
+        code points without a character    a newer version may assign one
+        characters later than 3.2 that     an older version does not know the character, and leaves
+        normalization may change           it alone (only if the tokenizer normalizes text)
 
     Args:
-        form: The normal form to which the tokenizer converts text; None if it does not.
+        form: The normal form to which the tokenizer converts text, such as NFC, which writes "e"
+            and an accent as "é"; None if it does not.
 
     Returns:
         bool, shape (0x110000,): for each code point.

@@ -257,22 +257,26 @@ class Merger(ABC):
         """
 
     def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return the rank of each pair of neighbouring letters, before anything is merged.
+        """Return for each two neighbouring tokens of words when a merge would join them: the
+        merge's rank.
 
-        A pair with a low rank is merged first. Words are in columns, filled up at the end:
+        Words are encoded by merging neighbouring tokens, again and again; the pair with the lowest
+        rank is the first. This is called at the start, when tokens are single letters. Each word is
+        a column of the arrays:
 
-            word 0    word 1            rank of a pair
-            t         a                 "t","h": 0       "a","t": 5
-            h         t                 "h","e": 7       no pair
-            e         (none)
+            tokens            ranks of the pairs
+            "t"   "a"         0  (t h)    5        (a t)
+            "h"   "t"         7  (h e)    NO_RANK  (no pair: the word "at" has ended)
+            "e"   NO_TOKEN
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
+                Not used here; a subclass looks the ranks up by bytes, which is faster.
             tokens: uint64, shape (width, n_words): the tokens of each word in a column, then
                 NO_TOKEN.
 
         Returns:
-            int64, shape (width - 1, n_words): the rank of each token with the next one of its
+            int64, shape (width - 1, n_words): the rank of each token with the one below it in its
             column. NO_RANK for pairs that do not merge.
         """
         left = tokens[:-1]

@@ -172,12 +172,18 @@ def _triples_of_kinds() -> Iterator[str]:
 def _pairs_of_categories(categories: Mapping[int, str]) -> Iterator[str]:
     """Yield texts in which characters of any two Unicode categories follow each other.
 
-    Tokenizers cut text where the kind of character changes. For the characters "a", "!" and "1":
+    Two tokenizers are compared on these texts. Tokenizers cut text where the category of characters
+    changes, for example between a letter and a symbol. So all combinations of categories are
+    needed. Each category is represented by its first and its last character. With "a", "1" and "!",
+    each text has one of them before each of the three:
 
-        "aaa!a1"     "!a!!!1"     "1a1!11"
+        ! before each    !! !1 !a    written as "!!!1!a"
+        1 before each    1! 11 1a    written as "1!111a"
+        a before each    a! a1 aa    written as "a!a1aa"
 
     Args:
-        categories: Code point → Unicode category, in ascending order.
+        categories: Code point → Unicode category, such as {97: "Ll"} for a small letter, in
+            ascending order.
     """
     characters = _ends_of_categories(categories)
     for first in characters:

@@ -86,11 +86,19 @@ class Rules:
         return arrays
 
     def _settings(self) -> dict[str, Any]:
-        """Return all rules of a tokenizer that are no arrays, in a form that JSON can represent.
+        """Return the rules of a tokenizer that can be stored as JSON, because they are no arrays.
 
-        Returns:
-            Such as {"form": "NFC", "runs": {" ": [(2, 50276), (3, 50275)]}, "whole_words": False,
-            …}.
+        They are saved for later processes, together with the arrays. For example, by key:
+
+            form                "NFC": the normal form to which text is converted first
+            runs                {" ": [(2, 50276), (3, 50275)]}: the ids of tokens of 2 and 3 spaces
+            added_tokens        ("<s>",): other texts that become one token wherever they occur
+            leaves_documents    True if a document with one of these is left to Hugging Face's
+                                library as a whole; False if only the text around it is
+            whole_words         True if a word in the vocabulary is always one token, whatever the
+                                merges of its letters would make
+            regex               the regular expression by which text is cut into words; if there is
+                                none, space_signs says how spaces are written as ▁
         """
         # JSON has no numbers as keys, so the ids of repeated characters by length become pairs.
         runs = {
@@ -607,18 +615,19 @@ def _read_added_tokens(
 
 
 def _repeatable_characters(split: SplitPattern | SpaceSigns) -> str:
-    r"""Return which characters our tokenizer finds if a token consists of several of them.
+    r"""Return which characters our tokenizer finds as one token if they are repeated.
 
     Some vocabularies have tokens such as "  " (two spaces) or three newlines. They are looked for
-    before the text is split into words. Our own tokenizer, which has to give the same tokens as
-    Hugging Face's library, was compared with it only for these vocabularies:
+    before the text is split into words. Our own tokenizer has to give the same tokens as Hugging
+    Face's library. For such tokens, the two were compared only in these cases:
 
-        tokenizer                                    characters         result
-        splits text by a regular expression          spaces             " "
-        writes spaces as ▁, and adds none            newlines, tabs     "\n\t"
-        writes spaces as ▁, and adds one to texts    none               ""
+        how the tokenizer treats text                 compared with       result
+        it splits text by a regular expression        spaces              " "
+        it writes spaces as ▁, and adds none          newlines, tabs      "\n\t"
+        it writes spaces as ▁, and adds one before    nothing             ""
+        texts
 
-    A tokenizer with tokens of other characters is left to the library.
+    Tokens that repeat another character are treated like any other token that is looked for first.
 
     Args:
         split: How the tokenizer cuts text: a SplitPattern stands for a regular expression, and a
@@ -827,12 +836,13 @@ def _read_space_signs(normalizer: Any, pre_tokenizer: Any) -> SpaceSigns | None:
 
 
 def _read_metaspace(pre_tokenizer: Any) -> SpaceSigns:
-    """Read how a tokenizer writes spaces: its pre-tokenizer Metaspace replaces them by the sign ▁.
+    """Read how a tokenizer treats spaces if its pre-tokenizer is of the type Metaspace.
 
-    So a word and the space before it can be one token, "▁b". Metaspace has two settings:
+    A pre-tokenizer prepares text before words are looked up. Metaspace replaces spaces by the sign
+    ▁, so that a word and the space before it can be one token, "▁b". It has two settings:
 
         prepend_scheme    "never": "a b" → "a▁b"    "always", "first": "a b" → "▁a▁b"
-        split             true: "▁a▁b" is cut into "▁a" and "▁b"
+        split             true: "▁a▁b" is cut into "▁a" and "▁b"    false: it is not cut
 
     "first" differs from "always" only after special tokens inside a text.
 
