@@ -387,18 +387,20 @@ class NumpyEngine:
         Returns:
             (ids of all texts, concatenated; number of tokens of each text).
         """
+        # Look up the words of some texts at a time. In the example, the words are numbered 0 1 2,
+        # and the first words of the texts are 0 and 2.
         batch = Batch()
         first_words = []
         for start, stop in slices(texts, UNIT_BYTES):
             first_words.append(self._look_up(texts[start:stop], batch))
-        ids, word_lengths = self._pretokens.tokens(batch)
+        ids, word_lengths = self._pretokens.tokens(batch)  # of all words; lengths: 1 1 3
         if not texts:
             return ids, word_lengths
 
-        # The words follow each other as in the texts, and so do their tokens: only the numbers of
-        # tokens must be added up for each text. Words of 1 2 1 and 3 tokens, in texts that start
-        # at the words 0 and 2, give 3 and 4.
-        return ids, np.add.reduceat(word_lengths, np.concatenate(first_words))
+        # The ids are in the order of the texts already. Add up the numbers of tokens from the first
+        # word of each text to the first one of the next text: 1 + 1 and 3.
+        text_lengths = np.add.reduceat(word_lengths, np.concatenate(first_words))
+        return ids, text_lengths
 
     def _look_up(self, texts: list[bytes], batch: Batch) -> Ints:
         """Cut texts into words, and look these up in the cache of words.
@@ -492,29 +494,28 @@ class NumpyEngine:
             pretokens.learn_tokens(buffer, _starts(lengths), lengths, ids)
 
     def _seed_vocabulary(self, pretokens: PretokenCache) -> None:
-        """Add the text of each token of the vocabulary to the cache of words, with its tokens.
+        """Fill a new cache, which maps words to their tokens, with the vocabulary.
 
-        Most words of a text are in the vocabulary. With them in the cache, few have to be encoded
-        by merging letters. There are two kinds of tokenizers:
+        Most words of a text are in the vocabulary. If the cache knows their tokens, few words have
+        to be encoded by merging letters, which is slow. What are the tokens of a word that is in
+        the vocabulary, such as " the"? Tokenizers differ:
 
-            whole words    a word in the vocabulary is one token, whatever merging would make of it
-            others         merging decides, and may make two tokens of a word in the vocabulary
+            whole_words        it is one token, by definition: the cache gets this token
+            not whole_words    merges decide, and may make " t" and "he" of it: the words of the
+                               vocabulary are encoded like any others
 
         Args:
-            pretokens: The cache. It reads words from a buffer, which has PADDING bytes after the
-                last word.
+            pretokens: The cache.
         """
         vocabulary = self._rules.vocabulary
         lengths = vocabulary.lengths
         starts = _starts(lengths)
-        buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))  # all entries, in order
+        # All entries in order, and then bytes that the cache may read after the last one.
+        buffer = np.append(vocabulary.data, np.zeros(PADDING, np.uint8))
 
         if self._rules.whole_words:
-            # The tokenizer looks each word up in the vocabulary first, so an entry is one token.
             pretokens.learn_tokens(buffer, starts, lengths, vocabulary.ids)
         else:
-            # The tokenizer only merges. An entry that no sequence of merges makes is encoded as
-            # several tokens. So find the tokens of each entry by its merges.
             pretokens.learn(buffer, starts, lengths, self._merger.merge_words)
 
 

@@ -97,26 +97,30 @@ class Batch:
     def add_unknown(self, width: int, keys: Keys, positions: Ints | None, codes: Codes) -> None:
         """Keep the words that the cache does not know, so that they can be encoded together later.
 
-        The cache knows the tokens of words that occurred before. Words come in blocks, each from
-        one piece of text. For example, the second block, after a first one of 100 words:
+        The cache maps words to codes, numbers that stand for the tokens of a word. Text is looked
+        up in blocks of words, and all blocks of a batch are numbered through. For example, the
+        first block had 100 words (`size`), and these are the words of the second one:
 
-            word of the block      0      1      2
-            codes                  262    ABSENT 17       (a code stands for a list of tokens)
-            kept                          1
-            position in the batch         101
+            word                     "the"    "xyzzy"    "cat"
+            index in the block       0        1          2
+            code                     262      ABSENT     17     (ABSENT: unknown)
+            index in the batch                101               (100 + 1; kept for this word)
 
         Args:
-            width: Number of 64-bit integers into which the bytes of each word are packed.
+            width: Number of 64-bit integers into which the bytes of each word are packed. Words of
+                each width are looked up, and kept, apart.
             keys: The packed words that were looked up: uint64, shape (width, n_words).
-            positions: Index of each word in the current block, int64, shape (n_words,); None if
-                these are all words of the block.
-            codes: What the lookup returned: the code of each word, or ABSENT if it is unknown;
-                int32, shape (n_words,).
+            positions: Index in the block of each word that was looked up: int64, shape (n_words,).
+                None if all words of the block were, so that these are 0, 1, 2 and so on.
+            codes: What the lookup returned for each word: int32, shape (n_words,).
         """
         unknown = (codes == ABSENT).nonzero()[0]  # (n_unknown,) indices into `codes`
         if not len(unknown):
             return
-        positions_in_block = unknown if positions is None else positions.take(unknown)
+        if positions is None:
+            positions_in_block = unknown
+        else:
+            positions_in_block = positions.take(unknown)
 
         # The words of this block follow those of earlier blocks, of which there are `size`.
         positions_in_batch = positions_in_block + self.size
@@ -210,17 +214,18 @@ class PretokenCache:
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints, batch: Batch) -> None:
         """Look up the words of a text in the cache, and add the results to a batch.
 
-        The cache maps words to their tokens, since most words of a text have occurred before. The
-        bytes of a word are packed into 64-bit integers, eight in each, and there is a table for
-        each number of integers (the width). In the table, a word has a code, a number that stands
-        for its list of tokens:
+        The cache maps words to their tokens, since most words of a text have occurred before. There
+        is a table for each width, the number of 64-bit integers that hold the bytes of a word. It
+        gives a code, a number that stands for the word's list of tokens:
 
             word              " the"     " tokenizers"    " xyzzy"     300 times "a"
-            width             1          2                1            too long for a table
+            bytes             4          11               6            300
+            table of width    1          2                1            none: too long
             code              262        1048576          ABSENT       ABSENT
 
-        The batch gets all codes, and also the bytes of the words without a code, which `tokens`
-        encodes.
+        The batch, which may have words of earlier texts, gets all codes. It also gets the words
+        without a code, so that they can be encoded later: unknown words by width, and those that
+        are too long.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -229,21 +234,23 @@ class PretokenCache:
                 byte.
             batch: The words are added to it as a new block.
         """
-        # Most words have up to 8 bytes, which are one 64-bit integer. To select these would take
-        # long. So all words are looked up in their table, which skips the longer ones.
+        # Most words have up to 8 bytes, so that they are in the table of width 1. To select them
+        # would take long. So all words are looked up there, but longer ones are skipped: their code
+        # is 0 for now.
         longer_words = (lengths > 8).nonzero()[0]  # indices of words
         short_keys = _keys(data, starts, lengths, width=1)
         codes = self._tables[1].find(short_keys, skip=longer_words)  # (n_words,)
         batch.add_unknown(width=1, keys=short_keys, positions=None, codes=codes)
 
-        # Longer words have more integers (the width), and a table for each number of integers.
+        # Longer words: those of each width are looked up together, in the table of this width.
         for width, positions in _positions_by_width(longer_words, lengths):
             keys = _keys(data, starts.take(positions), lengths.take(positions), width)
             codes_of_width = self._tables[width].find(keys)
             codes[positions] = codes_of_width
             batch.add_unknown(width, keys, positions, codes_of_width)
 
-        # The longest words are in no table: they are always encoded.
+        # The longest words are in no table: the batch keeps their bytes, since they are always
+        # encoded.
         batch.add_long(data, starts, lengths)
         batch.codes.append(codes)
         batch.size += len(codes)
@@ -325,7 +332,9 @@ class PretokenCache:
     def learn(self, data: Bytes, starts: Ints, lengths: Ints, encode: EncodeWords) -> None:
         """Encode those words of a text that the cache does not know, and remember their tokens.
 
-        This fills a new cache with words that are likely to occur.
+        This fills a new cache with words that are likely to occur, such as those of the vocabulary.
+        There is a table of words for each width: the number of 64-bit integers that hold the bytes
+        of a word, such as 1 for "cat" and 2 for "tokenizers".
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
@@ -357,16 +366,16 @@ class PretokenCache:
             self._tables[width].insert(distinct.keys, codes)
 
     def _find_unknown(self, data: Bytes, starts: Ints, lengths: Ints) -> dict[int, UnknownWords]:
-        """Return the words of a text whose tokens the cache does not know.
+        """Return the words of a text whose tokens the cache does not know, grouped by their width.
+
+        The width is the number of 64-bit integers that hold the bytes of a word: 1 for up to 8
+        bytes, 2 for up to 16, 4 for up to 32. If the cache knows only "the", the text "the cat
+        tokenizers" gives {1: " cat", 2: " tokenizers"}, with each word as integers.
 
         Args:
             data: uint8, shape (n_bytes + PADDING,): the text, and padding.
             starts: First byte of each word, int64, shape (n_words,).
             lengths: Bytes of each word, int64, shape (n_words,).
-
-        Returns:
-            Width → words of this width: the number of 64-bit integers into which their bytes are
-            packed.
         """
         batch = Batch()
         self.look_up(data, starts, lengths, batch)
@@ -396,15 +405,25 @@ class PretokenCache:
         return codes[distinct.numbers]
 
     def _encode_without_learning(self, unknown: UnknownWords) -> Codes:
-        """Encode words that the cache does not know and has no room for, each distinct word once.
+        """Encode words that the cache does not know and has no room for.
+
+        So the words are not added to the cache. Each distinct word is encoded once. For "ab", "xy"
+        and "ab" again:
+
+            distinct words         "ab"  "xy"
+            their codes            500   501       (a code stands for a list of tokens)
+            number of each word    0     1     0   (its index among the distinct words)
+            result                 500   501   500
+
+        The lists of tokens are stored in this object. When their tokens have been read, the caller
+        removes them, so that they do not use up memory.
 
         Args:
             unknown: Words whose bytes fill the same number of 64-bit integers. Some may occur
                 several times.
 
         Returns:
-            Code of each word, a number that stands for its list of tokens; int32, shape (n_words,).
-            The caller removes these lists after use.
+            Code of each word; int32, shape (n_words,).
         """
         distinct = _distinct(unknown)
         codes = self._encode_distinct(distinct, self._encode)
@@ -496,11 +515,12 @@ def _distinct(words: UnknownWords) -> DistinctWords:
 def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     """Pack the bytes of each word into 64-bit integers, by which it is looked up in a hash table.
 
-    Zeros fill the last integer. With the width 2, two words become two columns:
+    An integer holds 8 bytes. The number of integers of each word is called the width; words are
+    packed together only if it is the same. Zeros fill what is left. For the width 2:
 
-        words          "tokenizers"      "characters"
-        keys, row 0    "tokenize"        "characte"         (8 bytes are one integer)
-        keys, row 1    "rs" 0 0 0 0 0 0  "rs" 0 0 0 0 0 0
+        words                       "tokenizers"          "characters"
+        row 0 of the result         t o k e n i z e       c h a r a c t e
+        row 1                       r s 0 0 0 0 0 0       r s 0 0 0 0 0 0
 
     Args:
         data: uint8, shape (n_bytes,): the text, with at least PADDING bytes after the last word.
@@ -512,16 +532,18 @@ def _keys(data: Bytes, starts: Ints, lengths: Ints, width: int) -> Keys:
     Returns:
         uint64, shape (width, n_words).
     """
-    # Nearly all words have this width, so this case is faster than the loop below.
+    # Nearly all words have the width 1, so there is faster code for them. Read 8 bytes at the start
+    # of each word, and replace by zeros those that are behind the end of the word.
     if width == 1:
         integers = _eight_bytes_at(data, starts)
         integers &= _byte_masks(lengths)
         return integers[np.newaxis]
 
+    # The same for more integers: for the width 2, those at the bytes 0 and 8 of each word.
     keys = np.stack([_eight_bytes_at(data, starts + offset) for offset in range(0, 8 * width, 8)])
-    # Replace the bytes behind the end of each word by zeros. Words of the width 4, for example,
-    # have 17 bytes or more: these fill the integers 0 and 1, so only 2 and 3 may have such bytes.
-    first_partial = _MIN_BYTES[width] // 8
+    # Again replace bytes behind the end of each word by zeros. The first integers are always full:
+    # words of the width 4 have at least 17 bytes (_MIN_BYTES), which fill the integers 0 and 1.
+    first_partial = _MIN_BYTES[width] // 8  # 2 for the width 4
     for number in range(first_partial, width):
         n_bytes_left = lengths - 8 * number  # of each word, from this integer on
         keys[number] &= _byte_masks(n_bytes_left)

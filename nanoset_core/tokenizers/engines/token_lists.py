@@ -171,16 +171,19 @@ class TokenLists:
         return np.concatenate(ids_by_slice), np.concatenate(lengths_by_slice)
 
     def _gather_slice(self, codes: Codes) -> tuple[Ids, Ints]:
-        """Return the lists of tokens that codes stand for.
+        """Return the lists of tokens that codes stand for, one after another.
 
-        A code is a number for a list of tokens. A small one is a token itself, and stands for the
-        list of this token alone. Numbers from _FIRST_LIST (2 ** 20) on are stored lists. If
-        _FIRST_LIST were 100, and the first stored list were 7 8 9:
+        A code is a number for a list of tokens. There are two kinds of codes:
 
-            codes           5  100    6
-            lengths         1  3      1
-            starts          0  1      4
-            ids             5  7 8 9  6
+            below 2 ** 20 (_FIRST_LIST)    the list has a single token, which is the code itself
+            from 2 ** 20 on                a stored list: 2 ** 20 is the first one, and so on
+
+        For example, if _FIRST_LIST were 100, and the first stored list were 7 8 9:
+
+            codes                      5    100      6
+            lengths of their lists     1    3        1
+            where each list starts     0    1        4
+            result                     5    7 8 9    6
 
         Args:
             codes: int32, shape (n_lists,), at least one.
@@ -189,24 +192,27 @@ class TokenLists:
             ids: The tokens of all lists, concatenated; int32, shape (n_tokens,).
             lengths: Tokens of each list; int64, shape (n_lists,).
         """
-        # The stored lists among them: where each starts in `_tokens`, and how long it is. In the
-        # example, the code at 1 stands for list number 0, which starts at 0 and has 3 tokens.
-        stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) indices into `codes`
-        numbers = (codes.take(stored) - _FIRST_LIST).astype(np.int64)
-        stored_starts = self._bounds.take(numbers)
-        stored_lengths = self._bounds.take(numbers + 1) - stored_starts
+        # All stored lists are in `self._tokens`, one after another. List i has the tokens from
+        # `self._bounds[i]` up to `self._bounds[i + 1]`. In the example, the code at the index 1
+        # stands for list 0, the tokens [0, 3) of `self._tokens`.
+        stored = (codes >= _FIRST_LIST).nonzero()[0]  # (n_stored,) indices into `codes`: 1
+        numbers = (codes.take(stored) - _FIRST_LIST).astype(np.int64)  # 0
+        stored_starts = self._bounds.take(numbers)  # 0
+        stored_lengths = self._bounds.take(numbers + 1) - stored_starts  # 3
 
         # Where each list starts in the result. Codes that are tokens have the length 1.
         lengths = np.ones(len(codes), np.int64)
-        lengths[stored] = stored_lengths
-        stops = np.cumsum(lengths)
-        starts = stops - lengths
+        lengths[stored] = stored_lengths  # 1 3 1
+        stops = np.cumsum(lengths)  # 1 4 5
+        starts = stops - lengths  # 0 1 4
 
         # Write every code as if it were a token: 5 100 . . 6. Then write 7 8 9 in place of 100 . .
+        # `positions_in` lists all integers of a range: for the start 1 and the length 3, 1 2 3.
         ids = np.empty(int(stops[-1]), np.int32)
         ids[starts] = codes
-        targets = positions_in(starts.take(stored), stored_lengths)
-        ids[targets] = self._tokens.take(positions_in(stored_starts, stored_lengths))
+        targets = positions_in(starts.take(stored), stored_lengths)  # 1 2 3, in `ids`
+        origins = positions_in(stored_starts, stored_lengths)  # 0 1 2, in `self._tokens`
+        ids[targets] = self._tokens.take(origins)
         return ids, lengths
 
 

@@ -73,32 +73,33 @@ class WordTable:
     def find(self, keys: Keys, skip: Ints | None = None) -> Codes:
         """Look up words in this hash table, and return the number (code) that is stored with each.
 
-        A word is stored in the slot of its hash. If another word has taken that slot, it is in a
-        later one of a fixed sequence of slots, its path. So a free slot means that the word is not
-        in the table:
+        A word is stored in the slot that its hash gives, here called its first slot; or, if that
+        was taken, in a later one of a fixed sequence of slots. So if the slots 5, 6, 7 of the table
+        are "the", "cat" and free:
 
-            slot    5       6       7
-            word    "the"   "cat"   (free)
-
-        If "dog" has the path 5, 6, 7, it is compared with "the" and "cat", and is not in the table.
+            word     slots to try    result
+            "the"    5               its code
+            "cat"    5 6             its code: the slot 5 has another word, so 6 is tried
+            "dog"    5 6 7           ABSENT: the slot 7 is free, so "dog" is not in the table
 
         Args:
             keys: uint64, shape (width, n_keys): the bytes of each word, as `width` integers.
-            skip: Indices of words that are not looked up.
+            skip: Indices of words that are not looked up. Their result is 0.
 
         Returns:
-            int32, shape (n_keys,): ABSENT for words that are not in the table, 0 for those to skip.
+            int32, shape (n_keys,): the code of each word; ABSENT for those that are not in the
+            table.
         """
         # For most keys, the first slot decides: it holds the key, and its code is the result; or it
-        # is free, and has the code ABSENT.
-        slots = self._slots(keys)  # (n_keys,)
+        # is free. Free slots have the code ABSENT, which then is the result.
+        slots = self._slots(keys)  # (n_keys,) the first slots
         codes = self.codes.take(slots)  # (n_keys,)
         is_other_key = self._hold_other_keys(slots, codes, keys)
         if skip is not None:
-            is_other_key[skip] = False  # so that no further slots are tried for them
+            is_other_key[skip] = False  # so that the next step does not look for them
             codes[skip] = 0
 
-        # If the slot holds another key, try further slots.
+        # If the first slot holds another key, try further slots.
         others = is_other_key.nonzero()[0]
         if len(others):
             codes[others] = self._find_along_paths(keys.take(others, axis=1), slots.take(others))
@@ -188,13 +189,16 @@ class WordTable:
             slots = self._advanced(slots.take(others), step)
 
     def _claim(self, slots: Ints) -> Ints:
-        """Return which words get the slot of the hash table that they try to take.
+        """Decide which words get the slot of the hash table that they try to take.
+
+        A word gets its slot if it is free, and no earlier word tries the same one:
 
             word            0      1      2      3
             tries slot      5      7      5      9       (the slot 9 is taken)
             gets it         yes    yes    no     no      (the word 0 is first at the slot 5)
 
-        The table then holds any codes in these slots: the caller has to replace them.
+        To decide, the numbers of the words are written into the slots of the table. They remain
+        there: the caller then has to write the codes of the words instead.
 
         Args:
             slots: int64, shape (n_keys,): the slot that each word tries.
@@ -202,14 +206,17 @@ class WordTable:
         Returns:
             int64, shape (n_winners,), ascending: indices of the words that get their slot.
         """
-        tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]
-        free_slots = slots.take(tries_free)
+        # The words that try a free slot, whose code is ABSENT.
+        tries_free = (self.codes.take(slots) == ABSENT).nonzero()[0]  # 0 1 2
+        free_slots = slots.take(tries_free)  # 5 7 5
 
-        # Several keys may try the same free slot. Each writes its own number there, in reverse
-        # order: the first key writes last, so that its number is the one that remains.
+        # Each of these words writes its number into its slot, the last word first: 2 into slot 5,
+        # 1 into slot 7, and 0 into slot 5, where it replaces the 2.
         numbers = tries_free.astype(np.int32)
         self.codes[free_slots[::-1]] = numbers[::-1]
-        has_won = self.codes.take(free_slots) == numbers
+
+        # A word that finds its own number in its slot has got it. The word 2 finds a 0.
+        has_won = self.codes.take(free_slots) == numbers  # T T F
         winners: Ints = tries_free.take(has_won.nonzero()[0])
         return winners
 
@@ -315,20 +322,24 @@ def unique_keys(keys: Keys) -> tuple[Ints, Ints]:
     if not keys.shape[1]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
 
-    # Sort by hash, so that equal words form a group. "b a b" may become "a b b", with "a" as the
-    # group 0 and "b b" as the group 1.
-    order = np.argsort(hash_keys(keys))  # (n_keys,) index of each sorted key: 1 0 2
+    # Sort by hash, so that equal words are neighbours: "b a b" may become "a b b". Each set of
+    # equal words is a group: "a" is the group 0, and "b b" is the group 1.
+    order = np.argsort(hash_keys(keys))  # (n_keys,) index in "b a b" of each word of "a b b": 1 0 2
     is_first_in_group = _differ_from_previous(keys.take(order, axis=1))  # (n_keys,) T T F
-    group_of_key = np.empty_like(order)
-    group_of_key[order] = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "b a b": 1 0 1
+    group_of_sorted_key = np.cumsum(is_first_in_group) - 1  # (n_keys,) of "a b b": 0 1 1
 
-    # Where the word of each group first occurs: the least of its indices.
-    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in the sorted keys: 0 1
+    # Back to the order of the arguments: the word at order[i] is in the group of sorted word i.
+    group_of_key = np.empty_like(order)
+    group_of_key[order] = group_of_sorted_key  # (n_keys,) of "b a b": 1 0 1
+
+    # Where the word of each group first occurs in "b a b": the least of its indices.
+    group_starts = np.flatnonzero(is_first_in_group)  # (n_groups,) in "a b b": 0 1
     first_indices = np.minimum.reduceat(order, group_starts)  # (n_groups,) of "a" and "b": 1 0
 
-    # The numbers of groups follow the hash. Number them by where they first occur instead.
-    sorted_groups = np.argsort(first_indices)  # (n_groups,) "b" comes first: 1 0
-    new_number = _inverse(sorted_groups)  # (n_groups,) of each group: 1 0
+    # So far "a" has the number 0, because of its hash. Number the groups by where they first occur
+    # instead: "b" gets 0, and "a" gets 1.
+    sorted_groups = np.argsort(first_indices)  # (n_groups,) "b", group 1, comes first: 1 0
+    new_number = _inverse(sorted_groups)  # (n_groups,) new number of the groups 0 and 1: 1 0
     return first_indices[sorted_groups], new_number[group_of_key]
 
 
