@@ -579,7 +579,7 @@ class _NumberReader:
         """
 
         def read_numbers() -> Iterator[WeighedValues]:
-            """Read the numbers in chunks, from the first one on. A histogram needs them twice."""
+            """Read the numbers in chunks, from the first one on. `histogram` does so twice."""
             return self._weighed_chunks(tokens)
 
         last_rank = n_values - 1
@@ -587,10 +587,10 @@ class _NumberReader:
         ranks_of_quantiles = [int(Fraction(quantile) * last_rank) for quantile in QUANTILES]
         ranks = [0, *ranks_of_quantiles, last_rank]
 
-        # The numbers may not fit into memory, so they are not sorted. They are in a file, as keys:
-        # unsigned integers in the same order, so that -1.5 has a smaller key than 0.2.
-        # `keys_at_ranks` reads the file several times to find the keys at the ranks. Turn these
-        # into numbers.
+        # In the file, each number is stored as a key, an unsigned integer. The keys have the same
+        # order as the numbers: -1.5 has a smaller key than 0.2. `keys_at_ranks` reads them four
+        # times, and finds 16 more of the 64 bits of the keys at these ranks each time. Turn the
+        # keys that it finds into numbers.
         keys = keys_at_ranks(self._key_chunks, ranks)
         minimum, *quantiles, maximum = values_of_keys(np.array(keys), self.column.dtype).tolist()
         return NumberStatistics(

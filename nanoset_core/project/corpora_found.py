@@ -198,15 +198,16 @@ def _held_out_split_of_folder(folder: str) -> SplitName | None:
     Args:
         folder: Name of the folder.
     """
-    # `held_out` looks for a word such as "valid" in the name, and returns what the word means, and
-    # a pattern of similar names, which is all up to the word, and a star:
-    #     web_valid          valid, web_valid*
-    #     valid_sentences    valid, valid_*
+    # `held_out` looks for a word such as "valid" in the name. It returns the split that the word
+    # means, and a pattern of similar names: the name up to this word, and a star for the rest.
+    #     name               split      pattern       rest of the name
+    #     web_valid          "valid"    web_valid*    none: it is the last word
+    #     valid_sentences    "valid"    valid_*       sentences
     word = held_out(folder)
     if word is None:
-        return None
+        return None  # there is no such word
 
-    # If the word is the last one, all of the name precedes the star.
+    # If nothing is left for the star, it is the last word.
     is_last_word = word.pattern == f"{folder}*"
     for split in SPLITS[1:]:  # valid and test
         if is_last_word and word.split == split:

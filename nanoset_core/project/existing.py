@@ -157,9 +157,11 @@ def _folders_to_search(
     if name == "":
         return folders  # these have names that users chose, so even one named `current` counts
 
-    excluded_names = {_CURRENT_LINK}
+    excluded_names = {_CURRENT_LINK}  # "current"
     if output is not None:
-        excluded_names |= output.versions
+        excluded_names |= output.versions  # {"3f9c…"}
+    # The folder with shared files is at the second level: pretrain/cache. Further down, a folder of
+    # the same name is an ordinary one.
     is_first_name = "/" not in name  # pretrain, and not pretrain/train
     if is_first_name and shared_folder is not None:
         excluded_names.add(shared_folder)

@@ -326,15 +326,13 @@ def _choose_data(corpora: Sequence[FoundCorpus], amounts: Mapping[str, TextAmoun
         amounts: Name of each corpus → how much text it has.
     """
     training_amounts: dict[str, TextAmount] = {}
-    amounts_that_matter: list[TextAmount] = []
+    amounts_that_matter: list[TextAmount] = []  # for the length of samples
     for corpus in corpora:
         amount = amounts[corpus.name]
         is_for_training = corpus.split == "train"
         if is_for_training:
             training_amounts[corpus.name] = amount
-        # Samples must not be longer than any corpus. But if one for validation is tiny, it is left
-        # out later, instead of making all samples short.
-        is_tiny = amount.least_tokens <= MIN_LENGTH
+        is_tiny = amount.least_tokens <= MIN_LENGTH  # 256 tokens, by a careful estimate
         if is_for_training or not is_tiny:
             amounts_that_matter.append(amount)
     max_length = longest_length(amounts_that_matter)

@@ -128,7 +128,7 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
         new: Describes the new one.
     """
     project = graph.project
-    label = nodes[0].row.label
+    label = nodes[0].row.label  # such as "nanoset pretrain train"
     last_node = nodes[-1]  # it is made from all others, so it exists only if they do
     manifest = current_version(project, last_node.stage, last_node.key).manifest
     if manifest is None:
@@ -136,9 +136,13 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
-    source_digests = _source_digests(graph, nodes, last_node, manifest)
+    # What were the existing outputs made from, directly or not?
+    source_digests = _source_digests(
+        graph, nodes, last_node, manifest
+    )  # such as {"3f9c…", "c04d…"}
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
+        # Add how many index files this took, and how many were used again.
         return _with_written_files(project, nodes, outcome, old, new)
 
     version = "the old" if old.digest in source_digests else "another"

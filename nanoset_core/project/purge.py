@@ -273,15 +273,17 @@ def _shorten_tasks(
     Returns:
         A task for each of these shards. Tasks can run in parallel.
     """
-    ranges = current.ranges()  # range k was tokenized to shard k
+    ranges = current.ranges()  # of all shards: range k was tokenized to shard k
     digests = [shard.digest for shard in shards_to_shorten]
-    manifests = some_shards(current.project, current.corpus, digests)  # describe the shards
+    # The manifest of a shard is a file that describes it.
+    manifests = some_shards(current.project, current.corpus, digests)
     tasks = []
     for shard, manifest in zip(shards_to_shorten, manifests, strict=True):
         text_range = ranges[shard.number]
         row_numbers = [document.row for document in shard.documents]  # such as [4, 17]
         task = ShortenTask(
             root=current.project.outputs,
+            # The recipe is what the copy is made from; its hash is the name of the copy.
             recipe=shard_recipe(current.corpus, text_range, manifest.recipe["options"]),
             shard=manifest,
             files=text_range.files,

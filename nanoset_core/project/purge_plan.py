@@ -467,13 +467,14 @@ def _versions_to_examine(
         is_shard = output.stage_folder == SHARDS
         digests = sorted(output.versions)
         if is_shard:
-            digests = sorted(output.versions & shard_digests)
+            digests = sorted(output.versions & shard_digests)  # only shards with such documents
 
         # Read what each version was made from, in parallel.
         parents_of_versions = root.each_version(_parents, output.stage_folder, output.name, digests)
 
-        # A dataset is all shards of a text collection, joined. It does not say which ones, but a
-        # list of shards does, which may have been deleted.
+        # Look for builds of datasets of which the shards are not known any more: their names are in
+        # a separate list, which may have been deleted. Only those of text collections that have
+        # such documents matter.
         is_dataset = output.stage_folder == DATASET.layout.folder and output.name in corpora
         for digest, parents in zip(digests, parents_of_versions, strict=True):
             folder = output.folder / digest
@@ -535,9 +536,9 @@ def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
     digests_in_manifest: set[str] = set()
     manifest = root.manifest_at(dataset_folder)
     if manifest is not None:
-        digests_in_manifest.update(manifest.recipe["parents"].values())
+        digests_in_manifest.update(manifest.recipe["parents"].values())  # {"81aa…"}
 
-    # Everything that a dataset was made from is in its manifest, except for the list of shards.
+    # The list of shards is the only one of the parents that is not in the manifest.
     list_of_shards = parents - digests_in_manifest  # {"55d0…"}, or empty
     return len(list_of_shards) > 0
 

@@ -473,6 +473,7 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     Returns:
         The reasons, each once; none if all outputs are up to date.
     """
+    # Find all reasons, by output; which outputs are parts; and whether these can be written now.
     all_reasons = _find_reasons_to_rebuild(graph, nodes)
     if not all_reasons.reasons_by_node:
         return []
@@ -482,7 +483,8 @@ def _reasons_of_row(graph: Graph, nodes: Sequence[Node]) -> list[str]:
             if all_reasons.is_original(node, reason):
                 texts.append(reason.text)
 
-    # Do not count the parts if they have to wait for something else, such as for their plan.
+    # Count the parts that are written, unless they have to wait for something else: groups of tar
+    # files for their plan, which says which text gets into which group.
     has_parts = len(all_reasons.parts) > 0
     if has_parts and all_reasons.can_write_parts:
         texts.append(all_reasons.part_count())
@@ -580,16 +582,15 @@ class _ReasonsToRebuild:
             node: An output that is not up to date.
             reason: One of the reasons.
         """
-        if isinstance(node.stage, InParts):
-            # This is a part of a large output, such as one of 1,000 groups of tar files. If parts
-            # cannot be written before their plan, the plan has the original reason. If they can,
-            # "it is not written yet" is not shown 1,000 times: `part_count` says how many are.
+        is_part = isinstance(node.stage, InParts)  # such as a group of tar files
+        if is_part:
+            # If the parts cannot be written yet, nothing of them is shown.
             return self.can_write_parts and reason != InParts.NOT_WRITTEN
 
         # A reason such as "shards changed" names an input, "shards". It follows from the reasons of
         # this input if the input has to be rebuilt, too.
         if reason.input is None:
-            return True
+            return True  # such as "dtype: uint16 → int32"
         changed_input = self.graph.inputs(node).get(reason.input)
         return changed_input not in self.reasons_by_node
 

@@ -105,8 +105,8 @@ class CorpusSurvey:
         Returns:
             Notices on the files, such as that one is not read; or why they cannot be read.
         """
-        node = inventory_node(corpus)
-        stored_version = self._graph.current(node)
+        node = inventory_node(corpus)  # the inventory, as an output in the graph
+        stored_version = self._graph.current(node)  # what the last build stored, if any
         try:
             contents = self._text_of(corpus)
             stored_inventory = _intact_manifest(stored_version)  # None if missing or damaged
@@ -200,12 +200,14 @@ class CorpusSurvey:
             of their names and bytes. If it differs from the recipe of the stored list, that is out
             of date.
         """
-        # A large file is divided into pieces, each with a digest. Both mappings have path → pieces.
-        # In the second one, they are None for a file that was written since it was last read.
+        # Both mappings have path → pieces of the file, each with a digest. (Only a large file has
+        # several.) In the second one, it is None for a file that was written since it was last
+        # read: {"a.jsonl": [3f9c…], "b.jsonl": None, "c.jsonl": None, "d.jsonl": None}.
         recorded_pieces = pieces_by_file(inventory)
         present_pieces = self._known_pieces(corpus, contents)
 
-        # Read files that were written again with the same size: they may have the same bytes.
+        # Read c.jsonl, but not b.jsonl, which has certainly changed, and not d.jsonl. If this would
+        # be too much to read, their pieces remain unknown.
         files_to_read: list[FileStat] = []
         for stat in contents.ordered:
             is_known = present_pieces[stat.path] is not None
@@ -216,8 +218,9 @@ class CorpusSurvey:
         paths_with_same_size = {stat.path for stat in files_to_read}
         changes = _describe_changes(present_pieces, recorded_pieces, paths_with_same_size)
 
-        # Say what a list of the present files would be made from: if nothing changed, the same as
-        # the stored one.
+        # If nothing has changed, the recipe of the list is still that of the stored one. But an
+        # older version of nanoset may have written the list in another format. Then it has to be
+        # written again, by a recipe of the present format.
         if inventory is not None and not changes and _has_present_format(inventory):
             return _Comparison(from_plain(Recipe, inventory.recipe), changes)
         return _Comparison(_recipe_of_file_list(corpus, present_pieces), changes)

@@ -379,17 +379,19 @@ def verify_by(executor: Executor, chosen: Sequence[Target]) -> Iterator[Report]:
     Yields:
         The report on each target, in their order, as soon as it is complete.
     """
-    # Round 1. Each report has a list of the large checks that it still lacks.
+    # Round 1. There is a report on each target, with a list of the large checks that it still lacks
+    # (deferred checks).
     partial_reports = _verify_without_parts(executor, chosen)
 
-    # Round 2. Workers do the parts of all checks, in any order. An outcome comes with the position
-    # of its part in the list.
+    # Round 2. Put the parts of all checks into one list: [web 0, web 1, web 2, code 0]. `outcomes`
+    # yields the outcome of each as soon as a worker has done it, with its position in this list.
     parts = _parts_of_checks(partial_reports)
     outcomes = executor.run(check_part_task, (part.task for part in parts))
     for partial in partial_reports:
         for deferred in partial.deferred_checks:
-            # Wait until all parts of this check are done. Meanwhile, outcomes of other checks
-            # arrive, too. Each is noted with its own check.
+            # Wait until all parts of this check are done. Outcomes of other checks, which arrive
+            # meanwhile, are noted with their own check, so that it may be complete already when its
+            # turn comes.
             while not deferred.is_complete:
                 position, outcome = next(outcomes)
                 part = parts[position]
@@ -470,13 +472,14 @@ def _verify_target_without_parts(target: Target) -> _PartialReport:
     def note_check(report: Report, check: DividedCheck) -> None:
         """Note a large check, instead of doing it."""
         if check.project is not None:
-            # Its project has the paths of this worker, while another worker will do the check. Put
-            # the original project in its place.
+            # Another worker will do the check, perhaps with its files in other folders. So do not
+            # send it the project with the paths of this worker, but the original one.
             check = replace(check, project=target.project)
         deferred_checks.append(_DeferredCheck(report.output, check))
 
-    # `in_task` yields the project with paths as this worker sees them. `verify` calls `note_check`
-    # for each large check.
+    # Each worker may have copies of files, so it needs a project with its own paths, which
+    # `in_task` yields. `run=note_check` says what to do with a large check; by default, `verify`
+    # does it.
     with target.project.in_task() as project_of_worker:
         target_of_worker = replace(target, project=project_of_worker)
         report = target_of_worker.verify(deep=True, run=note_check)
