@@ -364,6 +364,9 @@ class _SplitPlanner:
             web        0.75                    900               905
             books      0.25                    300               302
 
+        Some trainers leave out datasets that are too small for a sample, but keep the list of all
+        weights. So if web had no sample, books would get the weight of web. This is an error here.
+
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
             weights: Weight of each dataset; None if they have no weights.
@@ -372,9 +375,8 @@ class _SplitPlanner:
             What is planned for each dataset. Empty if none of them has a sample.
 
         Raises:
-            ConfigError: Some trainers leave out datasets without a sample. This is an error if
-                others have samples, since the weights would then be those of the wrong datasets. Or
-                the files of two datasets would have the same names.
+            ConfigError: A dataset without a sample would be left out, and others not. Or the files
+                of two datasets would have the same names.
         """
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
@@ -573,20 +575,26 @@ class _SplitPlanner:
             )
 
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
-        """Return whether the trainer can work with a dataset that has no sample.
+        """Return whether the trainer can work with a dataset that has too few tokens for a sample.
 
-        With weights, it may take so few samples in all that none is from this dataset. Without
-        weights, it takes all samples of each dataset, and fails if there are none.
+        There are three cases:
+
+        - The datasets have no weights. Then the trainer takes all samples of each, and fails if a
+          dataset has none: no.
+        - They have weights, and the trainer never repeats a dataset whose samples are used up. Then
+          so few samples may be taken in all that none is from this dataset: yes. (If one is, that
+          is an error later.)
+        - They have weights, and the trainer repeats datasets. It opens the files of each dataset,
+          even if it takes no sample. They only exist if the dataset has MIN_NANOTRON_TOKENS (2)
+          tokens or more.
 
         Args:
             member: What is planned for the dataset.
             weights: Weight of each dataset; None for datasets without weights.
         """
-        # Without weights, the blend takes samples of every dataset.
         if weights is None:
             return False
-        # With weights, the blend may be so short that it takes no sample of the dataset.
-        if self.rules.wraps == "never":
+        if self.rules.wraps == "never":  # a dataset whose samples are used up does not start again
             return True
         return member.tokens >= MIN_NANOTRON_TOKENS
 
@@ -595,9 +603,18 @@ class _SplitPlanner:
     ) -> _Mixture:
         """Return how many samples the split has, and how they are divided among its datasets.
 
-        Trainers have different rules for this. For example, for datasets of 300 and 100 samples
-        without weights, of which 200 samples are requested, the result is 200 samples and the
-        weights 0.75 and 0.25.
+        There are three rules, depending on the trainer and on whether datasets have weights. For
+        datasets of 300 and 100 samples, of which 200 samples are requested:
+
+            trainer            weights    result
+            has windows        none       200 samples, divided 0.75 to 0.25
+            has windows        1, 1       200 samples, divided 0.5 to 0.5
+            has no windows     none       200 samples, divided 0.75 to 0.25
+            has no windows     1, 1       200 samples or slightly more, divided 0.5 to 0.5
+
+        Windows are neighbouring samples that have no token in common. Trainers with these give as
+        many samples as are requested; those without weights and windows give no more than there
+        are.
 
         Args:
             members: What is planned for each dataset of the split.
@@ -651,16 +668,25 @@ class _SplitPlanner:
     ) -> _Mixture:
         """Return how many samples a split with weighted datasets has, and its weights.
 
-        For example, 1,001 samples are requested, and the weights are 3 and 1. They become 0.75 and
-        0.25. The samples of each dataset are rounded up to 751 and 251. Some trainers add up these
-        numbers, and so have 1,002 samples in all.
+        For example, 1,001 samples are requested, and the weights are 3 and 1, which become 0.75 and
+        0.25:
+
+            dataset    exact share    planned, rounded up    built, a few more to be safe
+            web        750.75         751                    755
+            books      250.25         251                    253
+            sum        1,001          1,002                  1,008
+
+        Which of the three sums is the number of samples that are read in all depends on the
+        trainer. If no number is requested, it is that of the samples that the datasets have.
 
         Args:
-            members: What is planned for each dataset.
+            members: What is planned for each dataset: `samples_target` is the second number of its
+                row, `samples_requested` the third one, and `samples_given` how many samples it has.
             weights: Weight of each dataset, such as 3 and 1.
         """
-        # Most trainers divide weights by their sum twice. The second time, they change only in the
-        # last digit, if at all, but that can change which sample comes next.
+        # Divide the weights by their sum: 0.75 and 0.25. Most trainers do this twice. The second
+        # time, they change only in the last digit, if at all, but that can change which sample
+        # comes next.
         blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
         if self.requested is None:
             n_available = sum(member.samples_given for member in members)
@@ -668,8 +694,8 @@ class _SplitPlanner:
 
         size = self.rules.weighted_size(
             self.requested,
-            taken_by_dataset=[member.samples_target or 0 for member in members],
-            built_by_dataset=[member.samples_requested or 0 for member in members],
+            taken_by_dataset=[member.samples_target or 0 for member in members],  # 751, 251
+            built_by_dataset=[member.samples_requested or 0 for member in members],  # 755, 253
             per_split=self.data.has_own_blend,
         )
         return _Mixture(size, blend_weights)

@@ -123,20 +123,24 @@ def assign(
 ) -> Iterator[FilledPacks]:
     """Decide which document goes into which training sample.
 
-    Such samples are called *packs*. A plan says how long the pieces of each pack are, for example:
+    Such samples are called *packs*. A plan says how long the pieces in each pack are. Packs that
+    are planned alike are a *class*. For packs of 7 tokens:
 
         class    number of packs    lengths of the pieces in each
         0        3                  6
         1        2                  4, 3
 
-    Here the packs are put in an order, with the packs of each class spread evenly, and each piece
-    gets a document of its length:
+    Here the packs are put in an order, with the packs of each class spread evenly. Then each piece
+    gets the next document of its length. If the documents 0 to 6 have 4, 6, 3, 6, 4, 6 and 3
+    tokens:
 
-        pack          0             1         2             3         4
-        class         0             1         0             1         0
-        documents     1             0, 2      4             3, 6      5
+        pack          0         1             2         3             4
+        class         0         1             0         1             0
+        lengths       6         4, 3          6         4, 3          6
+        documents     1         0, 2          3         4, 6          5
 
-    This needs 4 bytes of memory for each document (8 for more than 2**32), and some hundred MiB.
+    (A document that is longer than a pack is divided into several pieces, as `rule` says.) This
+    needs 4 bytes of memory for each document (8 for more than 2**32), and some hundred MiB.
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,); may be memory-mapped.
@@ -178,15 +182,21 @@ class _PackFiller:
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
         """Give documents to the next packs, which are training samples of a fixed length.
 
-        It is planned how long the pieces of a pack are. A *class* of packs has pieces of the same
-        lengths. There are two kinds of pieces. For packs of 10 tokens:
+        It is planned how long the pieces of a pack are. Packs that are planned alike are a *class*.
+        For packs of 10 tokens:
 
             class    pieces    kind
             0        10        a full piece: it is as long as the pack
             1        4, 3      remainders: what is left of documents after full pieces were cut off
 
+        Documents wait in a queue for each kind. For the classes [0, 1, 0]:
+
+            pack          0      1         2
+            full piece    10               10       the next 2 full pieces
+            remainders           4, 3               the next remainders of these lengths
+
         Args:
-            class_of_pack: Class of each pack, such as [0, 1, 0]; shape (n_packs,).
+            class_of_pack: Class of each pack: [0, 1, 0]; shape (n_packs,).
 
         Returns:
             The packs with the documents of their pieces.
@@ -194,12 +204,12 @@ class _PackFiller:
         is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
 
-        # Each kind is handed out in the order of the documents: take 2 full pieces and 2
-        # remainders.
+        # Each kind is handed out in the order of the documents: take 2 full pieces, and the
+        # remainders of one pack.
         full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
         remainders = self._take_remainders(class_of_pack[~is_full_pack])
 
-        # Put the pieces of both kinds into the order of the packs.
+        # Put the pieces of both kinds into the order of the packs: 10 | 4, 3 | 10.
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
         pieces = PieceArrays.interleaved(is_full_piece, full_pieces, remainders)
 
@@ -211,26 +221,31 @@ class _PackFiller:
         """Find a document for each piece of the next packs, which are training samples.
 
         These packs hold the ends of documents. For packs of 10 tokens, a document of 25 tokens has
-        two pieces of 10 tokens, and the last 5 tokens are its *remainder*. It was planned how long
-        the pieces of each pack are. A piece of 5 tokens gets the next document with such a
-        remainder.
+        two pieces of 10 tokens, and the last 5 tokens are its *remainder*. The plan says how long
+        the pieces of a pack are, and each gets the next document with such a remainder:
+
+            planned lengths of a pack         5     3
+            next documents of these           8     2       with 25 and 13 tokens
+            documents, sorted                 2     8
+            lengths of their pieces           3     5       computed anew from the documents
+            first token of the piece          10    20
 
         Args:
-            class_of_pack: Class of each pack, shape (n_packs,). The plan lists how long the pieces
-                of each class are.
+            class_of_pack: Class of each pack, shape (n_packs,). A class is packs that are planned
+                alike; the plan lists how long their pieces are.
 
         Returns:
-            The pieces, pack by pack. The pieces of a pack are in the order of their documents.
+            The pieces, pack by pack: the last three rows.
         """
-        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,)
-        pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,)
-        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,)
-        documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,)
+        piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [2]
+        pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,) [0, 0]
+        planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
+        documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,) [2, 8]
 
         # The documents of a pack were sorted, so they are in another order than `planned_lengths`.
         # Compute how long each remainder is: 5 for a document of 25 tokens.
-        document_tokens = np.asarray(self._lengths[documents], np.int64)
-        piece_tokens = self._rule.remainders(document_tokens)
+        document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13, 25]
+        piece_tokens = self._rule.remainders(document_tokens)  # [3, 5]
         return PieceArrays(
             documents=documents,
             firsts=document_tokens - piece_tokens,  # it is at the end of the document: 25 - 5 = 20
@@ -261,11 +276,16 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
         position    0.1    0.3    0.5    0.8    0.9
         class       0      1      0      1      0      the result
 
-    There may be billions of packs, too many to sort at once. So the line is divided into parts of
-    equal length, the *strata*, and the packs of one stratum are sorted at a time.
+    There may be billions of packs, too many to sort at once. So the line is divided into *strata*,
+    which are parts of equal length, and the packs of one stratum are sorted at a time. With two
+    strata, positions are multiplied by 2:
+
+        position    0.2    0.6  | 1.0    1.6    1.8
+        stratum     0      0    | 1      1      1      the position, rounded down
+        class       0      1    | 0      1      0      two arrays are yielded
 
     Args:
-        plan: How many packs there are of each class.
+        plan: How many packs there are of each class: [3, 2].
         seed: Decides the positions.
 
     Yields:
@@ -278,14 +298,14 @@ def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
     for stratum in range(n_strata):
         # Compute the positions only of packs that are in this stratum, or next to it.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        # (n_candidates,) in units of a stratum: from k to k + 1 in stratum k
+        # (n_candidates,) the last table, but class by class: [0.2, 1.0, 1.8, 0.6, 1.6]
         positions = _positions_of(candidates, plan.counts, class_hashes) * n_strata
 
         # A position at the very end of the line, due to rounding, belongs to the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
         is_inside = stratum_of_pack == stratum
-        order = _order_of(positions[is_inside] - stratum)
-        yield candidates.classes[is_inside][order]
+        order = _order_of(positions[is_inside] - stratum)  # of 0.0, 0.8 and 0.6: [0, 2, 1]
+        yield candidates.classes[is_inside][order]  # [0, 1, 0]
 
 
 def _positions_of(
@@ -327,17 +347,23 @@ class _Candidates(NamedTuple):
 def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
     """Return the packs that may be in a *stratum*: one of several equal parts of all packs.
 
-    A pack is a training sample. The packs of each class are spread evenly over all strata. For
-    example, a class has 10 packs, and there are 2 strata:
+    A pack is a training sample. The packs are put in an order in which each *class*, which is all
+    packs with pieces of the same lengths, is spread evenly over the strata. For example, a class
+    has 10 packs, and there are 2 strata:
 
-        packs of stratum 0     0 to 4
-        packs of stratum 1     5 to 9
-        result for stratum 1   4 to 9, since pack 4 may be moved to stratum 1 by rounding
+        pack              0            ...    4              5             ...
+        its position      0 to 0.1            0.4 to 0.5     0.5 to 0.6           random within that
+        stratum           0                   0              1
+
+    So stratum 1 has the packs 5 to 9. But if the position of pack 4 is 0.4999..., it may be rounded
+    to 0.5, which is in stratum 1. Therefore the result for stratum 1 is 4 to 9, one pack more at
+    each end where there is one. The caller then computes the positions, and sorts out what is not
+    in it.
 
     Args:
-        counts: Number of packs of each class, shape (n_classes,).
-        stratum: Number of the stratum.
-        n_strata: Number of strata.
+        counts: Number of packs of each class: [10]; shape (n_classes,).
+        stratum: Number of the stratum: 1.
+        n_strata: Number of strata: 2.
     """
     first_inside = counts * stratum // n_strata  # (n_classes,) rounded down: 5
     stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: 10

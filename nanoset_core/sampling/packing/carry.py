@@ -24,16 +24,17 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
     """Move text between training samples, so that all of them are full except for the last one.
 
-    Such samples are called *packs*. A pack that has room gets the start of the next pack that has
-    room, and so on. For packs of 10 tokens, the numbers are the lengths of the pieces of documents
-    in them:
+    Such samples are called *packs*. A pack that is already full stays. The others are joined to one
+    stream of text, which is cut into full packs. For packs of 10 tokens, the numbers are the
+    lengths of the pieces of documents in them:
 
-        pack      0          1     2           3     4
-        before    6, 2       10    7           10    9
-        after     -          10    6, 2, 2     10    5, 5      and a last pack with 4
+        pack               0          1     2           3     4
+        before             6, 2       10    7           10    9
+        waits afterwards   6, 2             5                 4        not enough for a pack yet
+        after              -          10    6, 2, 2     10    5, 5     and a last pack with 4
 
-    Pack 0 is not full. Together with the first 2 tokens of pack 2, it is; so a full pack is written
-    in the place of pack 2, and 5 tokens are left for the next one.
+    Pack 0 is not full, so it waits. When pack 2 comes, its first 2 tokens make it full. The full
+    pack is written in the place of pack 2, and the other 5 tokens wait for pack 4.
 
     Args:
         batches: All packs in order, some at a time.
@@ -42,7 +43,7 @@ def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPa
     Yields:
         The full packs, in as many batches. At the end, if tokens are left, one pack with these.
     """
-    pending = NO_PIECES  # pieces at the end of the stream, not enough for a full pack
+    pending = NO_PIECES  # pieces that wait, not enough for a full pack
     for batch in batches:
         carried = _carry_in_batch(pending, batch, length)
         pending = carried.pending

@@ -378,49 +378,73 @@ class _PackFilling:
         """Put pieces of documents into new packs, as many as fit into each.
 
         A pack is a training sample. For example, 7 pieces of 4 tokens are put into packs of 10
-        tokens: 3 packs get 2 pieces each, and one pack gets the last piece.
+        tokens:
+
+            packs    pieces in each    room that is left
+            3        2                 2
+            1        1                 6                    the last piece
+
+        Packs with the same content are counted together, as a *class*. So each row becomes a new
+        class.
 
         Args:
-            piece_length: Tokens of a piece.
-            n_pieces: Number of pieces.
+            piece_length: Tokens of a piece: 4.
+            n_pieces: Number of pieces: 7.
         """
-        room = self.pack_length
+        room = self.pack_length  # 10
         max_per_pack = room // piece_length  # 2
         n_full_packs, n_last = divmod(n_pieces, max_per_pack)  # 3 and 1
         if n_full_packs > 0:
-            self._add_class(_EMPTY_PACKS, n_full_packs, room, piece_length, max_per_pack)
+            self._add_class(
+                parent=_EMPTY_PACKS,  # the packs held nothing before
+                n_packs=n_full_packs,
+                room_before=room,
+                piece_length=piece_length,
+                n_per_pack=max_per_pack,
+            )
         if n_last > 0:
-            self._add_class(_EMPTY_PACKS, 1, room, piece_length, n_last)
+            self._add_class(
+                parent=_EMPTY_PACKS,
+                n_packs=1,
+                room_before=room,
+                piece_length=piece_length,
+                n_per_pack=n_last,
+            )
 
     def _add_class(
         self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
     ) -> None:
         """Record that some packs got further pieces of documents.
 
-        A pack is a training sample. Packs with pieces of the same lengths are counted together, as
-        a *class*. Now these packs differ from the others of their class, so they become a new one.
-        For example, 3 of 5 packs with a piece of 4 tokens get two pieces of 2 tokens each:
+        A pack is a training sample. There may be billions of packs, so those with pieces of the
+        same lengths are counted together, as a *class*. When some packs of a class get further
+        pieces, they become a new class. For example, 3 of 5 packs with a piece of 4 tokens get two
+        pieces of 2 tokens:
 
             class    pieces        packs    room (packs have 10 tokens)
             0        4             2        6
             1        4, 2, 2       3        2          the new class
 
+        For the new class, only its difference from the old one is stored: it is made from class 0
+        (its parent) by 2 pieces of 2 tokens each.
+
         Args:
-            parent: Number of the old class (0), or `_EMPTY_PACKS`. The caller reduces its count.
-            n_packs: Number of these packs: 3.
+            parent: Number of the old class (0), or `_EMPTY_PACKS` (-1). The caller reduces its
+                count.
+            n_packs: Number of packs in the new class: 3.
             room_before: Tokens for which each pack had room: 6.
             piece_length: Tokens of each of the further pieces: 2.
             n_per_pack: Number of further pieces in each pack: 2.
         """
-        # Each list has an entry for each class, at its number.
-        class_number = len(self.parents)
-        self.parents.append(parent)
-        self.piece_lengths.append(piece_length)
-        self.pieces_per_pack.append(n_per_pack)
+        # Each of these lists has an entry for each class, at the number of the class.
+        class_number = len(self.parents)  # 1
+        self.parents.append(parent)  # 0
+        self.piece_lengths.append(piece_length)  # 2
+        self.pieces_per_pack.append(n_per_pack)  # 2
 
-        # Further pieces are put where the room is the smallest that is enough, so packs are listed
-        # under the room that they have now.
-        room = room_before - n_per_pack * piece_length
+        # Later pieces are put where the room is the smallest that is enough. So list the packs
+        # under the room that they have now. `rooms` are all keys of `packs_by_room`, ascending.
+        room = room_before - n_per_pack * piece_length  # 6 - 2 * 2 = 2
         if room not in self.packs_by_room:
             self.packs_by_room[room] = []
             insort(self.rooms, room)  # keeps the list sorted
@@ -459,27 +483,32 @@ def plan_packs(pieces: LengthHistogram, length: int) -> PackPlan:
 def _list_pieces(filling: _PackFilling) -> PackPlan:
     """List which pieces of documents each pack holds, from the steps that put them there.
 
-    A pack is a training sample of a fixed number of tokens. Packs that hold pieces of the same
-    lengths are counted as one *class*. For packs of 10 tokens and these two steps:
+    A pack is a training sample of a fixed number of tokens. It was filled in steps, each of which
+    puts pieces of one length into some packs. For packs of 10 tokens:
 
-        step 0    puts one piece of 7 tokens into each of 5 empty packs
-        step 1    puts one piece of 3 tokens into each of 3 packs of step 0
+        step    puts into each pack       of these packs                 so it has the parent
+        0       one piece of 7 tokens     5 empty packs                  -1
+        1       one piece of 3 tokens     3 of those from step 0         0
 
-    there are two classes, those without room first:
+    The steps are stored in lists: `piece_lengths` is [7, 3], `pieces_per_pack` [1, 1], and
+    `parents` [-1, 0]. Step 1 was the last one of 3 packs, and step 0 of the 2 packs that are left.
+    Packs with the same last step are equal, and are called a *class*. The result:
 
-        class    packs    filled in the steps    pieces of each pack
-        0        3        1 and 0                3, 7
-        1        2        0                      7
+        class    packs    last step    all its steps    pieces of each pack
+        0        3        1            1, 0             3, 7
+        1        2        0            0                7
 
     Args:
-        filling: The steps, and how many packs each of them was the last step of.
+        filling: The steps. `packs_by_room` has, for each number of tokens that packs have room for,
+            the classes of these packs: {0: [class 0], 3: [class 1]}; `rooms` are its keys,
+            ascending.
     """
     # The classes, from packs without room to those with most room.
     classes: list[_OpenPacks] = []
     for room in filling.rooms:
         classes += filling.packs_by_room[room]
 
-    # All steps of each class, one class after another. A class has the number of its last step.
+    # All steps of each class, one class after another. `class_number` is the last step of a class.
     last_steps = np.array([packs.class_number for packs in classes], np.int64)  # [1, 0]
     steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))  # 1, 0 | 0
 
@@ -515,17 +544,22 @@ def _steps_of_classes(last_steps: NDArray[np.int64], parents: NDArray[np.int64])
         puts pieces in     empty    empty    packs of step 0
         parents            -1       -1       0
 
-    So packs whose last step is 2 were filled in the steps 2 and 0. Packs with the same steps are
-    equal, and form a *class*.
+    So packs whose last step is 2 were filled in the steps 2 and 0. Packs with the same last step
+    have all steps in common. They are equal, and form a *class*:
+
+        class         0       1
+        last step     2       1
+        all steps     2, 0    1
 
     Args:
-        last_steps: The last step of each class, such as [2, 1]; shape (n_classes,).
-        parents: The third row of the example, shape (n_all_steps,).
+        last_steps: The last step of each class: [2, 1]; shape (n_classes,).
+        parents: The third row of the first table, shape (n_all_steps,).
 
     Returns:
-        Pairs of a class and a step, ordered by class: (0, 2), (0, 0) and (1, 1) in the example.
+        The class of each entry of the last row, and the entry: [0, 0, 1] and [2, 0, 1].
     """
-    # Go back one step of all classes at once. Stop with those that had empty packs before.
+    # Go back one step of all classes at once, in rounds. A class is done when its packs were empty
+    # before the step (-1).
     classes = np.arange(len(last_steps))  # [0, 1], and [0] in the second round
     steps = last_steps  # [2, 1], and [0] in the second round
     classes_by_round = [np.empty(0, np.int64)]

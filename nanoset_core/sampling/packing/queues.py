@@ -249,13 +249,20 @@ class FullPieceQueue:
     def _read_chunk(self) -> None:
         """Read the lengths of the next documents, and count their full pieces.
 
-        A full piece is as long as a training sample. For example, samples have 10 tokens, and the
-        next documents have 25, 7 and 30:
+        A full piece is as long as a training sample. It is called when all full pieces of the
+        documents before were taken. For example, samples have 10 tokens, and the next documents
+        have 25, 7 and 30:
 
-            document    full pieces    up to and including this document
-            0           2              2
-            1           0
-            2           3              5
+            document                             0    1    2
+            full pieces                          2    0    3
+            up to and including this document    2    -    5
+
+        Documents without full pieces are left out. So afterwards, the fields are:
+
+            _documents       0, 2     the documents with full pieces
+            _piece_stops     2, 5     the last row
+            _n_taken         0        how many of these 5 pieces were taken
+            _next_chunk      3        the first document that was not read (really a million later)
         """
         start = self._next_chunk
         if start >= len(self._lengths):
