@@ -154,17 +154,16 @@ def token_id(file: TokenizerPath, token: str, key: str) -> int:
 
 
 def naming_special_tokens(file: TokenizerPath) -> str:
-    """Return the end of an error message: how the user can name the special tokens of a tokenizer.
+    """Return a clause that is added to an error message about a special token, or an empty text.
 
-    Only files of the library tiktoken need this, since they contain no special tokens. For example,
-    the message "name another token; a file of tiktoken ranks contains no special tokens: name them
-    with …".
+    Tokenizers of the library tiktoken are files that contain no special tokens, so that the user
+    has to name these in the settings. For such a file, the clause says how. Callers append it to
+    their advice, so it starts with a semicolon:
+
+        name another token; a file of tiktoken ranks contains no special tokens: name them with …
 
     Args:
         file: The file of the tokenizer, which may be of any kind.
-
-    Returns:
-        The text, which starts with a semicolon; empty for all other kinds of files.
     """
     if define(file).kind != "tiktoken":
         return ""

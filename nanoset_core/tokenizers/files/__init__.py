@@ -199,14 +199,19 @@ def _fingerprint_with_changes(digest: str, examination: Examination) -> str:
 def _define_converted(source: TokenizerFile, kind: Kind) -> Definition:
     """Return what a tokenizer of another format defines, such as a SentencePiece model.
 
-    It is converted to a tokenizer.json (Hugging Face's format), and that is examined for faults.
+    There are three steps:
+
+        convert      make a tokenizer.json (Hugging Face's format) of the file
+        identify     compute a fingerprint, a digest that changes whenever the tokens may
+        examine      look for faults, of which the user is told
 
     Args:
         source: The file.
         kind: The kind of the file: "SentencePiece", "tiktoken", "vocab.json" and so on.
     """
-    # The bytes of the files decide the tokens, and so do settings, which are in `meaning`.
-    kind_and_digests = _kind_and_digests(source, kind)
+    # The bytes of the files decide the tokens, and so do the settings, such as a split pattern.
+    # `meaning` has those settings that affect the tokens.
+    kind_and_digests = _kind_and_digests(source, kind)  # such as ["tiktoken", "3f2a…"]
     converted = _convert(source, kind, kind_and_digests)
     fingerprint = _fingerprint(kind_and_digests, converted.meaning)
 
@@ -300,20 +305,20 @@ def _examined(
 ) -> Examination:
     """Examine a tokenizer for faults, or load the result of an earlier call from the cache on disk.
 
-    Faults are, for example, tokens that can never occur. The cache has an entry for each
-    combination of the tokenizer with files next to it, such as tokenizer_config.json, which may
-    name more tokens.
+    Faults are, for example, tokens that can never occur. The result depends on the tokenizer, and
+    on files next to it that may name more tokens, such as tokenizer_config.json. So the key of an
+    entry of the cache has digests of all of these: "5d1e… tokenizer_config.json 9c0a…".
 
     Args:
         source: The tokenizer's file.
         identity: A digest that changes with the tokenizer's own files and settings.
-        converted: The tokenizer.json that another format was converted to; None if the file is a
-            tokenizer.json itself.
+        converted: If the file is in another format, the tokenizer.json that it was converted to; if
+            it is a tokenizer.json itself, None.
         min_unmerged_share: Tokens that no merge makes are reported if they are more than this share
-            of the vocabulary. It depends on the kind of file alone, and so on `identity`.
+            of the vocabulary. (The key of the cache does not have it: it is always the same for the
+            same format of file.)
     """
-    # The result also depends on files next to the tokenizer, such as tokenizer_config.json: the key
-    # of the cache has their digests, too.
+    # The files next to the tokenizer that may name more tokens.
     companions = files_beside(source.path)
     companion_digests = [f"{path.name} {sha256_file(path)}" for path in companions]
     cached = CacheEntry("examination", " ".join([identity, *companion_digests]), cache_folder())
@@ -327,7 +332,7 @@ def _examined(
         return Examination()  # the tokenizers library says what is wrong when it loads the file
     addition = _companion_tokens(tokenizer, content, companions, converted)
     examination = _examine_with(tokenizer, addition, source, min_unmerged_share)
-    if len(content) >= _MIN_CACHED_BYTES:
+    if len(content) >= _MIN_CACHED_BYTES:  # 1 MiB; smaller ones are examined faster than loaded
         cached.save({"examination": to_array(asdict(examination))})
     return examination
 
@@ -350,16 +355,22 @@ def _examine_with(
     """Check a tokenizer for faults, together with special tokens that only other files name.
 
     A tokenizer.json may lack special tokens, such as "<|im_end|>", that the tokenizer_config.json
-    next to it has. Such tokens are added first, since the check also looks at the added tokens.
+    next to it has. When the tokenizer is used, they are added. The check looks at added tokens, so
+    they are added before it, too.
 
     Args:
         tokenizer: The parsed tokenizer.json.
-        addition: The tokens to add, and what the user should know about them.
+        addition: If tokens have to be added, its list has all added tokens, the tokenizer.json's
+            own ones and the new ones, so that it can replace the list in the tokenizer.json. It
+            also has notices for the user.
         source: The tokenizer's file, for errors.
         min_unmerged_share: Tokens that no merge makes, and that never occur for this reason, are
             reported if they are more than this share of the vocabulary.
+
+    Returns:
+        The faults that were found, with the added tokens, and the notices of both.
     """
-    if addition.added_tokens:  # these include the added tokens of the tokenizer.json
+    if addition.added_tokens:  # the new ones, and all that the tokenizer.json has itself
         tokenizer = {**tokenizer, "added_tokens": list(addition.added_tokens)}
     examination = examine(tokenizer, source, min_unmerged_share=min_unmerged_share)
     return replace(
@@ -378,25 +389,29 @@ def _companion_tokens(
 ) -> Addition:
     """Find special tokens that only the files next to a tokenizer name, such as "<|im_end|>".
 
-    Models are often published with a tokenizer_config.json, whose tokens the library `transformers`
-    adds to those of the tokenizer.json. Here,
+    Models are often published with a tokenizer_config.json. The library `transformers` adds the
+    tokens that it names to the tokenizer. What this project does depends on the tokenizer's format:
 
-    - they are added as well, if the tokenizer is a tokenizer.json;
-    - the user is told about them, if it is in another format.
+        tokenizer.json     it adds the tokens, too, if it is certain how `transformers` does it
+        another format     it only tells the user about them
 
     Args:
         tokenizer: The parsed tokenizer.json, or what another format was converted to.
         content: The bytes of that tokenizer.json.
-        companions: Files in the same folder, such as tokenizer_config.json.
+        companions: The files next to it that may name tokens, such as tokenizer_config.json.
         converted: The result of the conversion from another format; None for a tokenizer.json.
+
+    Returns:
+        The tokens to add, if any, and notices for the user.
     """
-    # Read the tokens that these files name. If one has the same id as an added token of the
-    # tokenizer.json, it is skipped, since the tokenizer.json takes precedence.
+    # Read the tokens that these files name. If a file gives one the same id as an added token of
+    # the tokenizer.json has, it is skipped, since the tokenizer.json takes precedence.
     ids = [token.get("id") for token in parsed_added_tokens(tokenizer)]
     added_ids = {token_id for token_id in ids if isinstance(token_id, int)}
     named = read_named_tokens(companions, added_ids)
 
-    if converted is None:  # the file is a tokenizer.json
+    if converted is None:
+        # The file is a tokenizer.json: find out which of the tokens it lacks, to add them.
         return resolve(named, tokenizer, content)
     notices = notices_of_missing_tokens(named, tokenizer, converted.special_tokens)
     return Addition(notices=notices)

@@ -52,15 +52,18 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     next to it. Transformers adds them, so a model would be trained with them. There are three
     cases:
 
-        the tokenizer.json has all tokens    it is used as it is
+        none is missing                      nothing is added
         some are missing                     they are added, with the same ids as by transformers
-        some are missing, and how they are   none is added, and the user is told
+        some are missing, and how they are   nothing is added, and a notice tells the user
         added depends on the version
 
     Args:
         named: The tokens that the files next to the tokenizer.json name.
         tokenizer: The parsed tokenizer.json.
         content: The bytes of the tokenizer.json.
+
+    Returns:
+        The tokens, and notices: what the user should know about these files.
     """
     notices = _notices_of_files(named)
     differences = _compare(named, tokenizer)
@@ -76,8 +79,10 @@ def resolve(named: NamedTokens, tokenizer: Mapping[str, Any], content: bytes) ->
     doubts = _doubts(named, differences)
     if not doubts:
         added_tokens = _add_tokens(named, content)
-        if added_tokens:
+        if added_tokens:  # empty if that failed
             return Addition(added_tokens, missing_names, notices)
+
+    # They are not added, which the user is told.
     notices.append(_missing_notice(named, missing_names, doubts))
     return Addition(notices=notices)
 
@@ -184,22 +189,25 @@ class _Differences:
 def _compare(named: NamedTokens, tokenizer: Mapping[str, Any]) -> _Differences:
     """Compare a tokenizer.json with the tokens that the files next to it name.
 
-    The library transformers adds the tokens of these files to the tokenizer. They come from three
-    places:
+    The library transformers adds the tokens of these files to the tokenizer. Suppose that they name
+    "<x>", "</s>" and "<pad>", and that the tokenizer's class LlamaTokenizer has "<unk>" by default.
+    A tokenizer.json has a list of added tokens, and a vocabulary of ordinary ones:
 
-        listed          a list of all added tokens          {"2": {"content": "<x>", …}}
-        special         keys for a purpose                  {"eos_token": "</s>"}
-        class tokens    defaults of the tokenizer's class   LlamaTokenizer: "<s>", "</s>", "<unk>"
+        token                 "</s>"    "<x>"    "<pad>"    "<unk>"
+        in the added tokens   yes       no       no         no
+        in the vocabulary               yes      no         no
+
+        not_added             "<x>", "<pad>"        files name them, but they are no added tokens
+        class_tokens          "<unk>"               the same, for those that only the class has
+        missing               "<pad>", "<unk>"      those of both that are in neither
 
     Args:
-        named: The tokens of all three kinds.
+        named: The tokens of the files, and the default tokens of the class.
         tokenizer: The parsed tokenizer.json.
 
     Returns:
-        Which of them the tokenizer.json lacks, and which have other flags there.
+        These lists, and the added tokens that have other flags, such as lstrip, in the files.
     """
-    # The tokens that transformers would add: those of the files, and those that the tokenizer's
-    # class, such as LlamaTokenizer, has by default.
     added = {token["content"]: token for token in parsed_added_tokens(tokenizer)}
     not_added = [name for name in named.names if name not in added]
     class_tokens = _only_class_tokens(named, added)
@@ -285,12 +293,17 @@ def _with_other_flags(
 def _doubts(named: NamedTokens, differences: _Differences) -> list[str]:
     """Return why it is not certain which tokens the library transformers adds to a tokenizer.
 
-    Transformers adds special tokens that files next to the tokenizer.json name. In some cases, its
-    versions do that differently. Each reason is a clause for a message, such as
-    "tokenizer_config.json sets split_special_tokens".
+    Transformers adds special tokens that files next to the tokenizer.json name. In five cases, its
+    versions differ, or this project does not know what they do. Each gives a clause for a message:
+
+        '<x>': an object without __type in …           an entry that some versions ignore
+        the class XTokenizer may have tokens of …      a class that this project does not know
+        … sets split_special_tokens                    special tokens may be split like other text
+        '<unk>': a token of the tokenizer's class      only the class, and no file, names the token
+        '</s>': its flags differ from those in …       version 4 replaces the flags, 5 does not
 
     Args:
-        named: The tokens that these files name.
+        named: The tokens that these files name, and what is doubtful about them.
         differences: How they differ from those of the tokenizer.json.
     """
     doubts = []
@@ -411,26 +424,32 @@ def _loaded(content: bytes) -> LibraryTokenizer | None:
 def _tokens_to_add(named: NamedTokens, existing: Mapping[str, AddedToken]) -> list[AddedToken]:
     """Return the tokens that transformers adds to a tokenizer when it loads it, in its order.
 
-    The order decides the ids. It is that of `PreTrainedTokenizerFast.__init__`: first the tokens
-    that a file lists with their flags, and then those with a purpose, such as eos_token.
+    Files next to the tokenizer.json name them. The order decides the ids of the tokens, and is that
+    of transformers (`PreTrainedTokenizerFast.__init__`):
+
+        1. tokens of a list, unless the tokenizer.json has the same token with the same flags
+
+        2. tokens for a purpose, such as eos_token, unless the tokenizer.json or the list has one
+           with this text
 
     Args:
-        named: The tokens that the files next to the tokenizer.json name.
+        named: The tokens that these files name: `listed` and `special` are the two kinds.
         existing: The tokens that the tokenizer.json adds itself: text → token.
     """
-    # Tokens that are special although their entry in a file may not say so.
+    # A token of the list is also special, even if its entry there does not say so, if it has a
+    # purpose, or if it is a default token of the tokenizer's class.
     special_names = {*texts_of(named.special), *named.class_tokens}
     additions: dict[str, AddedToken] = {}
 
-    # First the tokens in a file's list of all added tokens, unless one with the same flags exists.
-    # An `AddedToken` shows all of its flags in its repr, by which transformers compares, too.
+    # 1. The list. To compare tokens with all of their flags, transformers compares their repr, such
+    # as 'AddedToken("</s>", rstrip=False, …)', so do the same.
     for token in named.listed:
         name = token["content"]
         addition = _as_library_token(token, special_names)
         if name not in existing or repr(addition) != repr(existing[name]):
             additions[name] = addition
 
-    # Then the tokens for a purpose, such as eos_token, unless one with this text exists.
+    # 2. The tokens for a purpose.
     for token in named.special:
         name = token["content"]
         if name not in existing and name not in additions:

@@ -125,7 +125,13 @@ def _recognise(head: bytes, name: str) -> Kind:
 def _check_settings(source: TokenizerFile, kind: Kind) -> None:
     """Check that all settings of a tokenizer apply to the format of its file.
 
-    The setting `pattern`, for example, is for files of tiktoken, and not for a tokenizer.json.
+    For example, the setting `pattern` is for files of tiktoken. If the file is a tokenizer.json,
+    the message is
+
+        this tokenizer setting does not apply to a tokenizer.json
+        found       tokenizer.pattern (--tiktoken-pattern)
+        expected    for a tokenizer.json: no such settings
+        remedy      remove the setting, or use a file of tiktoken ranks or … as the tokenizer
 
     Args:
         source: The file with its settings.
@@ -135,8 +141,9 @@ def _check_settings(source: TokenizerFile, kind: Kind) -> None:
         ConfigError: A setting is one for other formats.
     """
     for key in source.settings:
-        if key in _SETTINGS[kind]:
+        if key in _SETTINGS[kind]:  # the settings for this format
             continue
+        # What messages call the formats for which it is a setting: "a file of tiktoken ranks".
         other_phrases = [_PHRASES[other] for other, keys in _SETTINGS.items() if key in keys]
         allowed = " or ".join(_SETTINGS[kind]) or "no such settings"
         raise ConfigError(

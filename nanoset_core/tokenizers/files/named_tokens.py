@@ -128,34 +128,46 @@ def files_beside(tokenizer: Path) -> list[Path]:
 def read_named_tokens(files: Sequence[Path], added_ids: Collection[int]) -> NamedTokens:
     """Read the special tokens that the files next to a tokenizer name.
 
-    A tokenizer.json may lack tokens that tokenizer_config.json, special_tokens_map.json or
-    added_tokens.json have. The library transformers adds them when it loads the tokenizer, and so
-    does this project.
+    A tokenizer.json may lack tokens that these files have. The library transformers adds them when
+    it loads the tokenizer, and so does this project:
+
+        tokenizer_config.json      settings; since version 4.34 also a list of all added tokens
+        special_tokens_map.json    special tokens by their purpose: {"eos_token": "</s>"}
+        added_tokens.json          ids of added tokens: {"<x>": 32000}
 
     Args:
         files: Those of the three files that exist.
         added_ids: Ids of the added tokens in the tokenizer.json itself.
+
+    Returns:
+        The tokens that all versions of transformers add, those that only some versions add (doubts,
+        with the reason for each), and what was found out about the files.
     """
     # File name → its JSON object, or None if it has none.
     object_by_name = {path.name: _read_object(path) for path in files}
     config = object_by_name.get(CONFIG) or {}
     id_by_token = object_by_name.get(ADDED_TOKENS) or {}
 
-    # Since transformers 4.34, tokenizer_config.json has all added tokens; if it does, transformers
-    # does not read the other files.
+    # If tokenizer_config.json has the list of all added tokens (under the key _DECODER, which is
+    # added_tokens_decoder), transformers does not read the other files.
     special_map: Mapping[str, Any] = {}
     if _DECODER not in config:
         special_map = object_by_name.get(SPECIAL_TOKENS_MAP) or {}
     listed = _listed_tokens(config, special_map, id_by_token, added_ids)
     special = _special_tokens(config, special_map)
-    certain_names = texts_of([*listed, *special.tokens])
 
+    # The tokens of some entries are doubtful: text → reason. Drop those that another entry names
+    # without doubt.
+    certain_names = texts_of([*listed, *special.tokens])
+    doubts = _doubts_about_others({**_other_doubts(config), **special.doubts}, certain_names)
+
+    # The class of the tokenizer, such as LlamaTokenizer(Fast), may have more tokens by default.
     class_name = str(config.get("tokenizer_class") or "PreTrainedTokenizer").removesuffix("Fast")
     is_known_class = class_name in _CLASS_TOKENS
     return NamedTokens(
         listed=listed,
         special=special.tokens,
-        doubts=_doubts_about_others({**_other_doubts(config), **special.doubts}, certain_names),
+        doubts=doubts,
         class_tokens=_class_tokens(class_name, {*config, *special_map}),
         unknown_class="" if is_known_class else class_name,
         sources=[name for name, value in object_by_name.items() if value is not None],
@@ -211,24 +223,26 @@ def _special_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 
     There are two kinds of keys for them:
 
-        a token for a purpose     {"eos_token": "</s>", "pad_token": "<pad>"}
-        a list of further ones    {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
+        a purpose     {"eos_token": "</s>", "pad_token": "<pad>"}
+        a list        {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
 
-    It depends on the version of the library transformers whether it adds some of them.
+    Some entries are ignored or refused by some versions of the library transformers, which uses
+    these files. So it is doubtful whether a model was trained with these tokens.
 
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
 
     Returns:
-        tokens: Those that every version adds, in the order in which it does.
-        doubts: The others: text → why they may not be added. If a token is doubtful in both ways,
-            the reason of the first kind counts.
+        tokens: Those that all versions add: first those for a purpose, then those of lists.
+        doubts: The doubtful ones: text → reason. If both kinds of keys give a reason for the same
+            token, it is that of the purpose.
     """
     purpose_tokens = _purpose_tokens(config, special_map)  # eos_token and so on
     list_tokens = _list_tokens(config, special_map)
     return _SpecialTokens(
         tokens=[*purpose_tokens.tokens, *list_tokens.tokens],
+        # If a token is in both, the second one counts.
         doubts={**list_tokens.doubts, **purpose_tokens.doubts},
     )
 
@@ -316,11 +330,19 @@ class _SpecialTokens(NamedTuple):
 def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the special tokens that files name for a purpose, such as {"eos_token": "</s>"}.
 
-    A token may also be an object with flags: {"content": "</s>", "lstrip": false}.
+    Two files may have such a key. If special_tokens_map.json has it, tokenizer_config.json is not
+    asked. The value is one of these:
+
+        "</s>"                                            the text of the token
+        {"__type": "AddedToken", "content": "</s>", …}    its text and flags
+        {"content": "</s>", …}                            the same in special_tokens_map.json; but
+                                                          doubtful in tokenizer_config.json, where
+                                                          transformers refuses it
+        null                                              no token
 
     Args:
         config: The content of tokenizer_config.json.
-        special_map: The content of special_tokens_map.json, which takes precedence.
+        special_map: The content of special_tokens_map.json.
 
     Returns:
         The tokens that the library transformers is certain to add, and doubtful ones with a reason.
@@ -345,13 +367,17 @@ def _purpose_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -
 def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _SpecialTokens:
     """Return the special tokens that a tokenizer's files list, without ids.
 
-    For example, {"additional_special_tokens": ["<x>", "<y>"]}. A token is a text, or an object with
-    a text and flags. It is doubtful if versions 4 and 5 of the library transformers treat it
-    differently.
+    For example, {"additional_special_tokens": ["<x>", "<y>"]}, in one of two files or in both. All
+    tokens of tokenizer_config.json come first. If it has such a list, version 5 of the library
+    transformers ignores that of special_tokens_map.json, and version 4 does not. So the tokens of
+    the latter are then doubtful.
 
     Args:
         config: The content of tokenizer_config.json.
         special_map: The content of special_tokens_map.json.
+
+    Returns:
+        The tokens that all versions of transformers add, and doubtful ones with a reason.
     """
     in_config = _list_tokens_of_config(config)
     has_list_in_config = any(key in config for key in _LISTS)
@@ -365,13 +391,19 @@ def _list_tokens(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> _
 def _list_tokens_of_config(config: Mapping[str, Any]) -> _SpecialTokens:
     """Return the special tokens that a tokenizer_config.json lists.
 
-        "<x>"                                           a token
-        {"__type": "AddedToken", "content": "<x>"}      a token
+    The library transformers adds them to the tokenizer. It is doubtful whether it does if a token
+    is an object without a type:
+
+        "<x>"                                           added
+        {"__type": "AddedToken", "content": "<x>"}      added, with its flags such as lstrip
         {"content": "<x>"}                              doubtful: transformers refuses it
 
     Args:
         config: The content of the file, with {"additional_special_tokens": ["<x>", …]}, for
             example.
+
+    Returns:
+        The tokens that are added, and the doubtful ones: text → reason.
     """
     tokens: list[Token] = []
     doubts = {}
@@ -389,15 +421,20 @@ def _list_tokens_of_map(
 ) -> _SpecialTokens:
     """Return the special tokens that a special_tokens_map.json lists.
 
-    The library transformers adds all of them in version 4. In version 5, there are exceptions, so
-    that these tokens are doubtful:
+    Version 4 of the library transformers adds all of these tokens to the tokenizer. Version 5
+    ignores some, for which the result has a reason instead of the token, since it depends on the
+    version whether they are added:
 
-        {"content": "<x>"}      an object is ignored
-        all of the file         ignored if the tokenizer_config.json has a list, too
+        the tokenizer_config.json has a list, too     version 5 ignores all tokens of the map
+        a token is an object, {"content": "<x>"}      version 5 ignores this token
+        a token is a text, "<x>"                      both versions add it
 
     Args:
         special_map: The content of special_tokens_map.json.
         has_list_in_config: Whether the tokenizer_config.json has a list.
+
+    Returns:
+        The tokens that both versions add, and the doubtful ones: text → reason.
     """
     tokens: list[Token] = []
     doubts = {}

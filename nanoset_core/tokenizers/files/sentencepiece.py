@@ -244,28 +244,37 @@ def _tokenizer_json(
 def _tokens_not_in_vocabulary(
     legacy_tokens: Mapping[str, int], ids: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return those special tokens that a SentencePiece model does not have itself, as text → id.
+    """Return those of some configured special tokens that a SentencePiece model does not have.
 
-    A user may configure special tokens in addition to a model. Some of them are in the model's
-    vocabulary already. For a vocabulary of 3 pieces:
+    A user may configure special tokens, with ids, in addition to a model. Some of them are pieces
+    (entries of the model's vocabulary) already. The ids of the pieces are 0, 1 and so on without
+    gaps, so a token with a larger id is new. For a model of 3 pieces:
 
         pieces               {"<unk>": 0, "<s>": 1, "a": 2}
         configured tokens    {"<s>": 1, "<sep>": 3, "<unk>": 4}
-        result               {"<sep>": 3, "<unk>…": 4}    (… is a mark: "<unk>" is a piece, too)
+        result               {"<sep>": 3, "<unk>…": 4}
+
+    The piece "<unk>" has the id 0, and the configured token the id 4. They need different texts, so
+    the new one gets a mark, here …, that occurs in no text.
 
     Args:
         legacy_tokens: The configured tokens: name → id. (Megatron-LM calls the class that adds them
             its legacy wrapper.)
-        ids: Text of each piece → its id. The ids are 0, 1, … without gaps.
+        ids: Text of each piece → its id.
+
+    Returns:
+        Text → id of the new tokens.
     """
     n_pieces = len(ids)
     new_tokens = {}
     for name, token_id in legacy_tokens.items():
-        if token_id < n_pieces:
+        if token_id < n_pieces:  # it is a piece
             continue
-        # The unknown piece may have the same text, and another id. A vocabulary cannot have a text
-        # twice, so mark the new one.
-        text = name + NEVER_IN_TEXT if name in ids else name
+        if name in ids:
+            # A vocabulary cannot have a text twice, so add the mark to the new one: "<unk>…".
+            text = name + NEVER_IN_TEXT
+        else:
+            text = name
         new_tokens[text] = token_id
     return new_tokens
 
