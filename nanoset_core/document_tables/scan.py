@@ -129,9 +129,9 @@ class DocumentScan:
         """Let DuckDB look for the documents in one query, and yield them in batches, in order.
 
         For each document that it finds, DuckDB computes which document it is, the values of the
-        columns, and whether comparisons such as `quality >= 3` are true. From these,
-        `query.result_of` makes masks of the conditions: whether each document meets `quality >= 3
-        and lang = 'de'`.
+        columns, and whether comparisons such as `quality >= 3` are true. From the comparisons,
+        `query.result_of` computes which documents meet whole conditions, such as
+        `quality >= 3 and lang = 'de'`.
 
         Args:
             relation: Tables with a row for each document.

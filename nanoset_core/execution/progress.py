@@ -194,7 +194,7 @@ class Progress:
     def update(self, work: RunningWork) -> None:
         """Show that a piece of work, such as tokenizing a corpus, has advanced or is finished.
 
-        Two kinds of readers see it. The user sees a bar on the terminal:
+        Two kinds of readers see it. The user sees a line or a bar on the terminal:
 
             tokenize web: 42%, …
 

@@ -118,16 +118,16 @@ class DataclassCodec(ValueCodec):
 
         Usually the key is the name of the field. The metadata of a field may say something else:
 
-            seed: int                                               {"seed": 7}
-            size: int = field(metadata=stored("bytes"))             {"bytes": 80}
-            size: int = field(0, metadata=stored(omit_default=True))    no key, if the size is 0
+            seed: int                                          {"seed": 7}
+            size: int = field(metadata=stored("bytes"))        {"bytes": 80}
+            n: int = field(…, metadata=stored(omit_default=True))     no key if n has its default
 
         Args:
             field: The field.
             hint: Its declared type, such as `int`.
         """
         metadata = field.metadata
-        key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # "random_seed" above
+        key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # "bytes" in the second case
         stored_hint = metadata.get(stored_fields.HINT) or hint
         codec = self._codec_of(stored_hint)
         return _Field(
