@@ -194,17 +194,19 @@ class Handoff:
         return mismatch
 
     def _requested_samples(self) -> dict[SplitName, int]:
-        """Return how many samples of each split the trainer will request.
+        """Return how many samples of each split the trainer will request when it is started.
 
-        This is computed from the schedule: iterations times batch size for train, for example.
-        There are two special cases:
+        For train, that is iterations times batch size, such as 500 * 100 = 50,000. Two cases
+        differ:
 
-            the data is for one phase of a run      only the iterations of the phase count
-            the run is shortened, since a limit     all samples that were built, such as 1,050,
-            on epochs leaves too few samples        although the run has 10 iterations of 100
+            a run has phases with other data,     only its iterations count: for 200 to 300, these
+            and this is the data of one phase     are 100 * 100 = 10,000
+            data may not be repeated often, so    the run is shortened to 10 iterations, but the
+            only 1,050 samples were built         trainer is told to request all 1,050
 
         Returns:
-            Split → number of samples, in the order of the splits. Empty without a schedule.
+            Split → number of samples, in the order of the splits. Empty without a schedule, which
+            says how long the run is.
         """
         if self.run is None:
             return {}
@@ -214,8 +216,7 @@ class Handoff:
             n_iterations = stop_iteration - start_iteration
         requested = self.run.samples(n_iterations)
 
-        # A limit on epochs may have left fewer samples than the schedule needs, such as 1,050 in
-        # batches of 100. The run is then shortened to 10 iterations, but still requests all 1,050.
+        # These would be 10 * 100 = 1,000 for a shortened run, but it requests all that were built.
         if self.is_shortened:
             requested["train"] = self.config.train_split_samples or 0
         return {split: requested[split] for split in SPLITS if split in requested}

@@ -273,15 +273,19 @@ def _reasons_without_samples(splits: Mapping[SplitName, BuiltSplit]) -> dict[Spl
 def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     """Merge the settings that train, valid and test were built with into one.
 
-    Most settings are the same for the three splits. But each split was built with its own number of
-    samples, its own paths, and, if splits do not share their data, its own blend (datasets with
-    weights):
+    The three splits are built one by one, and each has recorded its settings. Most of these are the
+    same, and can be taken from train. Three differ:
 
-        built split    samples                blends of train, valid, test
-        train          train: 1,000           [A, …, …]
-        valid          valid: 50              […, B, …]
-        test           test: 20               […, …, C]
-        merged         all three              [A, B, C]
+        samples       each split was built with its own number: train 1,000, valid 50, test 20
+        paths         each split knows the paths of the datasets that it reads
+        blends        each split may read its own blend, that is, datasets with weights
+
+    The blends are a list for train, valid and test. Of each recorded list, only the blend of the
+    split itself counts. Suppose that test has no data:
+
+        recorded with train    [A, …, …]
+        recorded with valid    […, B, …]
+        merged                 [A, B, None]
 
     Args:
         splits: The built splits: train, valid and test, in this order.
@@ -299,11 +303,14 @@ def _config_of_all(splits: Mapping[SplitName, BuiltSplit]) -> NanosetConfig:
     if config.blend_per_split is None:  # all splits share one blend
         return config
 
-    # `blend_per_split` lists the blends of train, valid and test. Take the one of each split from
-    # the settings that this split was built with.
+    # Each split has its own blend. Take blend 0 as recorded with train, 1 as recorded with valid,
+    # and 2 as recorded with test.
     blends: list[Blend | None] = []
     for index, built in enumerate(splits.values()):
-        blends_when_built = built.config.blend_per_split
+        recorded_blends = built.config.blend_per_split
         has_data = built.plan is not None
-        blends.append(blends_when_built[index] if blends_when_built and has_data else None)
+        if recorded_blends and has_data:
+            blends.append(recorded_blends[index])
+        else:
+            blends.append(None)
     return replace(config, blend_per_split=blends)

@@ -76,14 +76,17 @@ class HandoffFiles(NamedTuple):
 
 
 def handoff_files(handoff: Handoff) -> HandoffFiles:
-    """Return the files with which a trainer is started: a folder that is called its handoff.
+    """Return the files that a user needs to start a trainer on data that was built.
 
-        files of the trainer itself    such as arguments.txt for Megatron-LM, or data.yaml for NeMo
-        run.yaml                       a template, in which the user can describe the run
-        START.md                       how to start the trainer, and notes
+    Together they are called the handoff:
+
+        arguments.txt    options for Megatron-LM; others get a data.yaml, or similar files, instead
+        run.yaml         a template, in which the user can describe the run
+        START.md         the command that starts the trainer, and notes on the data
 
     Args:
-        handoff: Everything that the files mention, with paths where the trainer runs.
+        handoff: Everything that the files mention: the settings, the datasets, the number of
+            samples of each split, warnings, and paths as they are where the trainer runs.
 
     Returns:
         The content of each file, and the notes.
@@ -93,15 +96,20 @@ def handoff_files(handoff: Handoff) -> HandoffFiles:
     """
     _check_paths(handoff)
 
-    # The files of the trainer itself, and the notes on them.
+    # The files of the trainer itself, and the notes on them. Each trainer, such as Megatron-LM, has
+    # a function that writes these. The preset names the trainer and its version.
     trainer = TRAINERS[handoff.config.preset]
     texts, notes = trainer.write(handoff)
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # The files that every trainer gets.
+    # The template run.yaml, with the batch size if the user has given a schedule of the run.
     schedule = handoff.spec.schedule
-    batch_size = None if schedule is None else schedule.global_batch_size
+    batch_size = None
+    if schedule is not None:
+        batch_size = schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
+
+    # START.md. The command in it depends on the trainer's arguments.txt, if there is one.
     instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
     texts[START] = start_text(handoff, instructions, sorted(texts), notes)
 

@@ -101,7 +101,7 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
             paths are those where the trainer runs.
 
     Returns:
-        The file data.yaml with the sections, and notes for the user.
+        The file data.yaml with these sections, and notes for the user.
     """
     data_section = {
         "dataset": _exported_datasets(handoff),
@@ -116,8 +116,9 @@ def nanotron_main_files(handoff: Handoff) -> FilesAndNotes:
         "have that value.",
     ]
 
-    # nanotron has two classes that read these files. They read samples in different orders: one
-    # shuffles the samples of all datasets together, and the other does not.
+    # nanotron has two classes that read .ds files. `Nanoset` shuffles the samples of all datasets
+    # together, and `TokenizedBytes` does not. The data was built for one of the two, as the user
+    # has chosen. So add a note that this class has to be used.
     if handoff.config.rules.shuffles_blend:
         notes.append(_NANOSET_CLASS_NOTE)
     else:

@@ -277,29 +277,31 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 
 
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
-    """Check that the index files of each split are those that a build would make now.
+    """Check that nothing has changed since the index files of the splits were built.
 
-    Each output has a recipe, which lists what it was made from: the digests of its inputs, and its
-    settings. So compare the recipe of what was built with the recipe that it would have now. A
-    split has one or two outputs:
+    Everything that is built has a recipe: its settings, and the digests of what it was made from.
+    The recipe of its time is recorded. Here it is compared with the recipe that a build would have
+    now. If, say, a dataset was built anew in the meantime, a digest in them differs.
 
-        one dataset         the index of its samples (index mappings)
-        several datasets    the index of each, and a blend, which mixes their samples
+    What is compared for a split depends on how many datasets it reads:
 
-    The blend is made from the mappings, so its recipe contains the digest of theirs.
+        one dataset         the index of its samples ("mappings")
+        several datasets    a blend, which says in what order their samples are mixed
+
+    A blend is made from mappings, so its recipe contains the digest of their recipe.
 
     Args:
-        nanoset: The nanoset, with its present datasets and settings.
-        splits: Split → the manifest of its blend, or of its index mappings if it has none.
+        nanoset: The datasets and settings of a training run, as they are now.
+        splits: Split → the record of its blend, or of its mappings if it has no blend.
 
     Raises:
         StaleError: A split was made from other inputs or settings.
     """
     for split, manifest in splits.items():
-        # The recipe lists what an output is made from. This is what a new build would use: first
-        # for the index mappings of each dataset, and then for their blend, which is made from them.
+        # The recipe that a new build would have: first that of the mappings, then that of the
+        # blend, which is made from them.
         expected_recipe = mappings_recipe(nanoset, split)
-        if nanoset.spec.is_blended:
+        if nanoset.spec.is_blended:  # several datasets
             inputs_of_blend = {MAPPINGS: expected_recipe.digest}
             key = Key(nanoset.name, split)
             expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)

@@ -577,29 +577,34 @@ class Dealer:
     def of(preset: str, dataloader_type: str, total: int, random_seed: int) -> Dealer:
         """Return how a trainer deals samples to its ranks, the processes that train together.
 
-            nanotron    gives one sample to each rank in turn; its versions shuffle the samples by
-                        different seeds before, or not at all
-            others      do what the setting `dataloader_type` of run.yaml says: "single" gives a
-                        micro-batch to each rank in turn
+        A preset names a trainer and its version. These versions do:
+
+            preset           order of the samples           what each rank gets in turn
+            nanotron         shuffled, always by seed 42    a sample: this is called "interleaved"
+            nanotron-000     shuffled by the given seed     a sample
+            nanotron-main    as they are stored             a sample
+            all others       as they are stored             it depends on `dataloader_type`
 
         Args:
-            preset: Name of the preset, which stands for a trainer and its version.
-            dataloader_type: Type of the data loader in run.yaml, the file that describes the run.
+            preset: Name of the preset.
+            dataloader_type: A setting in run.yaml, the file that describes the run. "single", which
+                is also its value if it is not set, gives a micro-batch to each rank in turn.
             total: Number of samples of the dataset.
-            random_seed: Seed of the nanoset, which some trainers also use to shuffle.
+            random_seed: Seed of the data that was built, for the trainer that shuffles by it.
 
         Returns:
             The dealer, which computes the samples of a step.
 
         Raises:
-            ConfigError: The trainer's data loader has no such type.
+            ConfigError: The setting `dataloader_type` is given for a trainer that has no such
+                setting.
         """
-        # nanotron deals samples one by one to its ranks in turn: "interleaved". Its versions first
-        # shuffle them with different seeds, or not at all.
+        # The seeds by which versions of nanotron shuffle; None if they do not.
         nanotron_seeds = {"nanotron": 42, "nanotron-000": random_seed, "nanotron-main": None}
         is_nanotron = preset in nanotron_seeds
         if not is_nanotron:
             return Dealer(total, kind=dataloader_type, seed=None)
+        # nanotron always deals samples in one way. So anything but the default is a mistake.
         if dataloader_type != "single":
             raise ConfigError(
                 "this trainer's data loader has no types",
@@ -619,29 +624,38 @@ class Dealer:
             rank           0   0   1   1   0   0   1   1
             micro-batch    0   0   0   0   1   1   1   1
 
+        That is the usual way, the kind "single". Two other kinds of loaders exist:
+
+            interleaved    gives a sample, not a micro-batch, to each rank in turn: 0 1 0 1 0 1 0 1
+            cyclic         gives each rank its own part of the dataset, shuffled in each epoch
+
         Args:
             step: The step, with its number of ranks and the sizes of its batches.
-            base: How many samples of the run come before the first one of this dataset.
+            base: A run may read several datasets one after another. So many samples of the run come
+                before the first one of this dataset: 0 for the first dataset.
 
         Returns:
             These three rows, as arrays.
 
         Raises:
             SampleIndexError: The dataset has too few samples.
-            ConfigError: The samples before the step are not whole micro-batches of all ranks, which
-                a cyclic loader requires.
+            ConfigError: A cyclic loader cannot begin with this step: the ranks have not all read
+                the same number of whole micro-batches before it.
         """
         # All arrays have the shape (batch_size,): one entry for each sample of the step.
         numbers = np.arange(step.batch_size)  # 0, 1, 2, … within the step
         ranks = self._ranks(step, numbers)
         micro_batches = numbers // (step.micro_batch_size * step.n_ranks)
 
-        # Which samples of the dataset these are, in the order in which the trainer reads them.
+        # Find the places of the samples in the order in which the trainer reads the dataset.
+        # The first sample of the step is counted from the start of the run, so subtract `base`.
         positions = step.first_sample - base + numbers
         if self.kind == "interleaved":
-            # When it is resumed, this loader starts a few samples too early.
+            # If the run was stopped and resumed, this loader has started a few samples too early,
+            # and has read these again: all later samples come so much later.
             positions -= _n_read_again(step, base)
 
+        # The loader may shuffle: look up which samples are at these places.
         if self.kind == "cyclic":
             samples = self._cyclic_samples(step, positions, ranks)
         else:

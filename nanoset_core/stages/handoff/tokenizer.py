@@ -38,11 +38,12 @@ def tokenizer_arguments(definition: Definition) -> tuple[str, ...]:
         others           none: the user has to name the tokenizer
 
     Args:
-        definition: The tokenizer.
+        definition: The tokenizer: its file, and the format of that.
 
     Returns:
-        Options, each with its values. None if a path contains a space, at which the shell would
-        divide the argument.
+        Options, each with its values, such as ("--tokenizer-type GPT2BPETokenizer", …). Empty if
+        the user has to name the tokenizer, also because a path contains a space: the shell would
+        divide the argument there.
     """
     if _contains_spaces(definition):  # the shell would split these arguments
         return ()
@@ -126,31 +127,40 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
     """Return a note for the user if Megatron-LM does not read a tokenizer without further help.
 
-        a tokenizer.json             it also needs a second file, whose content is shown
-        tiktoken, tekken.json        it cannot read these; a way to train without is described
-        a path with a space          cannot be an argument
-        vocab.json and merges.txt    some versions ignore one of the two
-        all others                   no note
+    The note depends on the format of the tokenizer's file, its `kind`:
+
+        kind             the note says
+        tokenizer.json   that a second file is needed, with its content
+        tiktoken         that Megatron-LM has no such tokenizer, and how to train without
+        tekken.json      the same
+        vocab.json       that some versions ignore its second file, merges.txt
+        others           nothing
+
+    For vocab.json, and for two of the others, Megatron-LM is told the path of the file. If that
+    contains a space, which an argument cannot, the note says this instead.
 
     Args:
-        definition: The tokenizer. Its kind is the format of its file.
+        definition: The tokenizer.
         eod: Its end-of-document token.
     """
     kind = definition.kind
     if kind == "tokenizer.json":
         return _second_file_note(eod)
 
-    # Megatron-LM has no tokenizer for these two kinds.
+    # Megatron-LM has no tokenizer for these two kinds. They have always been converted to a
+    # tokenizer.json, which tells the size of the vocabulary.
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
         return _unknown_format_note(definition.source.name, kind, definition.converted.vocab_size)
 
-    # The arguments can name the files of all other kinds.
+    # These are the kinds whose file is named by an argument, such as --tokenizer-model.
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
             "The arguments do not name the tokenizer, since its path or a special token contains "
             "a space."
         )
-    return _IGNORED_MERGES_NOTE if kind == "vocab.json" else None
+    if kind == "vocab.json":
+        return _IGNORED_MERGES_NOTE
+    return None
 
 
 def _second_file_note(eod: str | None) -> str:

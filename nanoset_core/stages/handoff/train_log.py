@@ -164,13 +164,16 @@ class TrainLog:
         Raises:
             ConfigError: The order in which the trainer read samples cannot be computed.
         """
-        # The settings of the first start. What changed later is in `resumes`.
+        # The arguments of the first start. What changed later is in `resumes`.
         arguments = self.starts[0].arguments
         _check_order_is_known(arguments)
+
+        # Take the arguments that may change as a run resumes, such as micro_batch_size, and the
+        # others of run.yaml, such as dataloader_type.
         settings = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
 
-        # A schedule replaces the batch size. It may count tokens, and then needs their number in a
-        # sample.
+        # If the batch size follows a schedule, the fixed batch size does not count. The schedule
+        # may be in tokens: then run.yaml also needs seq_length, the tokens of a sample.
         if settings["step_batch_size_schedule"] is not None:
             settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
@@ -182,13 +185,15 @@ class TrainLog:
     def _skipped(self) -> list[list[int]]:
         """Return the training steps that a trainer skipped, because the user told it so.
 
-        A user may skip steps whose samples have made the loss jump, by Megatron-LM's option
-        iterations_to_skip. Some versions count from 1 in this option, as in their logs, and some
-        from 0. Which it is can be seen in the log.
+        A user may skip steps whose samples have made the loss jump, by the option
+        iterations_to_skip. Versions of Megatron-LM that count steps from 1 in this option skip the
+        steps 3 and 4 for the numbers 3 and 4. Versions that count from 0 skip the steps 4 and 5.
+        (In the log, and in the result, the first step is always 1.) `_skips_count_from_one` finds
+        out which of the two this trainer does.
 
         Returns:
             Ranges of consecutive steps, each as [first, last], with both included: the steps 3, 4
-            and 8 are [3, 4] and [8, 8]. Steps count from 1.
+            and 8 are [3, 4] and [8, 8].
         """
         numbers: set[int] = set()
         for start in self.starts:
@@ -197,21 +202,22 @@ class TrainLog:
         if not numbers:
             return []
 
-        # Some versions of Megatron-LM count from 1 in this option, as in the log, and some from 0.
-        # The log shows which by the steps that it lacks.
-        steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
+        steps = np.array(sorted(numbers), np.int64)  # (n_skipped,) [3, 4]
         if not self._skips_count_from_one(numbers):
-            steps += 1
-        return _ranges(steps)
+            steps += 1  # [4, 5]
+        return _ranges(steps)  # [[3, 4]], or [[4, 5]] if the option counts from 0
 
     def _skips_count_from_one(self, numbers: Iterable[int]) -> bool:
         """Return whether the option iterations_to_skip counts steps from 1, as the log does.
 
-        It counts from 1 in Megatron-LM's main branch, and from 0 in core 0.16.1. The log has no
-        line for a step that was skipped. So if the option names the number 5:
+        Some versions of Megatron-LM count from 1 in this option, and some from 0. The log tells
+        which, since it has a line for each step that was done, and none for a step that was
+        skipped. For example, if the option names the number 5:
 
-            lines of the log    4 . 6 7    step 5 was skipped: it counts from 1
-            lines of the log    4 5 . 7    step 6 was skipped: it counts from 0
+            steps in the log    4 . 6 7    step 5 was skipped, so the option counts from 1
+            steps in the log    4 5 . 7    step 6 was skipped, so the option counts from 0
+
+        `self.consumed` has these steps as keys.
 
         Args:
             numbers: The numbers that the option names.
@@ -219,11 +225,13 @@ class TrainLog:
         Returns:
             False also if the log does not show it.
         """
-        # If not every step has a line, assume core 0.16.1.
+        # If only every tenth step has a line, say, missing lines mean nothing. Then assume core
+        # 0.16.1, which counts from 0. (Megatron-LM's main branch counts from 1.)
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
         for number in numbers:
+            # Step 5 is missing, and step 6 is not: so 5 means step 5.
             if number not in self.consumed and number + 1 in self.consumed:
                 return True
         return False
