@@ -87,13 +87,15 @@ class AssetRun:
         """Make the output of this run, and yield what Dagster is to record about it.
 
         Dagster calls this when somebody materialises an asset, such as the dataset of the text
-        collection `web`. There are three cases:
+        collection `web`. There are three cases. `_make_page` makes the output and returns what
+        Dagster's web page of the asset shows; it also sets `self.manifest` to the record of the
+        output's files:
 
-        - The output was made: yield its digest, its size, how long it took, and the values that
-          Dagster's web page of the asset shows.
-        - There was nothing to make, since the settings do not request this output: yield nothing.
-        - The output has no manifest (the list of its files, which has the digest). Then its page
-          returns a complete result, which is yielded as it is.
+            case                                `_make_page` returns    self.manifest    yielded
+            the output was made                 values for the page     is set           a result
+            the settings do not request it,     values for the page     None             nothing
+            so nothing was made
+            it has no record of its own         a complete result       does not count   this result
 
         Yields:
             What Dagster records, at most once.
@@ -102,12 +104,11 @@ class AssetRun:
             dg.Failure: The output could not be made.
         """
         self._warn_of_settings()
-        self.project_defs.started(self.node)
+        self.project_defs.started(self.node)  # counts it: "3 of 71"
         metadata = self._make_page()  # makes the output; the metadata is for Dagster's UI
         if isinstance(metadata, dg.MaterializeResult):
             yield metadata
             return
-        # `_make_page` has set the manifest if it has made an output; see `finish`.
         if self.manifest is not None:
             yield result(self.project, self.manifest, self.seconds, metadata=metadata)
 

@@ -195,9 +195,12 @@ class _Builder:
         find the outputs that are missing or out of date, keep those that the user has selected and
         what they need, and divide them into runs.
 
-        All assets, jobs and sensors of the project (its definitions) take a while to be created.
-        They are needed in two cases only: to understand a selection in Dagster's syntax, and to
-        execute runs.
+        All assets, jobs and sensors of the project together are called its *definitions*. To create
+        them takes a while. So they are only created if they are needed:
+
+            the user has selected outputs          yes, at once: a selection has Dagster's syntax
+            if not, and something has to be made   yes, at the end: to execute runs
+            if not, and nothing has to be made     no
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -207,12 +210,14 @@ class _Builder:
         project_defs = ProjectDefs.of(
             self.project.config, build_project=self.project, started=counter.begin
         )
+        # Which outputs are missing, out of date, or not known to Dagster?
         state = self._compare_with_history(survey, project_defs.names)
 
-        # Find the outputs that the user has selected.
-        definitions = dg.Definitions()  # empty: those of the project are slow to make
+        # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming
+        # text collections? If by neither, all.
+        definitions = dg.Definitions()  # empty
         if self.select:
-            definitions = definitions_of(project_defs)  # to resolve Dagster's selection syntax
+            definitions = definitions_of(project_defs)
         nodes = selected(
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
         )
@@ -220,7 +225,7 @@ class _Builder:
         # Divide those that have to be made into runs.
         runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
         if runs and not self.select:
-            definitions = definitions_of(project_defs)  # to execute the runs
+            definitions = definitions_of(project_defs)
         plan = _BuildPlan(project_defs, definitions, counter, survey, runs)
         counter.expect(plan.nodes)
         return plan
@@ -280,13 +285,16 @@ class _Builder:
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
         """Execute the runs of a plan, and return a report of what was made and what failed.
 
-        The user then wants to see the outputs as they are after the build. The survey at its start
-        remembers them as they were before, so the outputs that were made are looked up again.
+        The report is filled step by step: first with what is known before the runs, then by each
+        run. At the end, the user sees the outputs as they are after the build. The graph, which
+        knows all outputs, still has them as they were before. So it looks up again those that were
+        made, and is told which ones failed.
 
         Args:
             plan: The runs, and the definitions that Dagster needs for them.
             rebuild: Whether outputs are made even if they are up to date.
         """
+        # `self.corpora` are the text collections that the user has named; if none, all are built.
         report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=not self.corpora)
         tags = _run_tags(plan.project_defs.names, rebuild=rebuild)
         run_config = _run_config(verbose=self.verbose)
@@ -295,14 +303,14 @@ class _Builder:
             project_defs=plan.project_defs,
             definitions=plan.definitions,
             report=report,
-            counter=plan.counter,
-            say=self.say,
+            counter=plan.counter,  # prints "3 of 71" when an output begins
+            say=self.say,  # prints other lines
             instance=self.instance,
             options={"tags": tags, "run_config": run_config},
         )
         _execute_runs(build_runs, plan.runs)  # adds the results to `report`
 
-        # Let the graph look up the outputs again that the runs were to make.
+        # Let the graph forget what it knows of the outputs that the runs were to make.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
@@ -430,15 +438,15 @@ def _report_before_runs(
 ) -> BuildReport:
     """Return the report of a build as it is before anything is made.
 
-    For example, the text of the corpus `code` cannot be read, and the user has changed the seed of
-    the data mixture `pretrain`. This is known by then:
+    For example, the text of the corpus `code` cannot be read. The data mixture `tuning` needs it.
+    The user has changed the seed of another mixture, `pretrain`. So the report has, in its fields:
 
-        raw_jsonl [code]           failed, with the error
-        tuning (needs `code`)      skipped
-        pretrain/blend [train]     replaces a version with other settings: "seed: 7 → 8"
+        failed      raw_jsonl [code]           the error (raw_jsonl is the list of the files)
+        skipped     tuning                     nothing else: it cannot be made without `code`
+        replaced    pretrain/blend [train]     "seed: 7 → 8": the present version has other settings
 
     Args:
-        survey: The outputs of the project, and the corpora.
+        survey: The outputs of the project, and the corpora (collections of texts).
         steps: The work that the build is going to do.
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
     """
@@ -448,8 +456,9 @@ def _report_before_runs(
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
     if has_all_corpora:
-        # Outputs that need a corpus which cannot be read. If only some corpora were examined, the
-        # graph also reports outputs that need any of the others, which are not to blame.
+        # Outputs that need a corpus which cannot be read. (If only some corpora were examined, the
+        # graph knows nothing of the others. It would also report outputs that need these, although
+        # nothing is wrong with them.)
         report.skipped += _blocked_labels(survey.graph)
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report

@@ -644,26 +644,30 @@ def _next_steps(
 
 
 def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
-    """Return the outputs that exist, each with its manifest.
+    """Return the outputs that exist, each with its manifest, a file that lists what is in its
+    folder.
 
-    A manifest is a file that lists what is in the folder of an output. The advice after a build
-    names one of them as an example, and the folder with instructions for training (the handoff):
+    At its end, `nanoset build` advises what to do next. The advice needs any one of the outputs, to
+    say how its current version is found, and the handoff, which has the instructions for training.
+    This finds both, and all others:
 
         {"web": …, "pretrain/train/blend": …, "pretrain/handoff": …}
+
+    Several outputs may have the same name: the list of files, the tokens and the dataset of the
+    text collection `web` are all called "web". The first one is returned; as the advice needs just
+    any output, it does not matter which.
 
     Args:
         graph: The outputs of the project, with their current versions.
 
     Returns:
-        Name of each output → its current manifest, in the order of the pipeline. The list of files,
-        the tokens and the dataset of the corpus `web` share the name "web": the first of them is
-        returned.
+        Name of each output → its current manifest, in the order of the pipeline.
     """
     manifest_by_name: dict[str, Manifest] = {}
     for node in graph.nodes():
         manifest = graph.current(node).manifest
         if manifest is not None:
-            manifest_by_name.setdefault(manifest.name, manifest)
+            manifest_by_name.setdefault(manifest.name, manifest)  # keeps the first one of a name
     return manifest_by_name
 
 

@@ -108,18 +108,21 @@ def known_outputs(home: Path) -> tuple[str, ...]:
 def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -> None:
     """Note that Dagster's history has all outputs of a project, for as long as it does not change.
 
-    The next build then need not read the history, which saves more than a second. Nothing is noted
-    if that would not be safe:
+    The next build then need not read the history, which saves more than a second: it only compares
+    the sizes and times of the history's files with those that are noted. Nothing is noted in two
+    cases, in which this could go wrong:
 
-    - The history is found by an environment variable, which may be another one in the next build.
-    - Its files were changed within two seconds before it was read, or later. Clocks of file systems
-      are so coarse that two changes may have the same time: a change could go unnoticed.
+        the next build may read another       its settings name an environment variable, such as
+        history                               `{env: HISTORY_FOLDER}`, which may change
+        a file of it was changed just now     clocks of file systems are so coarse that another
+                                              change, right after it, may have the same time
 
     Args:
         home: The folder of the history.
         database: Dagster's SQLite file with the events of all assets.
         digest: What `digest_of_outputs` returns for the outputs.
-        read_at_ns: When the first query of the history began, in nanoseconds since 1970.
+        read_at_ns: When the first query of the history began, in nanoseconds since 1970. A change
+            up to two seconds before that, or later, counts as "just now".
     """
     # The file is only an optimisation: if it cannot be written, the next build reads the history.
     with suppress(OSError):
@@ -130,7 +133,8 @@ def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -
         last_safe_change_ns = read_at_ns - _RACY_NS  # two seconds before it was read
         if any(file.mtime_ns > last_safe_change_ns for file in files):
             return
-        digests = {*known_outputs(home), digest}  # several projects may share the history
+        # Several projects may share the history. Keep what is noted for the others.
+        digests = {*known_outputs(home), digest}
         known = CompleteHistory(str(database), files, tuple(sorted(digests)))
         write_atomic(home / FILE, dump(known))
 

@@ -178,9 +178,12 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def project_defs(self, folder: Path) -> ProjectDefs:
         """Return the settings of this component's project, and its names in Dagster.
 
-        Each run and each tick of a sensor asks for the settings again. If they are in a
-        nanoset.yaml, the file is then read again, so that changes have an effect at once. If they
-        are in the defs.yaml, they stay the same until Dagster loads the defs.yaml again.
+        A user writes one of two attributes into the defs.yaml of the component:
+
+            config: nanoset.yaml     the settings are in a file of their own. Each run and each call
+                                     of a sensor reads it again: changes have an effect at once
+            project: {raw: …, …}     the settings are in the defs.yaml itself. They stay the same
+                                     until Dagster loads the defs.yaml again
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
@@ -191,13 +194,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             MissingError: The file that `config` names does not exist.
         """
         folder = _folder_of(folder)
+        # Which of the two attributes are set? `no_project` makes an error that says what is wrong.
         attributes = named_projects({"config": self.config, "project": self.project})
         if len(attributes) != 1:
             raise no_project(attributes)
         if self.config is not None:
             return self._defs_from(load_config(folder / self.config))
 
-        # The settings are in the defs.yaml itself: runs and ticks get the same ones again.
+        # `reread` is called whenever the settings are needed again: return the same ones.
         inline_config = config_from(self.project, folder / "defs.yaml")
         return self._defs_from(inline_config, reread=lambda: inline_config)
 

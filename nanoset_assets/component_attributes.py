@@ -172,20 +172,26 @@ def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
     """Return what is wrong with the attributes `key_prefix` and `group_prefix`.
 
     They are put before the names of assets and of groups of assets in Dagster, which allows only
-    some characters in them. The rules are in `names_of`, which makes these names: so call it once
-    with each prefix, and see whether it raises an error.
+    some characters in them. For example:
+
+        key_prefix: llm                      no mistake
+        key_prefix: "l l m"                  a mistake: a space is not allowed
+        key_prefix: "{{ env.PREFIX }}"       not checked: Dagster puts a value in its place later
 
     Args:
         attributes: The attributes as written in a defs.yaml.
     """
+    # `names_of` makes all names in Dagster from both prefixes, and raises an error if one has a
+    # mistake. So call it twice, each time with one prefix. `raised` does this, and returns the
+    # error in a list, which is empty if there is none.
     mistakes: list[_Mistake] = []
     key_prefix = attributes.get("key_prefix")
-    if _TEMPLATE not in str(key_prefix):
+    if _TEMPLATE not in str(key_prefix):  # "{{"
         for error in raised(names_of, key_prefix, None):  # calls names_of(key_prefix, None)
             mistakes.append(_Mistake(error, ("key_prefix",)))
     group_prefix = attributes.get("group_prefix")
     if _TEMPLATE not in str(group_prefix):
-        for error in raised(names_of, None, group_prefix):
+        for error in raised(names_of, None, group_prefix):  # calls names_of(None, group_prefix)
             mistakes.append(_Mistake(error, ("group_prefix",)))
     return mistakes
 

@@ -421,10 +421,10 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
     it does, and what happens in this block:
 
         Dagster by itself                                        in this block
-        raises an error of its own                               KeyboardInterrupt is raised
-        forgets a signal after the last step of a run            KeyboardInterrupt is raised
-        its helper processes get Ctrl-C, and print tracebacks    they ignore Ctrl-C
-        reacts to signals although `nohup` should prevent it     signals are ignored
+        1. lets its helper processes print tracebacks            they ignore Ctrl-C
+        2. reacts to signals although `nohup` should prevent it  signals are ignored
+        3. raises an error of its own                            KeyboardInterrupt is raised
+        4. forgets a signal after the last step of a run         KeyboardInterrupt is raised
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.
@@ -433,21 +433,21 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
         KeyboardInterrupt: A signal arrived in the block.
     """
     with ExitStack() as changes_of_dagster:
-        changes_of_dagster.enter_context(_log_helpers_shielded(instance))
+        changes_of_dagster.enter_context(_log_helpers_shielded(instance))  # line 1 of the table
         if ignores_ending_signals():  # as under `nohup`
-            changes_of_dagster.enter_context(_dagster_sets_no_handlers())
+            changes_of_dagster.enter_context(_dagster_sets_no_handlers())  # line 2
         try:
             with handlers_restored():  # Dagster replaces signal handlers
-                yield
-        except dg.DagsterExecutionInterruptedError as error:
+                yield  # here, the runs are executed
+        except dg.DagsterExecutionInterruptedError as error:  # line 3
             raise KeyboardInterrupt from error
         except Exception as error:
-            # Whatever a signal interrupts may fail with an error of its own.
+            # A signal may also interrupt other code, which then fails with an error of its own.
             if received_signal() is not None:
                 raise KeyboardInterrupt from error
             raise
 
-    # The block ended without an error, but Dagster may have forgotten a signal.
+    # Line 4: the block has ended without an error, but Dagster may have forgotten a signal.
     if received_signal() is not None:
         raise KeyboardInterrupt
 
@@ -456,10 +456,14 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
     """Let the helper processes that Dagster starts in the `with` block ignore Ctrl-C.
 
-    Dagster starts a process for each step of a run, which copies the output of the step to a file.
-    If the user presses Ctrl-C, the terminal sends it to these processes, too, and they end with
-    tracebacks. Dagster has no option for that. So the method that starts them is replaced during
-    the block.
+    For each step of a run, Dagster executes `with logs.capture_logs(…)`. When this `with` block is
+    entered, Dagster starts a process that copies the output of the step to a file. If the user
+    presses Ctrl-C, the terminal sends it to this process, too, which ends with a traceback. Dagster
+    has no option for that. So `capture_logs` is replaced for a while:
+
+        capture_logs               starts the process; the step is executed; ends the process
+        capture_logs_shielded      makes new processes ignore Ctrl-C; starts the process;
+                                   lets new processes react to Ctrl-C again; the step is executed; …
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.
@@ -471,10 +475,10 @@ def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
     def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
         """Do what `capture_logs` does, and let the processes that it starts ignore Ctrl-C."""
         with ExitStack() as capture:
-            # Entering `capture_logs` starts the processes. Only that is shielded from Ctrl-C, and
-            # not the step, which is executed in place of `yield`.
+            # The step, which is executed in place of `yield`, may start processes, too. These have
+            # to end on Ctrl-C, so they must not be started in the block `children_shielded`.
             with children_shielded():
-                context = capture.enter_context(capture_logs(log_key))
+                context = capture.enter_context(capture_logs(log_key))  # starts the processes
             yield context
 
     logs.capture_logs = capture_logs_shielded

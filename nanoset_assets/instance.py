@@ -238,22 +238,26 @@ def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
 def _locked_if_possible(home: Path) -> Iterator[str | None]:
     """Let only one process at a time execute a block, by a lock on a file, if that is possible.
 
-    It may be impossible, since the folder cannot be written, or its file system has no locks. The
-    block is executed all the same: perhaps the history of runs, which it opens, is in a database on
-    another machine, and works without locks.
+    The block opens the history of runs. It is executed in any case: even if the file cannot be
+    locked, the history may be in a database on another machine, and work without locks. What the
+    block gets:
+
+        the file is locked                       None
+        its file system has no locks             "No locks available (errno 37)"
+        the file cannot be created, since        None: this is no fault of the locks. If the history
+        the folder cannot be written, say        is in this folder, it cannot be opened either
 
     Args:
         home: The folder of the history, in which the file `.lock` is created.
 
     Yields:
-        Why the file could not be locked, such as "No locks available (errno 37)". None if it is
-        locked. Also None if it could not even be opened, as this is no fault of the locks.
+        Why there is no lock, if that is the file system's fault; otherwise None.
     """
     lock_path = home / LOCK
     try:
         file = lock_path.open("ab")
     except OSError:
-        yield None  # opening the history will fail for the same reason, and report it
+        yield None
         return
 
     def try_to_lock() -> None:
@@ -263,6 +267,7 @@ def _locked_if_possible(home: Path) -> Iterator[str | None]:
     with file:  # closing the file ends the lock
         why_not_locked: str | None = None
         try:
+            # Call `try_to_lock` again and again, until no other process has a lock on the file.
             wait_for_lock(file.fileno(), try_to_lock, lock_path)
         except OSError as error:
             why_not_locked = f"{error.strerror} (errno {error.errno})"

@@ -148,11 +148,17 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
 def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
     """Return which assets are made for some settings, and what each of them is made from.
 
-    If this changes, Dagster has to load its definitions again. For example, the mixture `pretrain`
-    of the dataset `web`:
+    This is computed for the settings that Dagster has loaded, and for the present ones. If
+    something differs, Dagster has to load its definitions again. For example, with the mixture
+    `pretrain`, which is made from the dataset `web` (a corpus, which is a collection of documents):
 
-        "asset raw_jsonl"       nothing: new collections of documents need no reload
-        "nanoset 'pretrain'"    its index files for train are made from the dataset `web`, …
+        {
+            "asset raw_jsonl": set(),
+            "nanoset 'pretrain'": {index files of train, made from the dataset web; …},
+        }
+
+    The first one is empty, since an asset of corpora is the same for all settings: when corpora are
+    added, nothing has to be loaded again.
 
     Args:
         config: All settings.
@@ -166,7 +172,8 @@ def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
             if is_of_corpora(stage):
                 outputs_by_name[f"asset {shape_of(stage).asset}"] = set()
             else:
-                # Several stages make outputs of the same data mixture.
+                # A stage is a step of the pipeline. Several make outputs of the same data mixture,
+                # so collect them under its name.
                 outputs = outputs_by_name[f"{stage.kind} {subject!r}"]
                 outputs.update(_outputs_with_inputs(stage, keys, config))
     return dict(outputs_by_name)

@@ -177,15 +177,17 @@ class OpenEventLog(SqliteEventLogStorage):
     def run_connection(self, run_id: str | None = None) -> Iterator[Connection]:
         """Yield a connection to the SQLite file with the events of a run, in a transaction.
 
-        Each run has a file of its own, in addition to one for all runs (the index). Runs are
-        executed in sequence, so only the file of the present run stays open. When the next run
-        begins, it is closed.
+        Dagster calls this to store an event, such as "step 3 has started". Each run has a file of
+        its own, in addition to one for all runs (the index). Dagster would open and close the file
+        for each event. Here, it stays open until the file of another run is needed, as runs are
+        executed in sequence.
 
         Args:
             run_id: The run. Dagster declares that it may be None, but always names one.
         """
         assert run_id is not None
-        with self._lock:
+        with self._lock:  # one thread at a time
+            # An engine, of the library SQLAlchemy, has the open connection to a file.
             is_new_run = run_id not in self._engine_by_database
             if is_new_run:
                 self._close_databases(except_for=_INDEX)  # that of the last run
@@ -195,8 +197,9 @@ class OpenEventLog(SqliteEventLogStorage):
             with database.begin() as connection:
                 yield connection
 
-            # Let Dagster's UI, which watches the database file, see the new events: SQLite has only
-            # appended them to another file, its write-ahead log.
+            # SQLite has only appended the new events to a second file, its write-ahead log. But the
+            # UI of Dagster shows new events when the database file itself changes. So let SQLite
+            # copy them into that file (a checkpoint).
             with database.connect() as connection:
                 connection.execute(text("PRAGMA wal_checkpoint(PASSIVE)"))
 

@@ -51,24 +51,28 @@ def corpora_by_partition_set(
 ) -> dict[str, set[str]]:
     """Return which corpora belong to which set of partitions in Dagster.
 
-    A corpus is a collection of documents, and a partition of the Dagster assets that are made of
-    it. One set has all corpora. An asset that is only made of some, because the settings request it
-    for these, has a set of its own:
+    A corpus is a collection of documents. In Dagster, an asset such as the dataset is divided into
+    partitions, one for each corpus. Which partitions an asset has is a set with a name:
 
-        {"corpora": {"web", "books"}, "packed_dataset": {"web"}}
+        "corpora"           web, books    used by the assets that are made of every corpus
+        "packed_dataset"    web           used by the asset packed_dataset, which the settings
+                                          request only for web
 
     Args:
         config: The settings, which say which asset is made of which corpora.
         names: Knows the names of the project in Dagster.
         corpora: Names of all corpora.
+
+    Returns:
+        Name of each set → the corpora in it.
     """
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
-    for stage in stages_of_corpora():
+    for stage in stages_of_corpora():  # the steps of the pipeline that are done for corpora
         if isinstance(stage, CorpusStage):
-            continue  # this step is done for all corpora, so it uses the first set
-        # For which corpora do the settings request this asset? Each output has a key, of which
-        # `subject` is the corpus.
+            continue  # this step is done for every corpus, so its asset uses the first set
+        # For which corpora do the settings request this step? `stage.keys` names its outputs: the
+        # subject of each is the corpus.
         requested = {key.subject for key in stage.keys(config, sorted(all_corpora))}
         set_name = names.path_name(shape_of(stage).asset)  # such as "packed_dataset"
         corpora_by_set[set_name] = requested & all_corpora

@@ -147,19 +147,25 @@ def _tables(
 ) -> dict[str, Any]:
     """Return the tables of the page that shows the state of the whole project.
 
-    There are four: outputs that are not up to date, corpora (collections of documents), the other
-    outputs, and assets of other teams that read them. Tables without rows are left out.
+    Tables without rows are left out:
+
+        not_up_to_date    outputs that have to be made, and why
+        corpora           the collections of documents, with their numbers of documents and tokens
+        made_of_them      the outputs that are made of these, such as data mixtures
+        read_by           assets of other teams that are made from outputs of this project
 
     Args:
         names: Knows the names of the project in Dagster.
         project: The project with its present settings.
         instance: Dagster's instance, with the history of runs.
         repository: All assets in Dagster; None if they are not known.
-        rows: What the command `nanoset status` says about each output.
+        rows: What the command `nanoset status` says about each output: one row for each.
     """
     corpora = [row for row in rows if row.kind == "corpus"]
     # A row of the kind "folder" is a folder that is not read, and no output.
     other_outputs = [row for row in rows if row.kind not in ("corpus", "folder")]
+    # A row stands for several outputs (nodes): that of a corpus for its tokens and its dataset, and
+    # others. Add up how long it took to make them.
     nodes = list(requested_nodes(project.config, [row.name for row in corpora]))
     seconds_by_row = _seconds_by_row(names, instance, nodes)
     rows_by_table = {

@@ -344,7 +344,9 @@ class _Tick:
             a.jsonl, b.jsonl     a.jsonl              has changed: it is returned
             a.jsonl, c.jsonl     a.jsonl              waits, if somebody is just writing c.jsonl
 
-        The log says why a corpus waits.
+        In addition, this stores which corpora are up to date: in `next_cursor`, so that the next
+        call of the sensor need not compare them, and in Dagster's history, if another machine has
+        built them. It adds to `notes`, for the log, why a corpus waits.
         """
         inventories = current_inventories(self.project, self.text.corpora)
         up_to_date = self._up_to_date(inventories)
@@ -474,17 +476,20 @@ class _Tick:
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus to which something is written has to wait until that ends.
+        """Return whether a corpus (a folder of raw text) is not built now, as something writes to
+        it.
 
-        Usually it has to, so that an upload leads to one build at its end. But if something writes
-        to the corpus all the time, such as a crawler, it would wait forever. After a long wait (20
-        times `settle_seconds`), the files to which nothing is written any more are built without
-        the others:
+        Usually it waits, so that an upload leads to one build at its end. But if something writes
+        to it all the time, such as a crawler, it would wait forever. After a long wait (20 times
+        `settle_seconds`), the files to which nothing is written any more are built without the
+        others:
 
             a.jsonl    written an hour ago       built now
             b.jsonl    written 5 seconds ago     left out, and built later
 
         This is not done if nothing new would be built, or if text of the last build would be lost.
+
+        In addition, this stores in `next_cursor`, for the next call, since when the corpus waits.
 
         Args:
             corpus: A changed corpus to which something was written a short time ago.
@@ -498,7 +503,8 @@ class _Tick:
             and self._has_new_settled_files(corpus)
             and not self._would_lose_text(corpus)
         ):
-            # The files that are left out start a new wait: no time is stored in the next cursor.
+            # From now on, the corpus waits again, for the files that are left out. As no time is
+            # stored in the next cursor, the next call takes its own time as the start.
             self.notes.append(f"{corpus.name}: built without the files that something writes to")
             return False
         self.next_cursor.written_since[corpus.name] = waiting_since
@@ -574,10 +580,17 @@ class _Tick:
     ) -> bool:
         """Return whether to build a corpus once more, although there were runs for its files.
 
-            a run has failed, and would fail again       no
-            no build of the corpus has ever succeeded    yes
-            something still writes to the corpus         yes: the runs have built only some files
-            the latest run has succeeded                 no: it has built the present files
+        A corpus is a folder of raw text. The first case that applies decides:
+
+            1. a run has failed, and would fail again       no
+            2. no build of the corpus has ever succeeded    yes
+            3. something is still writing to the corpus     yes: the runs have built only some files
+            4. the latest run has succeeded                 no: it has built the present files
+            5. otherwise                                    yes
+
+        In case 1, the reason is added to `notes`, for the log. In case 4, `next_cursor` gets the
+        digest of the corpus, so that the next call of the sensor takes it for up to date without
+        these questions.
 
         Args:
             corpus: The corpus.
@@ -594,8 +607,8 @@ class _Tick:
         if not corpus.is_quiet:
             return True  # something still writes to it, so the runs have not built all files
 
-        # The inventory is up to date after all if the latest run has made it, since that run was
-        # for the present files. Remember that, to save the next tick these queries.
+        # Has the latest run made the present list of files (the inventory)? It was a run for the
+        # present files, so the corpus is up to date then.
         is_up_to_date = has_made(
             self.instance, latest_run, self.inventory_asset, corpus.name, corpus.current_digest
         )

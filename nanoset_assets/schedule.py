@@ -124,24 +124,31 @@ def _requests_or_reason(
 ) -> list[dg.RunRequest] | dg.SkipReason:
     """Compare raw text with outputs, and return the runs to request, or why there are none.
 
-        a corpus with files that were never read    a run that makes all of its outputs
-        any other output that is missing or stale   a run that makes it, if its inputs are ready
+    A schedule calls this every night, for example. The raw text is in corpora, which are folders of
+    text files. Two kinds of runs are requested:
+
+        a corpus has files that were never read       one run that makes all of its outputs
+        another output is missing or out of date      one that makes it, if all that it is made from
+                                                      is up to date
+
+    Nothing is requested that an active run is making.
 
     Args:
         project_defs: The names of the project, and the settings that Dagster has loaded.
         project: The project with the current nanoset.yaml.
-        text: The corpora, which are folders of raw text, and their files.
-        active_runs: The runs that were active before the raw text was listed. What they make is not
-            requested again.
+        text: The corpora and their files.
+        active_runs: The runs that were active before the raw text was listed.
         tick_time: When the schedule was due, such as `2026-01-31T03:00`; a part of the run keys.
     """
     names = project_defs.names
-    # Corpora with files that were never read: request all of their assets.
+    # Corpora with files that were never read: request all of their outputs.
     survey = _survey(project, text)
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     requests = _corpus_requests(names, tick_time, text, corpora)
 
-    # The other corpora: request the outputs that are missing or stale and whose inputs are ready.
+    # All other outputs. The graph knows what each should be made from, as the survey has found out
+    # which files there are. The state says, in addition, which outputs have to be made. Of these,
+    # some are due: all that they are made from is up to date.
     graph = graph_over(project, survey.recipes)
     state = load_graph_state(graph, active_runs.instance, names, active_runs)
     due = _due_runs(project_defs, state, active_runs)

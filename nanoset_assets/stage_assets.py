@@ -152,8 +152,10 @@ def stage_asset(
     def make_output(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        # Dagster calls this function in a run, to make the output of one partition. (Dagster would
-        # show a docstring as the description of an asset that has none.)
+        # Dagster calls this function in a run, to make the output of one partition. Each asset has
+        # such a function of its own: it uses the variables `project_defs`, `stage` and `subject` of
+        # the function around it, which has defined it for this asset. (It has no docstring, since
+        # Dagster would show that as the description of an asset that has none.)
         project = project_defs.open_in_run(context, rebuild=config.rebuild)
         run = AssetRun(
             context=context,

@@ -44,23 +44,26 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what Dagster's UI shows of validation and test documents that are also trained on.
 
-    Three cases are counted. For example, the document `a` is held out for validation:
+    Three cases are counted. For example, the document `a` is for validation:
 
         train contains                              counted as
         `a` itself                                  shared
         another document, with the same text        copies
-        two other documents with the same text      train_copies (no harm to the validation, but
-                                                    the training reads this text twice)
+        two other documents with the same text,     train_copies: no harm to the validation, but the
+        which is not that of `a`                    training reads this text twice
 
     Args:
         project: Its settings say whether documents with the same text were searched for.
         manifest: The record of the comparison: its files, and what was counted.
 
     Returns:
-        Heading → value: a summary in sentences, tables of the first documents, the path of the file
-        that lists all of them, and counts.
+        Heading → value: "summary" (sentences), "train_copies" and "in_train" (tables), "table" (the
+        path of a file with all documents), and the counts "held_out" (all documents for validation
+        and test), "shared" and "copies".
     """
-    facts = manifest.facts  # what was counted when the output was made
+    # What was counted when the output was made. TRAIN_COPIES is "train_copies": the name of a fact,
+    # and the heading below which it is shown.
+    facts = manifest.facts
     summary = _held_out_text(project, manifest)
 
     # Documents of train with the same text as another one of train, counted by corpus, such as

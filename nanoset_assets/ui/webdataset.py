@@ -148,14 +148,15 @@ def _plan_summary(plan: ShufflePlan, *, is_even: bool) -> str:
 def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     """Write some of the tar files of a shuffled dataset, and return what Dagster shows of them.
 
-    The tars are divided into groups, which different machines can write at the same time. For 8
-    tars in two groups:
+    A plan says which documents each tar file gets. It is made before. The tars are divided into
+    groups, which different machines can write at the same time. For 8 tars in two groups:
 
-        group    tars
-        0        shard-00000000.tar to shard-00000003.tar
-        1        shard-00000004.tar to shard-00000007.tar
+        group    tars                                           folder
+        0        shard-00000000.tar to shard-00000003.tar       the same for all groups; its name is
+        1        shard-00000004.tar to shard-00000007.tar       a hash that follows from the plan
 
-    If an earlier run was interrupted, the tars that it has completed are not written again.
+    If an earlier run was interrupted, the tars that it has completed are in this folder, and are
+    not written again.
 
     Args:
         run: Executes the Dagster asset `tars` for one group, whose number is `run.key.part`.
@@ -171,7 +172,8 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     webdataset = run.key.subject
     plan_manifest, _ = current_plan(project, webdataset)
 
-    # Which tars does the run write? Look up which exist before it.
+    # Which tars does the run write? Look up which exist before it. The plan's digest, a hash of it,
+    # decides the name of the folder with the tars.
     folder = project.outputs.place(webdataset_recipe(webdataset, plan_manifest.digest))
     names_before = kept_names(project, folder)  # such as {"shard-00000000.tar"}
 
