@@ -105,8 +105,8 @@ def as_bytes(array: Any) -> Any:
     """View an Arrow array of strings as an array of bytes; the memory is shared and not copied.
 
     Arrow promises that its strings are UTF-8, but those of a damaged file may not be. Many
-    functions of Arrow fail on such strings, but none on bytes. So callers work with bytes, and
-    decode them at the end, value by value.
+    functions of Arrow fail on such strings, but accept them as bytes. So callers work with bytes,
+    and decode them at the end, value by value.
 
         type of the array     type of the result
         string                binary

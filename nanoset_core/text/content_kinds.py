@@ -137,7 +137,7 @@ def describe_mismatch(head: bytes, magic: bytes, *, may_be_lines: bool = True) -
         b"\x1f\x8b\x08…"       None: it is gzip
         b"<!doctype html>…"    "an HTML page, which servers send in place of a file: …"
         b'{"text": "a"}\n'     "plain text, whose name should end in .jsonl if it is JSON lines"
-        b"\x00\x01\x02…"       None: not gzip, but nobody knows what it is
+        b"\x00\x01\x02…"       None: it is not gzip, but nothing else that is known
 
     Args:
         head: The first bytes of the file, as stored.

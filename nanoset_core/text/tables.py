@@ -154,8 +154,8 @@ def _rows_of_slice(batch: Any) -> int:
 def _is_damage(error: Exception) -> bool:
     """Return whether an exception shows that a table, such as a Parquet file, is damaged.
 
-    Then the rest of the file is skipped and reported, and the run continues. All other exceptions
-    end the run, since they say nothing about the file:
+    Then this is reported as a fault of the file, and settings decide whether the run may continue
+    without the rest of it. All other exceptions end the run, since they say nothing about the file:
 
         pyarrow.ArrowInvalid                    True
         OSError without a number, by pyarrow    True: it could not decompress a page, for example
