@@ -44,16 +44,18 @@ so fine that no sample is lost in splits of less than 2**40 samples.
 def redistribute(config: NanosetConfig, limits: EpochLimits) -> NanosetConfig:
     """Change the weights of datasets so that training reads no document too often.
 
-    Without that, a small dataset with a large weight would be read again and again. For example, a
-    dataset of which training may take at most 0.3 of its samples has the weight 0.5:
+    Without that, a small dataset with a large weight would be read again and again. For example,
+    books has the weight 0.5, but is so small that it may have at most 0.3 of the samples. The other
+    0.7 are divided among web and code, 3 to 2 as before:
 
         dataset    old weight    new weight
         books      0.5           0.3
-        web        0.3           0.42
-        code       0.2           0.28
+        web        0.3           0.42          0.7 * 3 / 5
+        code       0.2           0.28          0.7 * 2 / 5
 
-    The splits train, valid and test may have different weights. If they have the same, so will they
-    afterwards, and the new ones keep the limits in all splits.
+    The splits train, valid and test of the data may have different weights. Then each is changed on
+    its own. If they have the same, so will they afterwards, and the new ones keep the limits in all
+    splits.
 
     Args:
         config: What is trained: the datasets, their weights, and the number of samples.
@@ -82,11 +84,15 @@ def _limited_weights(
 ) -> dict[str, float]:
     """Return weights of datasets with which training reads no document too often.
 
-    For example, books has a limit. It may have at most 0.3 of the samples:
+    A limit may hold for a single dataset: books may have at most 0.3 of the samples. Then it is
+    lowered to 0.3, and the others share the rest in their old proportion:
 
         weights in the settings    books 5,      web 3,       code 2
         shares                     books 0.5,    web 0.3,     code 0.2
         result                     books 0.3,    web 0.42,    code 0.28
+
+    A limit may also hold for several datasets together, because they contain the same documents:
+    web and books may have at most 0.6 together. This takes another function, which is slower.
 
     Args:
         config: What is trained.
@@ -132,6 +138,10 @@ def _limits_of_all(
         books      0.4                       0.3         0.3
         web        no limit                  no limit    inf
 
+    Documents may also be in several datasets. Then a limit holds for these datasets *together*,
+    such as "at most 2 times through web and best-web". All such limits of all splits are kept, so
+    they are put in one list.
+
     Args:
         splits: The splits (train, valid and test) that have the same weights.
         prefixes: Paths of all datasets.
@@ -141,8 +151,8 @@ def _limits_of_all(
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
-    max_shares = dict.fromkeys(prefixes, math.inf)
-    together: list[_SplitLimit] = []
+    max_shares = dict.fromkeys(prefixes, math.inf)  # no limit so far
+    together: list[_SplitLimit] = []  # limits that hold for several datasets together
     for split in splits:
         limits_of_split = _limits_of(split, config, limits)
         together += limits_of_split.together
@@ -173,12 +183,15 @@ class _LimitsOfSplit(NamedTuple):
 def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _LimitsOfSplit:
     """Return which share of the samples of a split each dataset may have.
 
-    Limits say how often training may read a document. There are two kinds:
+    Limits say how often training may read a document. For example, books and web may be read once.
+    Each has 400 samples, and training reads 1,000. There are two kinds of limits:
 
-    - Documents that are in one dataset. They limit the share of this dataset: if it has 400 of
-      1,000 samples and may be read once, its share is at most 0.4.
-    - Documents that are in several datasets, for example in `web` and in a selection of its best
-      documents. They limit what is read of these datasets together.
+    - The documents of books are in no other dataset. So the limit is one on its share of the
+      samples: `max_shares` is {"books": 0.4}.
+    - The best documents of web are also in the dataset best-web. So the limit is one on what is
+      read of web and best-web *together*.
+
+    (All limits of web are of the second kind then, also that on its other documents.)
 
     Args:
         split: The split of the data: train, valid or test.
@@ -196,7 +209,7 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     if plan is None:
         return no_limits  # the split has no data
 
-    # Limits of the second kind. The datasets for which they are configured have no others.
+    # Limits of the second kind. Leave out web, for which they are configured, from the first kind.
     limits_of_several = limits.on_copies(plan, config)
     prefixes_of_several = {limit.prefix for limit in limits_of_several}
     return _LimitsOfSplit(
@@ -288,25 +301,28 @@ def _samples_built(
     """Return how many samples of a dataset the trainer builds if the dataset has some share.
 
     It builds a few more than it takes, to be safe. If training was stopped and continues with other
-    weights, it skips the samples that were read before. For example, 1,000 samples are read in
-    all, 400 of them before the change, and the share is 0.5:
+    weights, it skips the samples that it would have read by now with these weights. For example,
+    1,000 samples are read in all, 400 of them before the change, and the share is 0.5:
 
         share of all samples                          500
         with the trainer's margin, such as 0.5 %      503
-        share of the samples that are skipped         200, or by rounding 199
+        share of the samples that are skipped         200, or 199
         built                                         503 - 199 = 304
 
+    A trainer mixes datasets sample by sample. So at any time, the samples of a dataset differ from
+    its exact share by a fraction of a sample. Therefore 200 can be 199, and this is supposed.
+
     Args:
-        split_size: Samples that are read in all, before and after the change.
-        share: The dataset's share of these.
+        split_size: Samples that are read in all, before and after the change: 1,000.
+        share: The dataset's share of these: 0.5.
         config: What is trained.
-        consumed_samples: Samples that were read before the change; 0 if there was none.
+        consumed_samples: Samples that were read before the change: 400; 0 if there was none.
 
     Returns:
         The number of samples; it may be one too high, but never too low.
     """
-    sizes = config.rules.member_sizes(split_size, share, config.surplus)
-    n_skipped = max(int(share * consumed_samples) - 1, 0)
+    sizes = config.rules.member_sizes(split_size, share, config.surplus)  # sizes.built is 503
+    n_skipped = max(int(share * consumed_samples) - 1, 0)  # 199
     return sizes.built - n_skipped
 
 
@@ -320,11 +336,13 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, max_epochs:
         0.3990    399        401                                no
         0.3980    398        400                                yes
 
-    How many more is rounded in a different way by each trainer. So shares are tried, in steps of
-    2**-40, to find the largest that is allowed.
+    How many more is rounded in a different way by each trainer, so there is no formula. Instead,
+    shares are tried: only multiples of 2**-40 (`step` / `_SHARE_UNITS`), to find the largest that
+    is allowed by a binary search.
 
     Args:
-        member: What was planned for the dataset, with its size.
+        member: What was planned for the dataset, with its size, and how many of its samples were
+            read before the weights were changed (`taken_before`; 0 if there was no change).
         size: Number of samples that are read.
         config: What is trained.
         max_epochs: How often the dataset may be read.
@@ -344,7 +362,7 @@ def _max_share(member: MemberPlan, size: int, config: NanosetConfig, max_epochs:
         share = (step + 0.5) / _SHARE_UNITS
         return _samples_built(size, share, config, consumed_samples) <= samples_allowed
 
-    # A binary search: the more steps, the more samples are built.
+    # A binary search can be used, since more steps never mean fewer samples.
     last_step = largest_that_fits(_SHARE_UNITS, is_allowed)
     return last_step / _SHARE_UNITS
 
@@ -375,13 +393,16 @@ class _SplitLimit:
     def fits(self, shares: Shares) -> bool:
         """Return whether some documents are read seldom enough if the datasets have these shares.
 
-        The documents are in several datasets, so they are read through all of them. For example:
+        The documents are in several datasets, so they are read through all of them. Datasets are of
+        different sizes: with a share of 0.4 of the training samples, a small one is read more often
+        than a large one with 0.6. For example:
 
-            dataset     share    times that it is read    copies of the documents
-            web         0.6      1                        1
-            best-web    0.4      2                        1
+            dataset     share    so it is read    copies of the documents    the documents are read
+            web         0.6      1 time           1                          1 time
+            best-web    0.4      2 times          1                          2 times
+            sum                                                              3 times
 
-        The documents are read 1 + 2 = 3 times. They fit if they may be read 3 times or more.
+        They fit if they may be read 3 times or more.
 
         Args:
             shares: Path of each dataset → its share of the samples.
@@ -396,14 +417,18 @@ class _SplitLimit:
     def _epochs_of_run(self, dataset: MemberPlan, share: float) -> float:
         """Return how often training reads a dataset that has some share of the samples.
 
-        What the training run read of it before its weights were changed counts, too. For example, a
-        dataset of 100 samples, of which 50 were read before and 200 are read now, is read 2.5
-        times.
+        It counts from the start of the training run, also what was read before its weights were
+        changed. For example, a dataset has 100 samples, and 50 of them were read before:
+
+            samples that the trainer builds now       200 for this share, with a few more to be safe
+            samples of the whole run                  50 + 200 = 250
+            so it is read                             2.5 times
 
         Args:
             dataset: What was planned for the dataset, with its size.
-            share: Its share of the samples.
+            share: Its share of the samples: 0.2.
         """
+        # If the weights were changed, the trainer skips as many samples as were read before.
         consumed_samples = _consumed(self.config, self.plan.split)
         n_built = _samples_built(self.size, share, self.config, consumed_samples)
         samples_of_run = dataset.taken_before + n_built
@@ -419,15 +444,14 @@ def _limits_in_split(
 ) -> list[_SplitLimit]:
     """Prepare limits on documents that several datasets contain, so that weights can be tried.
 
-    For example, documents that are in both `web` and `news` may be read twice. To find out whether
-    the weights 0.7 and 0.3 keep this limit, one has to know how often that reads each dataset. This
-    depends on
+    For example, documents that are in both `web` and `news` may be read twice. Weights such as 0.7
+    and 0.3 are tried later, to see whether they keep this limit. For that, one has to know how
+    often they read each dataset. So each result has, together with its limit:
 
-    - the number of samples that training reads: `size`;
-    - the sizes of the datasets, which are in the plan;
-    - how often the datasets were read before, if training continues with changed weights.
-
-    The results have all of this.
+        size             1,000: how many samples training reads of the split
+        plan             how large the datasets are
+        epochs_before    {"data/web": 0.5}: how often they were read before, if training was stopped
+                         and continues with other weights; otherwise {}
 
     Args:
         limits_on_copies: The limits.
@@ -523,8 +547,11 @@ def fill_shares_together(
 
         dataset                      web     best-web    code
         old share                    0.5     0.3         0.2
-        when the limit is reached    0.25    0.15        0.1
-        result                       0.25    0.15        0.6
+        when the limit is reached    0.25    0.15        0.1      web and best-web stop
+        result                       0.25    0.15        0.6      code grows to what is left
+
+    Each round of the loop lets the shares grow to the next limit. To grow is not computed step by
+    step, but as a fraction: in 2**40 steps (`_SHARE_UNITS`), all shares reach their final values.
 
     Args:
         shares: Path of each dataset → its share. They add up to 1.
@@ -537,15 +564,16 @@ def fill_shares_together(
     """
     fixed_shares: dict[str, float] = {}
     while True:
-        # What the other datasets have in the end, if they reach no limit.
+        # What the datasets that still grow have in the end, if they reach no limit. At first, these
+        # are all of them.
         final_shares = _scaled_to_rest(shares, fixed_shares)
         if not final_shares:
             return None  # all have stopped, and add up to less than 1
         growth = _Growth(fixed_shares, final_shares, max_shares, split_limits)
-        if growth.keeps_limits_at(_SHARE_UNITS):  # the last step
+        if growth.keeps_limits_at(_SHARE_UNITS):  # at the last step, so in the end
             return _in_order(shares, {**fixed_shares, **final_shares})
 
-        stopped_shares = growth.shares_at_limit()
+        stopped_shares = growth.shares_at_limit()  # {"web": 0.25, "best-web": 0.15}
         if 0 in stopped_shares.values():
             return None  # a dataset may not be read at all
         fixed_shares |= stopped_shares
@@ -571,18 +599,22 @@ class _Growth:
         """Return which datasets would be read too often if their shares had grown for some steps.
 
         The shares say how many of the training samples each dataset has. They grow from 0 to their
-        final values in 2**40 equal steps. For example, halfway:
+        final values in 2**40 equal steps (`_SHARE_UNITS`). For example, after half of these:
 
-            dataset    final share    after half of the steps    largest share
-            web        0.6            0.3                        0.25             too much
-            code       0.2            0.1                        1
+            dataset    final share    share now    largest share
+            web        0.6            0.3          0.25             too much
+            code       0.2            0.1          1
+
+        Other datasets have reached a limit before, and do not grow any more: books has a fixed
+        share of 0.2. It matters for limits on documents that several datasets contain, since these
+        add up what is read of all of them.
 
         Args:
             step: How many steps the shares have grown.
 
         Returns:
-            Paths of these datasets. A limit may also hold for several datasets with the same
-            documents. If it is exceeded, these are all of them that still grow.
+            Paths of the growing datasets that exceed a limit: web. If a limit on documents of
+            several datasets is exceeded, these are all of them that still grow.
         """
         # The caller later divides the shares by their sum, which may round them up. So try shares
         # that are half a step larger.
@@ -601,15 +633,23 @@ class _Growth:
     def shares_at_limit(self) -> dict[str, float]:
         """Return which datasets reach a limit first, and their shares at that moment.
 
-        The shares say how many of the training samples each dataset has. All of them grow from 0 in
-        equal steps. For example, web grows to 0.6 but may have at most 0.3. So it reaches its limit
-        after half of the steps, and the result is {"web": 0.3}.
+        The shares say how many of the training samples each dataset has. All of them grow from 0 to
+        their final values in equal steps. For example, with 10 steps (really 2**40, so rounding
+        hardly matters):
+
+            step               4       5       6
+            share of web       0.24    0.30    0.36     its largest share is 0.3
+            share of code      0.16    0.20    0.24     its largest share is 1
+            limits are kept    yes     yes     no
+
+        Step 5 is the last one at which all limits are kept. The datasets over their limits in step
+        6 stop there, so the result is {"web": 0.3}.
         """
-        # A binary search for the last step at which all limits are kept.
+        # A binary search for the last step at which all limits are kept: 5.
         last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
         stopped_shares = {}
         for prefix in self.datasets_over_limit(last_step + 1):
-            share = self.final_shares[prefix] * last_step / _SHARE_UNITS
+            share = self.final_shares[prefix] * last_step / _SHARE_UNITS  # 0.6 * 5 / 10
             stopped_shares[prefix] = min(share, self.max_shares[prefix])
         return stopped_shares
 
