@@ -228,22 +228,23 @@ class HeldOutPairs(NamedTuple):
 
 
 def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
-    """Find out which documents the splits of a nanoset read, to see whether any is read by two.
+    """Find out which documents train, valid and test read, to see whether two of them share any.
 
-    A nanoset is what a training run reads: the splits train, valid and test, which take their
-    documents from one or more corpora (collections of texts). For a corpus of four documents:
+    The three splits take their documents from corpora (collections of texts). For each corpus, the
+    result has a byte for each document, with a bit for each split: 1 for train, 2 for valid, 4 for
+    test. For a corpus of four documents:
 
         document       0        1        2             3
         read by        train    train    train, valid  none
-        its byte       0b001    0b001    0b011         0b000
+        its byte       1        1        3             0
 
     Args:
         project: The project.
-        nanoset: The nanoset. Each of its datasets has documents of a corpus.
+        nanoset: What a training run reads: datasets, and how they are split. Each dataset has the
+            documents of a corpus, or some of them.
 
     Returns:
-        Each corpus with a byte for each of its documents: bit 0 is set if train reads the document,
-        bit 1 if valid does, and bit 2 if test does.
+        Each corpus with its bytes.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -253,7 +254,8 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
     datasets = Datasets(project.outputs)
     corpus_by_name: dict[str, ReadCorpus] = {}
     for split_number, split in enumerate(SPLITS):
-        split_bit = 1 << split_number
+        split_bit = 1 << split_number  # 1, 2, 4
+        # Each split reads a range of every dataset, such as the rows 0 to 989 of `web`.
         for dataset_range in _ranges_of_split(nanoset, split):
             dataset = datasets.open(nanoset.dataset(dataset_range.name))
             corpus_name = dataset.corpus.manifest.name
@@ -261,6 +263,9 @@ def read_corpora(project: Project, nanoset: NanosetContext) -> list[ReadCorpus]:
                 corpus_by_name[corpus_name] = _unread_corpus(dataset.corpus, project)
             corpus = corpus_by_name[corpus_name]
             _check_corpus_version(dataset, corpus)
+
+            # A row is a document, or several that were packed into one sample. Get the numbers that
+            # these documents have in the corpus, as arrays, and set the bit of the split in each.
             for documents in dataset.documents_in(dataset_range.start, dataset_range.stop):
                 corpus.marks[documents] |= split_bit
     return list(corpus_by_name.values())
@@ -304,20 +309,27 @@ def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_Dat
 
 
 def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
-    """Check that a dataset has documents of the same version of its corpus as the other datasets.
+    """Check that a dataset was made from the same version of a corpus as the other datasets.
 
-    The documents of a corpus are numbered. In another version of it, such as one to which text was
-    added, they may have other numbers. So documents of two versions cannot be compared by number.
+    A corpus is a collection of documents, which are numbered. If text was added since, the same
+    documents may have other numbers. So the documents of two datasets can only be compared by
+    number if both datasets were made from one version of the corpus. For example:
+
+        dataset      made from
+        clean        web, as it was yesterday      (a selection of documents)
+        web          web, as it is today           → StaleError
 
     Args:
-        dataset: The corpus itself, or a dataset with documents of it: a selection (view) of them,
-            or samples into which they are packed.
-        corpus: The version of the corpus that the other datasets were made from.
+        dataset: The dataset: the corpus itself, or documents of it that were selected or packed.
+        corpus: The corpus that the other datasets were made from, in their version.
 
     Raises:
         StaleError: The dataset was made from another version.
     """
-    if corpus.dataset.digest != dataset.corpus.manifest.digest:
+    # A version is recognised by its digest: that of the others, and that of this dataset.
+    expected_version = corpus.dataset.digest
+    version = dataset.corpus.manifest.digest
+    if version != expected_version:
         raise StaleError(
             "views of a nanoset are of several versions of their corpus",
             where=dataset.unpacked.manifest.url(),

@@ -213,17 +213,20 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the tokens of all packs as bytes, and write down where they come from.
+        """Yield the tokens of all packs as bytes, and record what is in them.
 
-        Packs are samples of one length, filled with documents or pieces of them. While the tokens
-        are yielded, a table is written that says which pieces each pack has, and `self.counts` is
-        computed. Both are complete once the last bytes were yielded.
+        A pack is a sample of fixed length, filled with documents or pieces of them. The caller
+        writes the bytes to a file. Two more results are complete as soon as all bytes have been
+        yielded:
+
+            the table            a file that says which pieces of documents each pack has
+            `self.counts`        how many packs, pieces and cut documents there are, for example
 
         Args:
             table_path: Path of the table to write.
         """
-        # Plan the packs. The plan already counts what they will contain, except for pieces: how
-        # many there are depends on where documents are cut. So count these below.
+        # Plan the packs. Most counts follow from the plan. Two do not, and are counted below: the
+        # pieces, and the documents that are cut only to fill up packs.
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
@@ -233,14 +236,15 @@ class PackWriter:
         work = self.progress.work("packs", self.name, self._bin_bytes())
         n_earlier_packs = 0
         with PieceTableWriter(table_path) as table:
-            # Some packs at a time, each with the pieces of documents that belong into it.
+            # Decide for some packs at a time, the batch, which pieces of documents each one has.
             for batch in lay_out(document_tokens, planned.plan, self.rules):
                 table.append(n_earlier_packs, batch)
                 n_earlier_packs += batch.n_packs
                 self.counts.pieces += len(batch.pieces.documents)
                 self._count_carried(batch.pieces, document_tokens)
 
-                # Read the tokens of these pieces, again some packs at a time.
+                # Read the tokens of these pieces. A batch may be large, so divide it into blocks of
+                # fewer packs.
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
@@ -314,14 +318,17 @@ class PackWriter:
         return pack_tokens
 
     def _bin_with(self, ranges: _TokenRanges) -> NDArray[Any]:
-        """Return an array of all tokens of the dataset, in which at least some ranges can be read.
+        """Return an array of all tokens of the dataset, of which the caller reads some ranges.
 
-        The tokens are in a file. If it is local, it is mapped into memory. If it is in a bucket,
-        only these ranges are downloaded, and other tokens of the array may be wrong.
+        For example, the caller reads the tokens 100 to 109 as array[100:110]. If the file of tokens
+        is local, the array is that file, mapped into memory. If the file is in a bucket (cloud
+        storage), only these ranges are downloaded, each to its place. Tokens in between may be
+        zeros then.
 
         Args:
-            ranges: The ranges, in the order of the file.
+            ranges: The ranges that the caller is going to read, in the order of the file.
         """
+        # Ranges are downloaded by bytes: tokens 100 to 109 of 2 bytes are the bytes 200 to 219.
         token_bytes = self.dataset.dtype.itemsize
         byte_starts = ranges.source_starts * token_bytes
         byte_stops = byte_starts + ranges.lengths * token_bytes

@@ -195,12 +195,15 @@ class HashEnd:
         return budget_hashes(self.candidates.hashes[chunk]) < self.hash_limit
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether it is the first misfit of a budget.
+        """For each document of a range, return whether it is the first that exceeds a budget.
 
-        Documents are taken in the order of a hash of their ids. Those with the same id have the
-        same hash, and are taken together or not at all, so there can be several:
+        Documents are taken in the order of their hashes, which are made from their ids, until the
+        next one does not fit. `self.hash_limit` is the hash of that one, 38 for example. Documents
+        with the same id have the same hash: they are taken together or not at all, so there can be
+        several.
 
             hash      17      38      38      52
+            taken     yes     no      no      no
             result    False   True    True    False
 
         Args:
@@ -296,24 +299,26 @@ def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
 def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGap | None:
     """Find the document that leaves much of a budget unused, because it does not fit.
 
-    For example, 7 of 10 tokens are used, and the next document has 5. The budget ends there, and a
-    warning names the document. (It does not go on with shorter documents: then a smaller budget
-    could have documents that a larger one does not have.)
+    For example, a view takes documents up to 10 tokens. Its documents have 7 tokens, and the next
+    one would add 5. There the view ends. (It does not go on with shorter documents: then a view
+    with a smaller budget could have documents that one with a larger budget does not have.) The
+    user gets a warning that 3 tokens are left, and because of which document.
 
     Args:
-        budget: A number of documents or tokens.
-        end: Where the budget ends.
-        candidates: The documents before the budget is applied.
+        budget: A number of documents or tokens: 10 tokens.
+        end: Where the budget ends: its `amount_before` is 7, what the documents before it use.
+        candidates: All documents that may be taken.
 
     Returns:
-        The document, and how much of the budget is used. Its field `document` is the position among
-        the candidates. None if the budget is almost full.
+        The document, as its index among the candidates, and how much of the budget is used. None if
+        99 % are used, or if no document is left.
     """
     is_almost_full = end.amount_before >= FULL_SHARE * budget.limit  # 99 %
     if is_almost_full:
         return None
 
-    # The next documents after the end. These are several if they have the same id.
+    # Look up the next document. These are several if documents have the same id, since such
+    # documents are taken together or not at all: the first one stands for them.
     following = _documents_at(end, candidates, budget.unit)
     if not following.positions:
         return None

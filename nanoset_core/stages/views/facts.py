@@ -363,28 +363,32 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each step `top` that takes less than requested, since values are missing.
 
-    For example, of `top 1,000 documents by quality`, where only 700 documents have a quality:
+    For example, `top 1,000 documents by quality` was requested, but of all documents, only 700 have
+    a quality. The others cannot be ranked. The warning says:
 
         `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be
         chosen
 
+    There is no warning if the budget is filled, or if all documents have a value.
+
     Args:
-        facts: What the manifest of a view (a selection of documents) records.
-        name: Name of the view. It may be chosen from another view. Steps of that one are not
-            reported here.
+        facts: What is recorded about a view, a selection of documents.
+        name: Name of the view. It may be chosen from another view, whose steps are recorded too,
+            but are not reported here.
     """
     for top in facts.get(TOPS, []):
         if top["view"] != name:
             continue
-        # How much was chosen: the sum of `chosen_documents` or `chosen_tokens` over all ranges of
-        # values in the histogram.
+        # How much was chosen? A histogram says it for each range of values: add these up.
         unit = top["unit"]  # documents or tokens
         n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
 
-        # The cut is the value from which on documents are left out, if some with a value are.
-        n_without_value = top["nulls"] + top["nans"]
+        # Warn if the step took all documents with a value (there is no "cut", the value at which it
+        # stopped), if that was not enough, and if other documents have no value (or NaN).
         takes_all_with_value = top["cut"] is None
-        if takes_all_with_value and n_chosen < top["budget"] and n_without_value > 0:
+        is_too_little = n_chosen < top["budget"]
+        n_without_value = top["nulls"] + top["nans"]
+        if takes_all_with_value and is_too_little and n_without_value > 0:
             documents = format_count(n_without_value, "document")
             yield (
                 f"`top` of {top['budget']:,} {unit} holds {n_chosen:,}: "

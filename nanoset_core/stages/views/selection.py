@@ -234,23 +234,23 @@ class _CandidateFiles:
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
-    """Return the filters of a view that are applied after another step, such as a budget.
+    """Return the filters of a view that must wait until an earlier step is done.
 
-    For example, of these steps of a view, that is step 2. Step 0 is applied while the documents of
-    the corpus are read, but step 2 only when step 1 is done.
+    A view chooses documents of a corpus by steps, in their order. Take these:
 
-        0    where lang = 'en'
-        1    1000 documents
-        2    where quality > 3
+        0    where lang = 'en'       a filter: applied to each document as soon as it is read
+        1    1000 documents          a budget: applied when all documents have been read
+        2    where quality > 3       a filter, which must wait for step 1
+
+    The result has step 2. Its condition is evaluated while documents are read, as well. Which ones
+    meet it is stored in a file, the mask, until step 1 is done.
 
     Args:
-        rule: The steps of the view. Those before all steps that are no filters are its
-            `leading_filters`.
-        path: What the paths of the temporary files begin with, in which the results of these
-            filters are stored until then.
+        rule: The steps of the view. The filters that need not wait are its `leading_filters`.
+        path: Begin of the paths of these files. The number of the step is added.
 
     Returns:
-        Index of the step → the filter.
+        Index of the step → the filter, with its file.
     """
     later_filters: dict[int, _LaterFilter] = {}
     n_leading_filters = len(rule.leading_filters)  # 1 in the example: step 0
@@ -411,9 +411,13 @@ class _TableReading:
     def read(self, shard: ShardDocuments) -> None:
         """Read the columns of some documents, and apply the first filters of all views to them.
 
-        A view chooses documents of a corpus, for example by `where lang = 'en'` and `1000
-        documents`. The filter `where` looks at each document alone, so it is applied here. What the
-        other step needs is stored: it is applied when all documents of the corpus have been read.
+        A view chooses documents of a corpus, for example by two steps:
+
+            where lang = 'en'     a filter, which looks at each document alone: it is applied here
+            1000 documents        chooses among all English documents: it is applied later
+
+        What the second step needs of each English document, such as its number of tokens, is
+        stored.
 
         Args:
             shard: Consecutive documents of the corpus, which one query reads.
@@ -421,7 +425,8 @@ class _TableReading:
         # Views can include or exclude documents by files of ids: find the documents with these ids.
         listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
-        # The query leaves out documents that no view keeps. Count them as well.
+        # The query below leaves out documents that no view keeps. But the totals of the corpus,
+        # which users see, include them.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
 
         n_reported = 0  # how many documents of the shard were reported as progress
@@ -429,13 +434,15 @@ class _TableReading:
             documents = DocumentValues(shard.first, scanned, listed)
             self.leading_filters.add(documents)
 
-            # Steps that follow the filters, such as budgets, need the hashes and token counts of
-            # the documents that the filters keep: store these.
+            # Some views also have other steps, such as budgets. Of the documents that their first
+            # filters keep, the candidates, store the hashes and token counts for these steps.
             for view in self.views_with_candidates:
                 kept_rows = self.leading_filters.kept_rows(view.number)
                 view.add(documents, kept_rows)
 
-            n_read = int(scanned.rows[-1]) + 1  # rows are counted from the start of the shard
+            # Report progress since the last report. If the last document is number 9,999 of the
+            # shard, 10,000 are done, including those that the query has left out.
+            n_read = int(scanned.rows[-1]) + 1
             self.progress(n_read - n_reported)
             n_reported = n_read
         self.progress(shard.n_documents - n_reported)  # documents after the last one of the query
@@ -473,15 +480,18 @@ def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
     """Describe the query that reads, in one pass, what all views need of the documents of a corpus.
 
-    A view chooses documents by a rule such as `where lang = 'en'`, `top 10 documents by quality`.
-    For this one, the query evaluates the condition `lang = 'en'`, and reads the columns
+    A view chooses documents by a rule: steps, and an order. What the query must read depends on
+    these:
 
-        tokens     to count what the view has
-        quality    to find the best documents
-        id         to be hashed: of equally good documents, those with the smallest hashes are taken
+        every rule                 tokens, to count them
+        where lang = 'en'          whether this condition is true
+        top 10 by quality          quality
+        1000 documents             id, to be hashed: documents are taken in the order of hashes
+        split by url               url, to be hashed: hashes decide which documents are chosen
+        order by date              date
 
     Args:
-        rules: The rule of each view: steps that choose documents, and an order.
+        rules: The rule of each view.
     """
     columns = {TOKENS_COLUMN}  # all views count tokens
     hashed_columns: set[str] = set()
@@ -501,11 +511,11 @@ def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
                 columns.add(step.by)
     return DocumentScan(
         columns,
-        # These columns are read as well. If a document has no value to be hashed, the query reads
-        # its file and line instead.
+        # Columns to be hashed. A document without a value, such as one without an id, gets its file
+        # and line number instead.
         identifying=hashed_columns,
         conditions=list(conditions),
-        # Skip documents for which none of these conditions is true: they are in no view.
+        # If all views begin with a condition, documents that meet none of these are skipped.
         only=_conditions_of_all_documents(rules),
     )
 

@@ -54,20 +54,29 @@ _MISSING = "missing"
 
 
 def unpacked_node(config: ProjectConfig, name: str) -> Node:
-    """Return which output of the pipeline has the documents that a name in the settings stands for.
+    """Return what the pipeline makes for a name: the documents of a corpus, or of a selection.
 
-    The name is that of a corpus (a collection of documents), or of a view (a selection of these).
-    Other outputs have the same documents in packed form; this one has each document by itself.
+    In the settings, the name of a dataset stands either for a corpus (a collection of documents),
+    or for a view, which is a selection of a corpus's documents. For the corpus `web` and its view
+    `clean`:
+
+        name     made by the stage    for
+        web      datasets             web
+        clean    views                web, and clean of it
+
+    The pipeline may also make packed datasets of both, in which samples of one length are filled
+    with several documents. These are not meant here.
 
     Args:
-        config: Its views say which of the two the name stands for.
+        config: The settings, which list the views.
         name: Name of a corpus or view.
 
     Returns:
-        The stage that makes the output, and its key, such as (views, clean of web).
+        The stage, and the key: the names in the last column.
     """
     if name in config.views:
-        return Node(VIEW, Key(base_of(config.derived, name), name))
+        corpus = base_of(config.derived, name)  # web
+        return Node(VIEW, Key(corpus, name))
     return Node(DATASET, Key(name))
 
 

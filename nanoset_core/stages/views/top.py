@@ -153,15 +153,18 @@ class TopEnd:
     """How many documents or tokens are taken."""
 
     def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether it is taken: it precedes the first misfit.
+        """For each document of a range, return whether a step such as `top 10 tokens` takes it.
 
-        A step such as "top 10 tokens by quality" takes documents from the best value on, until one
-        does not fit, the first misfit. Documents with equal values are taken in the order of a hash
-        of their ids. For example, if the first misfit has the value 4 and the hash 35:
+        The step takes documents from the best value on, until one does not fit. Those with equal
+        values are taken in the order of their hashes. It is known where this ended: the first
+        document that did not fit has the value 4 and the hash 35.
 
-            value    5       4       4     2
-            hash     70      17      35    52
-            taken    True    True    False False
+            value    5       4       4      2
+            hash     70      17      35     52
+            taken    True    True    False  False
+
+        Two fields say this: `hash_limit` is 35, and `cut_key` stands for the value 4. Values are
+        compared by such keys, integers that are smaller for better values.
 
         Args:
             chunk: The range, as indices among the documents that the step chooses from.
@@ -169,17 +172,16 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        # Documents with a better value than that of the first misfit are taken. Each value is a
-        # number here, its rank key, which is smaller for better values.
+        # Documents with a value better than 4 are taken.
         rank_keys = self.ranking.rank_keys(chunk)
-        is_taken = rank_keys < self.cut_key
+        is_taken = rank_keys < self.cut_key  # [True, False, False, False]
 
-        # Of those with the same value, take the ones with smaller hashes. There are often few
+        # Of those with the value 4, take the ones with hashes below 35. There are often few
         # documents with this value, so compute only their hashes.
         tied = np.flatnonzero(rank_keys == self.cut_key)
         is_taken[tied] = self._hashes(chunk, tied) < self.hash_limit
 
-        # Documents without a value have some rank key as well, but are never taken.
+        # Documents without a value have some key as well, but are never taken.
         return is_taken & self.ranking.is_eligible(chunk)
 
     def _hashes(self, chunk: slice, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
@@ -195,17 +197,18 @@ class TopEnd:
         return budget_hashes(self.ranking.candidates.hashes[chunk][rows])
 
     def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether it is the first misfit of a budget.
+        """For each document of a range, return whether a step `top 10 tokens` ends at it.
 
-        A step such as "top 10 tokens by quality" takes documents from the best value on, and those
-        with equal values in the order of a hash of their ids, until one does not fit. Here that one
-        has the value 4 and the hash 35:
+        The step takes documents from the best value on, and those with equal values in the order of
+        their hashes, until one does not fit. Here that one has the value 4 and the hash 35:
 
-            value     5       4       4      4      2
-            hash      70      17      35     35     52
-            result    False   False   True   True   False
+            value       5       4       4      4      2
+            hash        70      17      35     35     52
+            taken       yes     yes     no     no     no
+            result      False   False   True   True   False
 
-        Documents with the same value and hash are taken together, so there can be several.
+        Hashes are made from the ids of documents. Documents with the same id and value have the
+        same place in the order: they are taken together or not at all, so there can be several.
 
         Args:
             chunk: The range, as indices among the documents that the step chooses from.
@@ -213,15 +216,17 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        # Find the documents with the value of the first misfit. Each value is a number here, its
-        # rank key: that of the first misfit is the `cut_key`.
+        # Find the documents with the value 4. Values are compared as integers, their rank keys, and
+        # that of the value 4 is the `cut_key`.
         has_same_value = self.ranking.rank_keys(chunk) == self.cut_key
-        tied = np.flatnonzero(has_same_value)
+        tied = np.flatnonzero(has_same_value)  # [1, 2, 3]
 
-        # There are often few, so compute only their hashes.
-        is_first_misfit = np.zeros(len(has_same_value), np.bool_)
-        is_first_misfit[tied] = self._hashes(chunk, tied) == self.hash_limit
-        return is_first_misfit & self.ranking.is_eligible(chunk)
+        # Of these, find those with the hash 35. There are often few, so compute only their hashes.
+        is_at_end = np.zeros(len(has_same_value), np.bool_)
+        is_at_end[tied] = self._hashes(chunk, tied) == self.hash_limit
+
+        # Documents without a value have some rank key as well, but the step cannot end at them.
+        return is_at_end & self.ranking.is_eligible(chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,26 +333,30 @@ def _budget_of(step: Top, n_ranked: int) -> Budget:
 def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
     """Find the first document that does not fit into the budget of a step such as `top 10 tokens`.
 
-    The step takes documents in the order of their values, and those with equal values in the order
-    of a hash. For example, for 10 tokens:
+    The step takes documents from the best value on, and those with equal values in the order of a
+    hash. For example, for 10 tokens:
 
-        value     5    4    4    2
-        hash      70   17   35   52
-        tokens    4    3    5    2
+        value                  5    4    4    2
+        hash                   70   17   35   52
+        tokens                 4    3    5    2
+        tokens until here      4    7    12            more than 10: the third one does not fit
 
-    The first two fit, with 4 + 3 tokens. The document with the value 4 and the hash 35 does not.
+    There may be billions of documents, too many to sort. So first find the value of this document,
+    which is 4, by the sums of whole values. Then find its hash, 35, among the documents with this
+    value.
 
     Args:
         budget: A number of documents or tokens.
-        ranking: All documents, billions perhaps, and the order of their values.
+        ranking: All documents, and the order of their values.
 
     Returns:
         The value and the hash of that document. None if all documents with a value fit.
     """
     # First find the value. Add up the tokens value by value: 4 for the value 5, 12 with those of
     # the value 4, which is more than 10. So the documents with the value 4 do not all fit.
-    # `first_excess` does this: it adds up amounts in the order of keys, numbers which stand for the
-    # values, and returns the key at which the sum exceeds the limit.
+    # `first_excess` adds up amounts in the order of their keys, and returns the key at which the
+    # sum exceeds the limit. Keys are integers that stand for the values, and are smaller for better
+    # ones.
     value_misfit = first_excess(partial(_amounts_by_value, budget, ranking), budget.limit)
     if value_misfit is None:
         return None
@@ -393,24 +402,25 @@ def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts
 def _amounts_by_hash(
     budget: Budget, ranking: Ranking, rank_key: np.uint64
 ) -> Iterator[KeyedAmounts]:
-    """Yield a key and a size for each document with one certain value, such as 4.
+    """Yield hash and size of each document with one certain value, to find which of them still fit.
 
-    Suppose that documents are taken from the best value on, and that only some of those with the
-    value 4 fit into a budget. These are taken in the order of a hash, which is the key here. The
-    size is what the document takes of the budget, such as 3 tokens:
+    Suppose that `top 10 tokens` takes documents from the best value on: those with the value 5, and
+    then only some of those with the value 4, as 6 tokens are left. Within a value, documents are
+    taken in the order of their hashes. So the caller adds up these sizes by hash, until they exceed
+    6:
 
         value    5    4     4     2
-        key           17    35
-        size          3     5
+        hash          17    35
+        size          3     5         in tokens, since the budget limits tokens
 
     Args:
         budget: A number of documents or tokens.
         ranking: All documents, and the order of their values.
-        rank_key: Stands for the value: the number that `Ranking.rank_keys` returns for it.
+        rank_key: Stands for the value 4: the number that `Ranking.rank_keys` returns for it.
     """
     for chunk in ranking.candidates.chunks:  # some documents at a time
         has_value = ranking.rank_keys(chunk) == rank_key
-        is_tied = has_value & ranking.is_eligible(chunk)
+        is_tied = has_value & ranking.is_eligible(chunk)  # only documents that can be taken
         hashes = budget_hashes(ranking.candidates.hashes[chunk][is_tied])
         sizes = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
         yield KeyedAmounts(hashes, sizes[is_tied])
@@ -444,18 +454,22 @@ def _count_tied(end: TopEnd) -> TiedDocuments:
 
 
 def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
-    """Yield the values of all documents, with four amounts of each document for a histogram.
+    """Yield the values of all documents, with the four amounts that a histogram adds up.
 
-    The histogram shows for each range of values how much exists, and how much is taken. For
-    example, of two documents with 2 copies of 100 tokens each, one is taken:
+    A step such as `top 1000 documents by quality` takes the documents with the best values. The
+    histogram shows, for each range of values, how much there is, and how much of it is taken. Each
+    document counts as often as it has copies. Here each has 2 copies of 100 tokens:
 
-                      documents    tokens    documents taken    tokens taken
-        taken                 2       200                  2             200
-        not taken             2       200                  0               0
+        quality    documents    tokens    documents taken    tokens taken
+        0.9                2       200                  2             200    taken
+        0.1                2       200                  0               0    not taken
+
+    Documents without a value of quality are left out.
 
     Args:
         ranking: The documents in the order in which they are taken.
-        end: The first document that does not fit into the budget; None if all of them fit.
+        end: The first document that is not taken, since the step's budget is full; None if all
+            documents with a value are taken.
     """
     candidates = ranking.candidates
     for chunk in candidates.chunks:  # some documents at a time
@@ -464,11 +478,13 @@ def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedV
             is_taken = has_value
         else:
             is_taken = end.precedes(chunk)
-        documents = candidates.amounts(chunk, "documents")  # the copies of each document
-        tokens = candidates.amounts(chunk, "tokens")
+        documents = candidates.amounts(chunk, "documents")  # [2, 2] the copies of each document
+        tokens = candidates.amounts(chunk, "tokens")  # [200, 200]
+        # The columns of the table: multiplied by `is_taken`, what is not taken becomes 0.
         amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
 
-        # Leave out documents without a value. Values are stored as integers: decode them.
+        # Leave out documents without a value. Values are stored as integers (keys) that have the
+        # same order: convert them back to [0.9, 0.1].
         value_keys = ranking.value_keys[chunk][has_value]
         yield WeighedValues(
             values=values_of_keys(value_keys, ranking.dtype),
