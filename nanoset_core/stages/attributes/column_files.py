@@ -90,8 +90,7 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Note whether a column has numbers or texts, and fill in the rows so far, which have no
-        value.
+        """Note that a column has numbers or texts, and fill in the rows without a value so far.
 
         Values are written to files as they arrive. Only the first row that has one shows what they
         are. For example, two rows without a value, and then:

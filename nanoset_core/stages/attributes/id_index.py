@@ -136,17 +136,22 @@ def _sort_parts(
     bounds: NDArray[np.int64],
     ids: Any,
 ) -> int:
-    """Sort each part of the rows, and keep the first row of each id, in the same arrays.
+    """Sort rows by the hashes of their ids, and keep only the first row with each id.
 
-    For example, if row 5 has the id of row 2, the parts 1 5 2 | 3 4 become 2 1 3 4: the entries of
-    a part are written directly after those of the part before, over rows that are not needed any
-    more.
+    The rows were divided into parts by the first bits of the hashes, so that each part fits into
+    memory. Each is sorted, and its distinct ids are written directly after those of the part
+    before, into the same arrays, over rows that are not needed any more:
+
+        rows before    1  5  2 | 3  4      (part 0, and part 1; row 5 has the id of row 2)
+        rows after     2  1  3  4          in order of the hashes of their ids
+        result         4 distinct ids
 
     Args:
         hashes: Hash of the id of each row, part by part; shape (n_rows_with_id,).
         rows: Number of each row, part by part; shape (n_rows_with_id,).
         is_repeated: Receives 1 for each id that several rows have; shape (n_rows_with_id,).
-        bounds: First row of each part, and the end of the last one; shape (n_parts + 1,).
+        bounds: First row of each part, and the end of the last one, such as [0, 3, 5]; shape
+            (n_parts + 1,).
         ids: Ids of all rows of the table, an Arrow array.
 
     Returns:
@@ -196,8 +201,7 @@ def _divide_into_parts(
     id_hashes: NDArray[np.uint64],
     part_bits: int,
 ) -> None:
-    """Sort rows coarsely by the hashes of their ids, so that each part can then be sorted in
-    memory.
+    """Sort rows coarsely by the hashes of their ids, into parts that fit into memory.
 
     A table may have more rows than memory holds. They are divided by the first bits of the hashes,
     the number of a part. In the order of the parts, all hashes of a part are below those of the

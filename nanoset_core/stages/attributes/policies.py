@@ -72,8 +72,7 @@ def violations(config: ProjectConfig, attributes: Manifest) -> Iterator[Violatio
 
 
 def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
-    """Check that the values which were joined to documents by id are as complete as the user
-    demands.
+    """Check that values which were joined to documents are as complete as the user demands.
 
     A classifier may have a score for each document, for example. The settings say what happens if
     it has none for some, or several:
@@ -98,8 +97,7 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
 
 
 def missing_text(spec: AttributesSpec, facts: Mapping[str, Any]) -> str:
-    """Say how many documents have no row in a table of attributes, such as scores, and name one of
-    them.
+    """Say how many documents have no row in a table of attributes, such as scores.
 
         3 of 200 documents have no row in scores.parquet, as 'doc-17'; 1 of them have no id
 

@@ -148,7 +148,11 @@ class AttributeSchema:
             )
 
     def _check_name(self, path: Location, name: str) -> None:
-        """Check that a column has a name that documents do not have already, such as `text`.
+        """Check that a column of a table does not have a name that means something else already.
+
+        The table has attributes of documents, such as scores. These are stored next to what is
+        known of each document anyway, such as its `file` and its number of `tokens`. A second
+        "tokens" would be ambiguous.
 
         Args:
             path: Path of the file, for messages.

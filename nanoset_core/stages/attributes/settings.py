@@ -42,8 +42,7 @@ def files_setting(corpus: str) -> str:
 
 
 def attributes_spec(config: ProjectConfig, corpus: str) -> AttributesSpec:
-    """Return which tables have further values of a corpus's documents, such as scores of a
-    classifier.
+    """Return which tables have further values of a corpus's documents, such as scores.
 
     They are named in nanoset.yaml:
 

@@ -65,8 +65,7 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check the stored attributes of documents, such as scores, and what the user demands of
-        them.
+        """Check the stored attributes of documents, and what the user demands of them.
 
         The tables must exist and be complete. And settings such as `on_missing: fail`, which allows
         no document without a score, may have become stricter since. They do not change the tables,

@@ -88,8 +88,7 @@ def _check_policies(report: Report, project: Project, manifest: Manifest) -> Non
 
 
 def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
-    """Compute the attributes of all documents again, in a temporary folder, and compare the stored
-    ones.
+    """Compute the attributes of all documents again, and compare the stored ones.
 
     Attributes, such as scores, come from tables outside of the project, and are found by the ids of
     documents. A corpus is tokenized in parts, called shards, and each has a table of its

@@ -52,14 +52,20 @@ class _Places(NamedTuple):
         return _Places(self.files[start:stop], self.positions[start:stop])
 
     def codes(self, first_file: int) -> NDArray[np.int64]:
-        """Return one number for each document, so that two places can be compared at once.
+        """Combine the file and the position of each document into one number.
 
-        It consists of the number of the file, in the upper bits, and the position in the file. For
-        example, position 95 of file 7 is 95 if file 7 is the first one, and that of file 8 is
-        2**43 + 95.
+        The number of the file is in the upper bits, and the position in the file in the 43 bits
+        below. So the codes are in the order of the documents. If file 7 is the first one:
+
+            file    position    code
+            7       95          95
+            8       95          2**43 + 95
 
         Args:
             first_file: Number of the file that is counted as 0, so that few bits are enough.
+
+        Returns:
+            int64, shape (n_documents,).
         """
         # There are not so many files in practice. If there were, the last ones would share a code.
         file_codes = np.minimum(self.files - first_file, _MAX_FILES - 1)  # (n_documents,)
@@ -181,16 +187,24 @@ class _RowGroupValues:
         return self.n_taken == self._places.n_documents
 
     def take_values_of(self, documents: _DocumentRange) -> int:
-        """Append the values of those documents that this row group has, and skip the others.
+        """Keep the values of those documents that are in a table, and skip the others.
 
-        For example, if the next rows are those of the documents a:0 and a:200, and the text has
-        a:0, a:95 and a:200, the values of the first and the third are taken.
+        The raw text is read again to keep a value of each document, such as its language. The rows
+        of the table and the text have the same order, but the text may have more documents, such as
+        empty ones:
+
+            rows that come next         a:0          a:200      (file, and position in it)
+            documents of the text       a:0   a:95   a:200
+            their values                en    de     fr
+            kept                        en           fr
+
+        The table is handled in parts (row groups). This object collects the values for one of them.
 
         Args:
             documents: The next documents of the text.
 
         Returns:
-            Index of the last document that the group has, or -1 if it has none of them.
+            Index of the last document whose value was kept, here 2; -1 if none was.
         """
         # Text and rows have the same order. So n documents of the text can only be among the next
         # n rows. Compare where both come from: the file, and the position in it.
@@ -276,13 +290,19 @@ def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iter
 def _places(files: Any, lines: Any, offsets: Any) -> _Places:
     """Return where documents come from: the file, and the position in it.
 
-    The position is the byte offset of a line. A row of a table has none, so it is known by its
-    number.
+    Two tables of the same documents are aligned by these positions. For a text file, the position
+    is the byte at which the line of the document starts; for a table such as a Parquet file, it is
+    the number of the row:
+
+        file    line    byte offset    position
+        0       1       0              0
+        0       2       4,096          4,096
+        1       17      -1             17          file 1 is a table
 
     Args:
         files: Number of the file of each document, shape (n_documents,).
         lines: Number of its line or row, shape (n_documents,).
-        offsets: First byte of its line, or -1, shape (n_documents,).
+        offsets: First byte of its line, or -1 for a row of a table, shape (n_documents,).
     """
     line_numbers = np.asarray(lines, np.int64)
     byte_offsets = np.asarray(offsets, np.int64)

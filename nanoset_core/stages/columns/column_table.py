@@ -56,8 +56,7 @@ class ColumnTable:
         ]
 
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
-        """Append rows to a table of values of documents, and widen the types of columns if
-        necessary.
+        """Append rows to a table, and widen the types of its columns if necessary.
 
         For example, the scores so far were whole numbers, and the new rows have a fraction:
 

@@ -120,8 +120,7 @@ class _ShardTexts:
 
     @staticmethod
     def of(project: Project, recipe: Recipe, tokenized: Manifest) -> _ShardTexts:
-        """Find the raw text from which each part of a corpus was tokenized, to read it a second
-        time.
+        """Find the raw text from which each part of a corpus was tokenized.
 
         The parts are called shards. Each was made from a range of the files, which follows from the
         list of files at that time (the inventory):

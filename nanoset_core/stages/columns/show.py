@@ -37,10 +37,15 @@ def columns_summary(manifest: Manifest) -> Summary:
 
 
 def _warnings(facts: Mapping[str, Any]) -> list[str]:
-    """Return warnings on values that were left out as too long, or that are not UTF-8.
+    r"""Return warnings on values of documents that could not be stored as they are.
+
+    Values such as the language of a document are stored in columns. For example:
+
+        3 values of 'summary' are longer than 4,096 bytes, and left out
+        1 value of bytes that are not UTF-8, which are kept as \xNN
 
     Args:
-        facts: Facts of columns or attributes.
+        facts: What was counted when the columns were stored.
     """
     warnings = []
     for column in facts["columns"]:

@@ -194,13 +194,19 @@ def publish(
 def _total_facts(
     names: Sequence[str], facts_by_shard: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Add up the counts of the tables of all shards.
+    """Add up what was counted in several tables of documents.
 
-    For example, tables of 1,000 and 200 documents have 1,200 `documents` together.
+    A corpus (a collection of texts) has a table for each part of it, with values of its documents,
+    such as their languages:
+
+        table       documents    escaped    columns
+        0           1,000        3          [{"name": "language", "nulls": 5, …}]
+        1           200                     [{"name": "language", "nulls": 1, …}]
+        together    1,200        3          [{"name": "language", "nulls": 6, …}]
 
     Args:
         names: Names of the columns.
-        facts_by_shard: Facts of the table of each shard.
+        facts_by_shard: What was counted in each table.
 
     Returns:
         `columns`, with the type and the counts of each column over all tables; and the sum of each

@@ -93,21 +93,25 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 
 @holding
 def make_export(project: Project, name: str) -> Manifest:
-    """Write the dataset of an export in the export's format, and make the export current.
+    """Write the tokens of a dataset in the files of another library, and make this export current.
 
-    An export has the tokens of a dataset in the files of another library, such as MosaicML's
-    streaming.
+    A library such as MosaicML's streaming reads its own format only. For
+
+        exports: {web-mds: {of: web, format: mds, sequence_length: 2048}}
+
+    in nanoset.yaml, the tokens of `web` are written as samples of 2,048 tokens. Formats such as .ds
+    have the same bytes of tokens as the dataset, so its file is only linked.
 
     Args:
         project: Its nanoset.yaml has the settings of the export.
-        name: Name of the export. Its section of nanoset.yaml names a corpus or view, and a format.
+        name: Name of the export, such as "web-mds".
 
     Returns:
         Manifest of the export.
 
     Raises:
         MissingError: The dataset has not been built.
-        ConfigError: The reader of this format could not read the export.
+        ConfigError: The library could not read the export.
     """
     spec = project.config.exports[name]
     dataset = current_dataset(project, spec.of)
@@ -225,8 +229,7 @@ class _SampledExport:
         return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
 
     def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
-        """Write the files of samples with several processes, and return their sizes and checksums
-        in order.
+        """Write the files of samples with several processes.
 
         A sample is a sequence of tokens of one length. Each process takes the tokens of a file from
         the dataset, and shows how many bytes it has written.

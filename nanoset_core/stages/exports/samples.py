@@ -225,13 +225,15 @@ class SampledFormat(ExportFormat):
     def _check_dtype(self, dataset: DatasetTraits) -> None:
         """Check that the tokens of a dataset are integers.
 
-        The readers of these formats take tokens as indices of an embedding.
+        Training uses tokens as indices of a table of embeddings, and the readers of these formats
+        do not convert them. A dataset of other numbers, such as floating-point ones, would fail
+        only then.
 
         Args:
             dataset: Properties of the dataset.
 
         Raises:
-            ConfigError: The tokens are floating-point numbers.
+            ConfigError: The tokens are not integers.
         """
         if dataset.dtype.kind not in "iu":
             raise self.refused(
@@ -349,9 +351,10 @@ class Mds(SampledFormat):
         return len(self.sample_header(dtype, length)) + length * dtype.itemsize
 
     def file_header(self, cut: Cut, tokens: int) -> bytes:
-        """Return the bytes before the first sample of a file with this number of tokens.
+        """Return the bytes in front of the first sample, in a file of MosaicML's streaming.
 
-        For n samples and c bytes of settings they are, with all numbers as uint32:
+        Such a file consists of samples: sequences of tokens. The header says where each of them
+        starts. For n samples and c bytes of settings, with all numbers as uint32:
 
             offset      size       content
             0           4          n
@@ -555,9 +558,12 @@ class LitData(SampledFormat):
         return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
-        """Return the contents of index.json: a list of the chunks, and how their tokens are stored.
+        """Return the contents of index.json, by which litdata finds the files of tokens ("chunks").
 
-        litdata's reader finds the chunks by this file.
+            {"chunks": [{…}, {…}], "config": {"item_loader": "TokensLoader", …}, "updated_at":
+            "77cd…"}
+
+        litdata is a library that reads training data from buckets.
 
         Args:
             cut: Which tokens are in which chunk.

@@ -42,7 +42,13 @@ class ExportSpec(Section):
     is written there."""
 
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
-        """Yield an error if the length of samples is missing, or is for other formats.
+        """Yield an error if an export lacks the length of samples, or has one that makes no sense.
+
+        Some formats consist of samples, which are token sequences of one length, and others do not:
+
+            {of: web, format: mds, sequence_length: 2048}          fine
+            {of: web, format: mds}                                 an error
+            {of: web, format: datatrove, sequence_length: 2048}    an error
 
         Args:
             where: Place of the export, such as "nanoset.yaml: exports.web-mds".

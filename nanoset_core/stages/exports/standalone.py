@@ -134,8 +134,7 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
-        """Describe the files of an export, so that a later, equal call recognises them and writes
-        nothing.
+        """Describe the files of an export, so that a later, equal call recognises them.
 
         An export has the tokens of a pair of files (.bin and .idx) in the format of another
         program. A receipt next to the files says from what they were made:
@@ -188,16 +187,19 @@ class _Pair:
         return settings
 
     def open(self, export_format: ExportFormat) -> _OpenedPair:
-        """Open the pair, and check that the reader of a format can read its tokens.
+        """Open a pair of token files, and check that another program could read an export.
 
-        Otherwise the export would be written, and the reader would fail, or read something else.
+        Otherwise the export would be written, and that program would fail, or read something else:
+
+            tokens of a type that it does not know        an error
+            a document without an end token               an error if it finds documents by these
+            the id 70,000, with a vocabulary of 50,257    an error
 
         Args:
-            export_format: The format.
+            export_format: The format, which belongs to a program such as OLMo-core.
 
         Raises:
-            ConfigError: The reader cannot read tokens of this type. Or it finds documents by their
-                end tokens, and a document has none.
+            ConfigError: The program could not read the tokens, or find the documents.
             InputError: A token is not in the vocabulary.
         """
         dataset = MMapIndexedDataset(str(self.prefix))
@@ -235,8 +237,7 @@ class _Pair:
         )
 
     def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
-        """Say which files an export of a .bin and .idx consists of, and which tokens each of them
-        gets.
+        """Say which files an export consists of, and which tokens each of them gets.
 
         The tokens are divided into samples of one length, and these into files. Nothing is written
         yet.

@@ -190,8 +190,7 @@ class _ExportCheck:
         return n_end_tokens
 
     def _token_comparison(self, tokens_file: str) -> TokenComparison:
-        """Prepare the comparison of an export's file of tokens with the dataset that it was made
-        from.
+        """Prepare the comparison of an export's file of tokens with its dataset.
 
         Both have the same tokens if the dataset is whole. If it is a view, a selection of
         documents, its tokens are in several places of its .bin, and the order of these is passed

@@ -71,8 +71,7 @@ class LinkedExport:
     """Shows how many of the tokens have been written again."""
 
     def write(self, folder: Path, tokens_file: TokensFile) -> dict[str, Any]:
-        """Write all files of an export in a format whose tokens have the same bytes as those of the
-        dataset.
+        """Write all files of an export whose tokens have the same bytes as those of a dataset.
 
             the dataset is whole                      its .bin is linked (or copied)
             it is a view: a selection of documents    their tokens are written one after another
@@ -98,8 +97,7 @@ class LinkedExport:
         return export_facts(self.dataset, n_documents, self.traits, made_by)
 
     def write_small_files(self, folder: Path) -> int:
-        """Write the small files of an export, which say where each document ends in the file of
-        tokens.
+        """Write the small files of an export, which say where each document ends.
 
         For documents of 812, 95 and 0 tokens, they name the ends 812 and 907. A document without
         tokens is left out.

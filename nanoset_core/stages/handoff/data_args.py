@@ -612,10 +612,16 @@ def _trainer_paths(data: Mapping[str, Any], spellings: Sequence[str]) -> dict[st
 
 
 def _parse_spelling(spelling: str) -> tuple[str, str]:
-    """Return the starts of a path here and where the trainer runs, from a text HERE=THERE.
+    """Divide the text HERE=THERE, by which a user says how paths differ where the trainer runs.
+
+    The index files are built on one machine, and the trainer may run on another, on which the same
+    folder has another path:
+
+        "/home/me=/cluster"    → ("/home/me", "/cluster")
+        "/home/me"             an error
 
     Args:
-        spelling: The text, such as "/home/me=/cluster" for ("/home/me", "/cluster").
+        spelling: The text.
 
     Raises:
         ConfigError: The text does not have both.

@@ -139,8 +139,7 @@ class Handoff:
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """How long the trainer should run: the schedule of nanoset.yaml, shortened if there is less
-        data.
+        """How long the trainer should run: the schedule, shortened if there is less data.
 
         The schedule says, for example, 1,000 iterations with batches of 100 samples. But if
         nanoset.yaml also limits how often data may be repeated (`max_epochs`), fewer samples may

@@ -146,8 +146,7 @@ def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
 
 
 def _check_paths(handoff: Handoff) -> None:
-    """Check that the command line of a trainer can contain the paths of all datasets and index
-    files.
+    """Check that a trainer's command line can contain the paths of all files.
 
     Trainers divide their arguments at spaces, so they would take "/my data/web" for two words.
 

@@ -85,13 +85,14 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
 
 
 def _per_split_text(handoff: Handoff) -> str:
-    """Return JSON that lists the weights and paths of the datasets of each split.
+    """Return the JSON file by which Megatron-LM reads different data for train, valid and test.
 
-    An example is `{"train": ["0.7", "/data/web", "0.3", "/data/code"], "valid": null, …}`, where
-    valid has no data.
+    It lists the weights and paths of the datasets of each split, as text. Here valid has no data:
+
+        {"train": ["0.7", "/data/web", "0.3", "/data/code"], "valid": null, "test": ["/data/wiki"]}
 
     Args:
-        handoff: Describes the data that was built: the blend of each split.
+        handoff: Describes the data that was built: the datasets of each split.
     """
     words_by_split: dict[str, list[str] | None] = {}
     for split in SPLITS:
@@ -103,10 +104,13 @@ def _per_split_text(handoff: Handoff) -> str:
 
 
 def _dataset_sizes_text(handoff: Handoff) -> str:
-    """Return JSON that lists the size of each dataset, for --per-dataset-sequences-path.
+    """Return a JSON file with the sizes of all datasets, for `--per-dataset-sequences-path`.
 
-    A dataset has two numbers, such as `{"/data/web": [1000, 1001]}`: its sequences, and the length
-    of the array `document_indices` in its .idx file.
+    With it, the trainer need not read the .idx of each dataset at its start, which takes long if
+    there are thousands. Each dataset has two numbers: that of its sequences, and the length of the
+    array `document_indices` in its .idx, which is one more than its documents:
+
+        {"/data/web": [1000, 1001], "/data/code": [200, 201]}
 
     Args:
         handoff: Describes the data that was built, with the counts of each dataset.

@@ -260,8 +260,7 @@ def read_run(file: Path) -> RunSpec:
 
 
 def checked_run(value: object, text: str, file: Path) -> RunSpec:
-    """Check the values of a run.yaml, the file in which a user describes a training run, and return
-    them.
+    """Check the values of a run.yaml, the file in which a user describes a training run.
 
     With these settings it is computed which samples each step of the run has read:
 

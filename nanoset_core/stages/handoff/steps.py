@@ -663,13 +663,14 @@ class Dealer:
         return DealtSamples(samples, ranks, micro_batches)
 
     def _ranks(self, step: TrainingStep, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rank that each sample of a step goes to.
+        """Return which process (rank) of a training run reads each sample of a step.
 
-        With 2 ranks and micro-batches of 2 samples, these are, for the samples of a step:
+        A trainer with several GPUs has a process for each, and deals the samples to them: one by
+        one, or in micro-batches. With 2 ranks and micro-batches of 2 samples:
 
-            number          0  1  2  3  4  5  6  7
-            rank            0  0  1  1  0  0  1  1
-            interleaved     0  1  0  1  0  1  0  1
+            sample of the step           0  1  2  3  4  5  6  7
+            rank, in micro-batches       0  0  1  1  0  0  1  1
+            rank, if "interleaved"       0  1  0  1  0  1  0  1
 
         Args:
             step: The step, with its number of ranks and the size of a micro-batch.

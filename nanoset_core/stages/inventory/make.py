@@ -37,8 +37,7 @@ INVENTORY_FILE = "inventory.json"
 
 
 def make_inventory(project: Project, corpus: str) -> Manifest:
-    """List the present files of a corpus with their checksums: the inventory, from which all is
-    built.
+    """List the present files of a corpus with their checksums, in an inventory.
 
     Everything that is made from a corpus (a folder of texts) depends on this list. If a file
     changes, so does the list, and what was made from the file is built again.

@@ -24,11 +24,16 @@ from nanoset_core.text.pieces import Piece
 
 
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
-    """Return notices on the present files of a corpus, such as files that shrank or disappeared.
+    """Return notices on the text files of a corpus that may have been changed by mistake.
+
+    They compare the present files with those that the last two builds have read:
+
+        1 file is smaller than in the previous version: a.jsonl
+        2 files hold the same bytes as others, …
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
+        corpus: Name of the corpus, a folder of texts.
         contents: The files of the corpus, if they were listed already.
 
     Returns:
@@ -176,10 +181,15 @@ def _originals_of_copies(pieces_by_path: Mapping[str, Sequence[Piece]]) -> dict[
 
 
 def _held_out_notices(config: ProjectConfig, corpus: str, contents: Contents) -> list[Notice]:
-    """Return a notice if the split train reads files that are named like validation or test data.
+    """Warn if a model would be trained on files that are named like validation or test data.
 
-    For example, `valid-0001.jsonl` is probably for validation. There is no notice if the user has
-    chosen the files by the key `files` of nanoset.yaml.
+    A corpus is a folder of texts. If train reads it, and only some of its files have such names,
+    they are probably there by mistake:
+
+        train-0.jsonl, valid-0.jsonl     a notice, with a setting that separates valid-0.jsonl
+        valid-0.jsonl, valid-1.jsonl     none: the corpus is meant for validation
+
+    There is no notice if the user has chosen the files by the key `files` of nanoset.yaml.
 
     Args:
         config: The settings of nanoset.yaml.

@@ -35,8 +35,7 @@ class CorpusFile(NamedTuple):
 
 
 def check_all_files(project: Project) -> None:
-    """Check that no text would be read twice, because two corpora that are used together share a
-    file.
+    """Check that no text is read twice because two corpora share a file.
 
     A corpus is a folder of texts, but links and settings can make one file part of two. Training
     data that consists of both would repeat its documents by mistake:
@@ -153,10 +152,16 @@ def _shared_file_error(
 
 
 def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
-    """Return the corpora that may read the same text of a file, as far as the settings show.
+    """Return the corpora that may read the same text of a file, judging by their settings.
 
-    For example, in a bucket only corpora that read one folder can share a file, since there are no
-    links.
+    Text that two corpora share would be repeated in training by mistake. To find it, the files of
+    corpora have to be listed, but not of those that cannot share any:
+
+        corpus        folder    key of the text
+        web           web       text
+        web_valid     web       text
+        titles        web       title         other texts of the same files: never shared
+        code          code      text          not shared with web in a bucket, which has no links
 
     Args:
         config: The settings of nanoset.yaml.

@@ -93,14 +93,16 @@ def _data_facts(
 def _members_read(
     planned: PlannedSplit, samples_given: Sequence[int] | None
 ) -> Sequence[MemberCoverage]:
-    """Return how much a split reads of each of its datasets.
+    """Return how much a split of the training data reads of each of its datasets.
 
-    Of 1,000 samples, 700 may be from `web`, which is 0.35 epochs of it.
+    Of 1,000 samples, 700 may be from `web`, which is 0.35 epochs of it. The plan of a large blend
+    only estimates these numbers, wrong by a sample or two. Once the blend is built, they can be
+    counted.
 
     Args:
-        planned: The plan of the split.
-        samples_given: Samples of each dataset, as counted in a built blend; None if no blend was
-            built. The plan of a large blend only estimates them, wrong by a sample or two.
+        planned: The plan of the split: train, valid or test.
+        samples_given: Samples of each dataset, as counted in a built blend, such as [700, 300];
+            None if no blend was built.
     """
     if samples_given is None or planned.plan is None:
         return planned.members

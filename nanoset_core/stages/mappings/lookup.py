@@ -81,8 +81,7 @@ class NanosetLookup:
     # The datasets.
 
     def dataset(self, corpus: str) -> Manifest:
-        """Return the tokenized dataset of a corpus, in the version that was current at the first
-        call.
+        """Return the tokenized dataset of a corpus, as it was at the first call.
 
         A dataset may be rebuilt while this program works. All later calls still return the version
         of the first call, so that nothing is computed from a mixture of versions.
@@ -334,8 +333,7 @@ class NanosetLookup:
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the limits on epochs, and what decides their effect, as a setting of the index
-        files.
+        """Return the limits on epochs, and what decides their effect, for the index files.
 
         The key `max_epochs` says how often a corpus may be read at most. If a training run needs
         more samples than that allows, either there is an error, or its blend is changed. So the

@@ -128,8 +128,7 @@ class IndexFileWriter:
         self._sidecars_not_uploaded = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Return size and sha256 of the index files of a dataset if a bucket has all of them
-        already.
+        """Return size and sha256 of the index files of a dataset, if a bucket has them.
 
         Then they need not be written again. Next to the index files is a sidecar, a small file that
         says what they were made from, and the size and sha256 of each. So one request for the

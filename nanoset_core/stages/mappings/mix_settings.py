@@ -190,14 +190,18 @@ def _part_errors(
 
 
 def _absolute_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
-    """Yield an error if a part of a mixture has a key that is no share, such as `tokens`.
+    """Yield an error if a part of a mixture has an absolute amount, but the total is not known.
 
-    These keys become shares only if it is known how many samples are read in all: 1 million tokens
-    are half of 2 million.
+    A mixture divides the training data among its parts, by shares. An amount such as `tokens: 1e6`
+    only becomes a share if it is known how much is read in all: it is half of 2 million tokens.
+
+        {web: {share: 0.5}, code: {share: 0.5}}    fine
+        {web: {tokens: 1e6}, code: {}}             an error without `schedule` or `samples`
+        {web: {max_epochs: 4}, code: {}}           an error, too
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
-        part: The part, in a nanoset whose number of samples is not known.
+        part: The part, in settings that do not say how many samples are read.
     """
     absolute_keys = ("tokens", "epochs", "max_epochs")
     used_keys = [key for key in absolute_keys if getattr(part, key) is not None]
@@ -315,13 +319,15 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
 
 
 def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigError]:
-    """Yield an error if some parts of a group have a share, and others have none.
+    """Yield an error if some parts of a mixture have a share, and others have none.
 
-    In `{web: {share: 0.7}, code: {}}`, it is open how much of code is read.
+    A mixture divides the training data among its parts. If none has a share, they are read in
+    proportion to their sizes. In `{web: {share: 0.7}, code: {}}`, it would be open how much of code
+    is read.
 
     Args:
-        where: Key of the group.
-        parts: The parts that share what the others leave, by name.
+        where: Key of the group of parts in nanoset.yaml, for the error.
+        parts: The parts, by name. Those with a fixed number of tokens or epochs are not among them.
     """
     has_share = [part.share is not None for part in parts.values()]
     if any(has_share) and not all(has_share):

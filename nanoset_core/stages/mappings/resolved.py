@@ -198,13 +198,20 @@ def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNa
 def _nanoset_of_phase(
     run: ResolvedNanoset, phase_names: list[str], number: int, span: tuple[int, int]
 ) -> ResolvedNanoset:
-    """Return the settings of one phase of a training run, with the samples of the whole run.
+    """Return the settings of one phase of a training run.
 
-    A phase has its own data, such as a blend, and all other settings of the run.
+    A run may read `web` for 600 iterations, and then `code` for 400: two phases. Each has its own
+    data, and all other settings of the run:
+
+        phase    blend    span             previous_phase
+        0        web      (0, 600)
+        1        code     (600, 1000)      "pretrain-phase-1", if `continue: true`
+
+    With `continue: true`, a phase does not read again what earlier phases have read.
 
     Args:
         run: Settings of the run.
-        phase_names: Name of each phase.
+        phase_names: Name of each phase, such as ["pretrain-phase-1", "pretrain-phase-2"].
         number: Number of the phase, from 0 on.
         span: (start, stop) of the phase in iterations of the run.
     """

@@ -208,9 +208,13 @@ def _count(count: int | None) -> str:
 def _without_uninformative(
     rows: Sequence[Row], usual_values: Mapping[str, str], repeated_columns: Mapping[str, str]
 ) -> list[Row]:
-    """Return rows without the columns that say nothing about any of them.
+    """Leave out the columns of a table that say nothing about any of its rows.
 
-    For example, if no dataset has padding, the column "padding" would be 0 in every row.
+    For example, no dataset has padding, and the share of each equals its weight:
+
+        corpus    weight    share    padding              corpus    weight
+        web       70%       70%      0               →    web       70%
+        code      30%       30%      0                    code      30%
 
     Args:
         rows: The rows, which have the same headings.

@@ -593,8 +593,7 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
-    """Return the mistake in the text `split`, as a list of one error; an empty list if there is
-    none.
+    """Return the mistake in the text `split` as a list of one error, or an empty list.
 
     The text gives the shares of train, valid and test, such as "98,1,1". It is checked as the user
     wrote it. The property `nanoset.shares` removes spaces, so the faulty text "98 1 1" would look

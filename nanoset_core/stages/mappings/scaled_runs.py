@@ -144,14 +144,17 @@ def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
 
 
 def _empty_phase_errors(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each scale at which a phase of the run has no iteration.
+    """Yield an error for each size of a smaller training run at which one of its phases is empty.
 
-    Phases that end at the iterations 40, 80 and 1,000 end at 1, 1 and 10 at the scale 0.01: the
-    second one is empty.
+    A run may change its data on the way, in phases. Before a large run, people train small ones.
+    Their phases are shortened, and may have no iteration left:
+
+        the full run ends its phases at      40    80    1,000
+        at the scale 0.01                     1     1       10      the second one is empty
 
     Args:
-        nanoset: The settings, with phases.
-        where: The key `scales`, for the errors.
+        nanoset: The settings of the full run. `scales` are the sizes of the smaller ones.
+        where: The key `scales` in nanoset.yaml, for the errors.
     """
     for scale in nanoset.scales:
         bounds = [_scaled_number(bound, scale) for bound in nanoset.phase_bounds]
@@ -228,8 +231,7 @@ def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
 
 
 def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
-    """Return the settings of a smaller training run, which reads less data and as many fewer
-    samples.
+    """Return the settings of a smaller training run: less data, and as many fewer samples.
 
     Before a large run, people train small ones. At a scale of 0.01, a run of 1,000,000 samples of
     web becomes one of 10,000 samples of `web-scale-0_01`, a selection of a hundredth of web. So
@@ -305,11 +307,17 @@ def _scaled_number(number: int, scale: float) -> int:
 
 
 def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
-    """Return a blend of the views that a smaller run reads, with the same weights.
+    """Return which data a smaller training run reads, with the same weights as the full run.
+
+    Instead of each corpus, it reads a selection of its documents, whose name has the scale:
+
+        "web"                          → "web-scale-0_01"
+        ("web", "code")                → ("web-scale-0_01", "code-scale-0_01")
+        {"web": 0.7, "code": 0.3}      → {"web-scale-0_01": 0.7, "code-scale-0_01": 0.3}
 
     Args:
-        blend: The blend of the full run: one corpus, several, or a weight for each; or None.
-        scale: Size of the smaller run, such as 0.01: `web` becomes `web-scale-0_01`.
+        blend: The data of the full run, in one of these forms; or None.
+        scale: Size of the smaller run, such as 0.01.
     """
     if blend is None:
         return None
@@ -321,15 +329,17 @@ def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
 
 
 def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
-    """Return the mixture of a smaller run: its corpora become views, with fewer tokens.
+    """Return what a smaller training run reads instead of each corpus, and how much.
 
-    At a scale of 0.01, `{web: {tokens: 1e9}, code: {epochs: 2}}` becomes
-    `{web-scale-0_01: {tokens: 1e7}, code-scale-0_01: {epochs: 2}}`. Shares and numbers of epochs
-    are the same on any scale.
+    A mixture is a tree of shares. The smaller run reads selections of the corpora, and fewer tokens
+    of them. Shares and numbers of epochs are the same in both. At a scale of 0.01:
+
+        {web: {tokens: 1e9}, other: {mix: {code: {epochs: 2}}}}
+        →  {web-scale-0_01: {tokens: 1e7}, other: {mix: {code-scale-0_01: {epochs: 2}}}}
 
     Args:
         mix: Name of a corpus, or of a group with a mixture of its own → its settings; None if the
-            nanoset has no mixture.
+            run has no mixture.
         scale: Size of the smaller run, as a share of the full one.
     """
     if mix is None:

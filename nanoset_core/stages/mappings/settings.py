@@ -270,14 +270,15 @@ class NanosetSpec(Section):
         return self.blend_per_split.get(split) if self.blend_per_split else self.data
 
     def trains_on(self, corpus: str) -> bool:
-        """Return whether the split train reads a corpus.
+        """Return whether a corpus is used for training, and not only for validation or tests.
+
+            blend: web, split: "98,2,0"                        train reads web
+            blend: web, split: "0,100,0"                       train reads nothing: it has no share
+            blend_per_split: {train: web, valid: wiki}         train reads web, but not wiki
 
         Args:
-            corpus: Name of a corpus or view.
-
-        Returns:
-            True if train reads at least a part of its documents; False also if `split` gives train
-            no share, as "0,100,0" does.
+            corpus: Name of a corpus (a collection of texts), or of a view, which selects some of
+                it.
         """
         if corpus not in corpora_of(self.blend_of("train")):
             return False

@@ -25,15 +25,16 @@ def split_summary(manifest: Manifest) -> Summary:
 
 
 def mappings_summary(manifest: Manifest) -> Summary:
-    """Return what `nanoset status` shows of index mappings, with a warning if they are empty.
+    """Return what `nanoset status` shows of the index files of a split.
 
-    Index mappings are files with the order in which a trainer reads the samples of a split.
+    Index files have the order in which a trainer reads the samples of train, valid or test. If
+    there are none, the trainer would fail, so the warning says why.
 
     Args:
-        manifest: Manifest of the index mappings, with facts such as the number of samples.
+        manifest: Record of the index files, with facts such as the number of samples.
 
     Returns:
-        Counts, details, and at most one warning: why there is no sample.
+        Counts, details, and at most one warning.
     """
     reason = reason_without_samples(manifest)
     warnings = [] if reason is None else [reason]

@@ -204,8 +204,7 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
 
 
 def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Compute the weights of a blend of datasets from a tree of shares, and put them into the
-    settings.
+    """Compute the weights of a blend of datasets from a tree of shares.
 
     For example, nanoset.yaml says: half web; the other half in equal shares from books and code. A
     trainer has no such trees. It needs a weight for each dataset:

@@ -31,8 +31,7 @@ class PbinTask:
 
 
 def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manifest:
-    """Write the `.pbin` of a dataset, the file from which Modalities trains, unless it exists
-    already.
+    """Write the `.pbin` of a dataset, from which Modalities trains, unless it exists.
 
     This runs in a worker process, possibly on another machine. The file is stored in a folder that
     is named by a digest of everything that it is made from, so an existing one is recognised:

@@ -136,8 +136,7 @@ class _Merge:
     """Shows how many bytes are written."""
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield the tokens of several `.pbin` files, one file after another, as bytes for the
-        merged file.
+        """Yield the tokens of several `.pbin` files, as bytes for the merged file.
 
         Such a file has a header, the tokens of all documents, and an index of the documents. Here
         only the tokens are copied. The merged file gets a header and an index of its own.

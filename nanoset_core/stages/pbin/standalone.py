@@ -273,8 +273,7 @@ class _PbinCall:
     def of(
         inputs: Sequence[str], output: Location, options: PbinOptions, progress: Progress
     ) -> _PbinCall:
-        """Find out what a call of `nanoset pbin` reads, and check its settings before anything is
-        written.
+        """Find out what a call of `nanoset pbin` reads, and check its settings.
 
             web.bin or web.idx or web      a dataset, whose tokens are converted
             raw/*.jsonl                    text, which has to be tokenized first

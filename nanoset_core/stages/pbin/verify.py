@@ -341,8 +341,7 @@ def _check_documents(
     dataset: MMapIndexedDataset,
     stream: Stream | None,
 ) -> bool:
-    """Check that the index of a `.pbin` file lists the documents of the dataset that it was made
-    from.
+    """Check that the index of a `.pbin` file lists the documents of its dataset.
 
     The index says where each document starts in the file, and how long it is. The index that the
     file should have is computed from the dataset, and compared byte by byte:

@@ -34,8 +34,7 @@ def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) ->
 
 
 def text_array(values: Sequence[str | None]) -> Any:
-    """Convert texts to an Arrow array of strings, the form in which tables are written to Parquet
-    files.
+    """Convert texts to an Arrow array, the form in which tables are written to Parquet files.
 
         text_array(["a.jsonl", None])    → pa.array(["a.jsonl", null], pa.string())
 

@@ -168,8 +168,7 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Collect how many lines each piece of a large file has, as different processes have counted
-    them.
+    """Collect how many lines each piece of a large file has.
 
     A large file is cut into pieces without being read. Each shard, a part of the text that is
     tokenized by one process, records the lines of its own pieces:

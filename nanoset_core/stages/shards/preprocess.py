@@ -609,8 +609,7 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
 
 
 def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier, equal call lost: lines it rejected, and files it could not
-    read.
+    """Return how much text an earlier, equal call lost, to report it again.
 
     If a command is called a second time, its output exists already, and the text is not read again.
     The user should still see what was lost, so it is taken from the record that the first call
