@@ -442,15 +442,19 @@ def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[Sou
 def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
     """Return whether a piece of a raw file begins before a line of the file, or with it.
 
-    Large files are cut into pieces. If the first line of each piece is known, it is compared: a
-    piece that begins with line 101 begins before line 150. For other files, lines have numbers
-    within their piece, and the bytes at which pieces begin are compared.
+    A large file is cut into pieces, which are tokenized separately. Somebody asks which piece has
+    line 150. There are two kinds of files:
+
+        each piece knows the number of      Compare numbers: a piece that begins with line 101
+        its first line                      begins before line 150.
+        lines are numbered within their     The caller knows in which piece line 150 is, and at
+        piece only                          which byte it begins: compare the bytes.
 
     Args:
         piece: The piece: consecutive lines or rows of the file.
         line: Number of the line or row in the file, from 1.
-        line_in_piece: The piece that contains the line, if lines of the file are numbered within
-            pieces; otherwise None.
+        line_in_piece: The byte at which the piece with the line begins, and the number of the line
+            in it, such as (4096, 50); None for a file of the first kind.
     """
     if line_in_piece is None:
         return piece.first_line <= line

@@ -397,15 +397,16 @@ class _PlacedPiece(NamedTuple):
 
 
 def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
-    """Return how many tokens a document has, for messages such as "7 of its 90 tokens".
+    """Return how many tokens a document has, for messages such as "7 of its 90 tokens are never
+    seen".
 
-    Usually a document is in one place of a dataset, as one piece. But packing, which fills
-    sequences of one length with documents, may cut a document into several pieces, and may leave
-    out some tokens. For example, a document has 100 tokens, and 10 of them were left out:
+    Usually a document is one piece of a dataset. But packing, which fills sequences of one length
+    with documents, may cut a document into several pieces, and may leave out some tokens. Messages
+    are about one piece. So, for a document of 100 tokens, 10 of which were left out by packing:
 
-        the other 90 tokens are    result
-        one piece                  90: a message about this piece is about all that is left
-        several pieces             100: a message about one piece compares it with the document
+        pieces        result    message
+        90            90        "7 of its 90 tokens": the piece is all that is left of the document
+        50, 40        100       "7 of its 100 tokens": the piece is only a part of the document
 
     Args:
         pieces: The pieces of the document in the dataset.
@@ -759,12 +760,13 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
 
     A span says which tokens of a document are in which training sample. Samples get new numbers
     when they are shuffled, or mixed with samples of other data. The list says which sample has each
-    new number. For example, [7, 3, 7] says that the new sample 0 is the old sample 7, and so on:
+    new number. For example, the list 7 3 7 says that the new sample 0 is the old sample 7, the new
+    sample 1 is the old sample 3, and the new sample 2 is the old sample 7 again:
 
         span of sample    becomes
-        7                 two spans, of the samples 0 and 2
         3                 a span of sample 1
         5                 nothing: the sample is not in the list
+        7                 two spans, of the samples 0 and 2
 
     Args:
         spans: The spans.
@@ -776,19 +778,20 @@ def renumbered(spans: Spans, samples_in_chunks: Iterable[NDArray[np.int64]]) -> 
     if not len(spans.samples):
         return spans  # without reading the list, which may be long
 
-    # Sort the spans, so that those of one sample are neighbours.
+    # Sort the spans, so that those of one sample are neighbours: 3, 5, 7 in the example.
     spans = spans.select(np.argsort(spans.samples, kind="stable"))
 
     parts: list[Spans] = []
     chunk_start = 0  # position of the chunk in the list
     for chunk in samples_in_chunks:
         # At which positions in the chunk are samples that have spans? These are usually few.
-        hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,)
+        hits = np.flatnonzero(np.isin(chunk, spans.samples))  # (n_hits,) 0 1 2
 
-        # The spans are sorted, so those of the sample at each of these positions are a range.
-        first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")
-        stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")
-        span_counts = stop_spans - first_spans
+        # The spans are sorted, so those of the sample at each of these positions are a range: for
+        # the samples 7 3 7, the ranges from span 2 to 3, from 0 to 1, and again from 2 to 3.
+        first_spans = np.searchsorted(spans.samples, chunk[hits], side="left")  # 2 0 2
+        stop_spans = np.searchsorted(spans.samples, chunk[hits], side="right")  # 3 1 3
+        span_counts = stop_spans - first_spans  # 1 1 1
 
         # Copy these ranges of spans, and give them their new numbers: the positions in the list.
         copies = spans.select(positions_in(first_spans, span_counts))

@@ -397,29 +397,31 @@ class Run:
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
         """Return the training steps that may read some samples, ascending.
 
-        This is for the question when a document was read. If a run was stopped and resumed, a
-        sample may be read a little later than otherwise. By how much depends on the step, which is
-        what is looked for. So the steps for all possible delays are returned, and the caller looks
-        up what each of them reads:
+        This helps to find out when a document was read. Usually, the step follows from the position
+        of the sample in the order of reading: with 8 samples a step, position 47 is read in step 6.
+        But if the run was stopped and resumed, some loaders read everything a few samples later
+        from then on. It is not known yet whether the sample was read before or after that. So
+        return the step for each possible delay. The caller then looks up what these steps really
+        read:
 
-            a run of 8 samples a step; when is the sample at position 47 read?
-            without a delay             in step 6
-            2 samples later             in step 7
+            delay of 0 samples    position 47: step 6
+            delay of 2 samples    position 49: step 7
 
         Args:
             handoff: The files with which the trainer was started or continued.
             samples: Numbers of samples in its train split, int64, shape (n_samples,).
 
         Returns:
-            Numbers of steps, from 1. Some of them may not read any of the samples.
+            Numbers of steps, from 1, such as [6, 7]. Some of them may not read any of the samples.
         """
-        # How many samples a run that is never resumed has read before each of these.
+        # The position of each sample in the order of reading, from the start of the run: 47. The
+        # dealer knows it, since it assigns samples to processes as the trainer's loader does.
         with _naming_in_errors(self.file):
             positions_in_split = handoff.dealer.positions(np.unique(samples))
         positions = handoff.split_start + positions_in_split  # (n_unique_samples,)
 
-        # The steps that read the samples at these positions, and at those after each delay.
-        delays = self._possible_delays(handoff)
+        # Add each possible delay to each position: 47 and 49. Which steps read these?
+        delays = self._possible_delays(handoff)  # such as [0, 2]
         possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays)
         steps = self.steps.that_read(possible_positions.ravel())
         steps_once: list[int] = np.unique(steps).tolist()
@@ -730,11 +732,15 @@ def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
 
 
 def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandoff:
-    """Open the files with which a trainer was started, a handoff, and the samples that it read.
+    """Open the data that a trainer was started with, and find out which samples of the run it has.
 
-    The data may have been rebuilt since. So this opens the version of the samples from which the
-    handoff was made. Then it finds out which samples of the run were read from it: a run may have
-    several handoffs, one after another.
+    A *handoff* is a folder of files with which a trainer is started. It says which data are read,
+    and in which order. This is to look back at a run, so two questions arise:
+
+        which data were they?       The data may have been rebuilt since. The handoff's manifest
+                                    names the version, and that version is opened.
+        which samples were read?    A run may have several handoffs, one after another. From this
+                                    one were, for example, the samples of the run from 4,800 on.
 
     Args:
         outputs: The outputs that contain it.
@@ -742,8 +748,8 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
         handoff: Folder of the handoff. The run may have seen the outputs under another path.
 
     Returns:
-        The handoff. Where its samples stop is only known here if it is for certain steps of the
-        run.
+        The handoff. Its `stop` is None if its samples end where the run does, or where the next
+        handoff begins; the caller knows that.
 
     Raises:
         MissingError: The handoff, or its train split, is missing.
@@ -755,7 +761,8 @@ def _open_handoff(outputs: OutputRoot, spec: RunSpec, handoff: str) -> RunHandof
     manifest = versions[HANDOFF]
     loaded = open_version(outputs, versions[TRAIN])
 
-    # The dealer assigns the samples to ranks as the trainer's data loader does.
+    # The dealer computes when each sample is read, and by which process, as the trainer's data
+    # loader does.
     config = loaded.config
     dealer = Dealer.of(config.preset, spec.dataloader_type, len(loaded), config.random_seed)
     samples_read = _samples_read_from(manifest, spec, config.consumed_samples)
@@ -783,17 +790,21 @@ class _SampleRange(NamedTuple):
 def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
     """Return which samples of a training run were read from the data of one of its starts.
 
-    A trainer is started with a handoff, a folder of files that name the data. A run may have
-    several handoffs. All numbers count from the start of the run. There are two cases:
+    A trainer is started with a handoff, a folder of files that name the data. A run that is
+    continued with other data has several handoffs, one after another. Its samples are counted from
+    0, from the start of the run to its end. There are two kinds of handoffs:
 
-        the run was continued with     split_start    start    stop
-        more data, after 4,800         0              4,800    (its end)
-        samples
-        a phase for the steps 10       80             80       120
-        to 15, of 8 samples each
+        with all data    It has the samples of the run from 0 on. If the run was continued with it
+                         after 4,800 samples, the trainer skips these.
+        for a phase      It has only the samples of some steps. The steps 10 to 14, of 8 samples
+                         each, have the samples 80 to 119 of the run.
 
-    `split_start` is the number of the handoff's first sample. In the first case, the handoff has
-    the samples from the start of the run on, and the trainer skips those that were read before.
+    So the results are:
+
+                        split_start               start                    stop
+                        first sample it has       first that is read       after the last
+        all data        0                         4,800                    None (not known here)
+        phase           80                        80                       120
 
     Args:
         manifest: Manifest of the handoff: its recipe and its files.
@@ -803,14 +814,14 @@ def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int)
     Raises:
         ConfigError: The settings of the run contradict the schedule of the handoff.
     """
-    # Without phases, the train split begins with the first sample of the run, and the trainer skips
-    # those that the run had read from earlier handoffs.
+    # A handoff with all data begins with the first sample of the run, and the trainer skips those
+    # that the run had read from earlier handoffs.
     phase = manifest.recipe["options"].get("span")
     if phase is None:
         return _SampleRange(split_start=0, start=consumed_samples, stop=None)
 
-    # A phase trains on the steps [first_step, stop_step), and its split has the samples of these
-    # alone. With 8 samples a step, the phase [10, 15) has the samples [80, 120) of the run.
+    # A phase has the samples of the steps from first_step on, before stop_step: 10 and 15 in the
+    # example, with 8 samples a step.
     first_step, stop_step = phase
     batch_size = _phase_batch_size(manifest, spec)
     first_sample = first_step * batch_size

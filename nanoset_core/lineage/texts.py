@@ -332,19 +332,25 @@ class _LineReader:
         return _PieceInMemory(self._folder, piece, data)
 
     def _line_within(self, offset: int, window_bytes: int) -> bytes | None:
-        """Read a line, and the byte before it, but not more than some number of bytes.
+        """Read a line, and the byte before it, if both fit into a window of some bytes.
 
-        For example, a line of 5,000 bytes fits into a window of 65,536 bytes, and one of 100,000
-        does not. Then the caller tries again with a larger window.
+        It is not known how long the line is. So the caller begins with a small window, and tries
+        again with a larger one as long as the result is None:
+
+            the window of 65,536 bytes has a line end        the line
+            the file ends in the window                      the last line, which has no line end
+            the line is longer than any line may be          its first bytes: the caller refuses it
+            none of these                                    None
 
         Args:
             offset: First byte of the line.
-            window_bytes: How many bytes to read at most.
+            window_bytes: How many bytes to read at most, such as 65,536.
 
         Returns:
-            None if they do not fit.
+            The byte before the line, if there is one, and the line.
         """
-        # Of a line that is longer than allowed, only so many bytes are needed that this is seen.
+        # No line may be longer than MOST_LINE_BYTES. Two bytes more, of which one may be the line
+        # end, show that a line is too long, so none is needed after these.
         longest_stop = offset + MOST_LINE_BYTES + 2
 
         start = max(offset - 1, 0)  # the byte before the line, if there is one
@@ -357,8 +363,8 @@ class _LineReader:
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
             return data[: line_end + 1]
-        # There is no line end. If all bytes that are needed were read, the file ends here, or the
-        # line is too long.
+        # There is no line end. If all bytes up to the end of the file, or of the longest possible
+        # line, were read, a larger window would not help.
         is_all_read = start + len(data) >= needed_stop
         return data if is_all_read else None
 

@@ -517,26 +517,34 @@ class Tars:
     def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
         """Yield which tokens a training sample and a piece of a document have in common.
 
-        For example, in tokens of the source of text:
+        Both are ranges of the tokens of a source of text, such as a dataset. So compare these
+        ranges first, and then count the tokens from the start of the sample, and from the start of
+        the document:
 
-            piece of the document    10 to 20    (the document begins with it)
-            sample                   15 to 25
-            in common                15 to 20: tokens 0 to 5 of the sample, 5 to 10 of the document
+                                          piece       sample      in common
+            tokens of the source          10 to 20    15 to 25    15 to 20
+            tokens of the document        0 to 10                 5 to 10
+            tokens of the sample                      0 to 10     0 to 5
+
+        A sample may have tokens of several sources, one range (span) after another. Each is
+        compared.
 
         Args:
-            context: Number of the sample before the shuffle.
+            context: Number of the sample before the shuffle. (A sample is called a context here.)
             piece: Consecutive tokens of the document, and where they are among those of the source.
         """
-        # Token i of the source is token i + document_shift of the document: -10 in the example.
-        document_shift = piece.position_in_document - piece.span.start
+        # Token i of the source is token i + document_shift of the document.
+        document_shift = piece.position_in_document - piece.span.start  # 0 - 10 in the example
 
-        # A context begins with a BOS token, if there is one. Spans of tokens of the sources follow.
-        span_in_context = self.bos_tokens  # position of the span's first token in the context
+        # A sample begins with a BOS token (`bos_tokens` is 1), or with the first span (it is 0).
+        span_in_context = self.bos_tokens  # position of the span's first token in the sample: 0
         for span in self.spans(context):
+            # What the span and the piece have in common, in tokens of the source: 15 to 20.
             start = max(span.start, piece.span.start)
             stop = min(span.stop, piece.span.stop)
             if span.source == piece.span.source and start < stop:
-                context_shift = span_in_context - span.start  # -15 in the example
+                # Token i of the source is token i + context_shift of the sample.
+                context_shift = span_in_context - span.start  # 0 - 15
                 yield _Overlap(
                     context_tokens=(start + context_shift, stop + context_shift),
                     document_tokens=(start + document_shift, stop + document_shift),
@@ -715,12 +723,16 @@ def _pieces_of_context(
 ) -> list[PieceOrigin]:
     """Return the documents that the tokens of one training sample, a context, come from.
 
-    A context consists of ranges of tokens of one or several datasets. Each range goes over one or
-    several sequences of its dataset, and each sequence has one or several documents:
+    Three levels lead from a context to documents. It consists of ranges of tokens (spans) of one or
+    several datasets. A dataset consists of sequences, and a span may go over several of them. A
+    sequence has one document, or several:
 
         context      BOS    tokens 950 to 1,000 of web    tokens 0 to 50 of books
+        position     0      1 to 51                       51 to 101
         sequences           7         8                   0
         documents           A         B                   C, D
+
+    The result is A, B, C and D, each with its position in the context.
 
     Args:
         inspection: The opened outputs, and the settings of the project if they are known.
@@ -731,14 +743,14 @@ def _pieces_of_context(
         The pieces of documents, in the order of the context.
     """
     pieces: list[PieceOrigin] = []
-    position = tars.bos_tokens  # in the context, of the span's first token
-    # A span has consecutive tokens of one dataset.
+    # Position of the span's first token in the context: 1 after a BOS token, otherwise 0.
+    position = tars.bos_tokens
     for span in tars.spans(context):
         dataset = tars.datasets[span.source]
         stream = tars.streams[span.source]
 
-        # They may be in several sequences of the dataset, and a sequence has one document, or
-        # several if it was packed.
+        # Divide the span into the parts that are in different sequences, here 7 and 8. Then find
+        # the documents of each part.
         parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
         offsets = position + offsets_in_sample(parts)  # where each part is in the context
         for documents in piece_origins(inspection, dataset, parts, offsets):

@@ -32,17 +32,20 @@ def cu_seqlens_of(
 ) -> NDArray[np.int32]:
     """Return where documents begin in training samples, from the lengths of the pieces in them.
 
-    A sample consists of pieces of documents. The last token of a sample may be an extra one, which
-    is only the label of the token before it: it belongs to no document here. For example, samples
-    of 8 tokens and an extra one:
+    Attention kernels take these numbers, so that no token attends to another document. A sample of
+    8 tokens with documents of 3, 2 and 3 tokens gives 0 3 5 8. All rows have the same length, so
+    they are filled up with the end of the sample: 0 3 5 8 8 8 8 8 8.
 
-        lengths of the pieces    result
-        3, 2, 4                  0 3 5 8 8 8 8 8 8    the last piece has 3 tokens, and the extra one
-        8, 1                     0 8 8 8 8 8 8 8 8    the last piece is the extra token alone
+    Some samples have an extra token at their end, which is only the label of the token before it,
+    and counts for no document. Pieces that have no other token are no documents, either:
 
-    Attention kernels take such rows, so that no token attends to another document. All rows have
-    the same length, and are filled up with the end of the sample. This is what Megatron-LM main
-    (core 0.19) does with `inter_document_masking`.
+        tokens of the pieces       begin of documents, and end
+        3, 2, 3 and the extra      3, 2, 4    gives    0 3 5 8 …
+        8 and the extra alone      8, 1       gives    0 8 …
+        a short sample             3, 1       gives    0 8 …    (the rest of it is padding)
+
+    The padding of a short sample counts for its last document. This is what Megatron-LM main (core
+    0.19) does with `inter_document_masking`.
 
     Args:
         lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
@@ -54,14 +57,16 @@ def cu_seqlens_of(
         Shape (n_samples, sequence_length + 1): the first token of each document, and then
         `sequence_length` up to the end of the row.
     """
-    # (n_pieces,) 3 5 9 for the first sample of the example, and 8 9 for the second one
+    # (n_pieces,) 3 5 9 for the first sample of the example, 8 9 for the second, 3 4 for the third
     ends = _ends_in_sample(lengths, counts)
 
-    # The last piece ends where the extra token begins: 3 5 8, and 8 8.
+    # The last piece ends with the sample, without the extra token, but with padding: 3 5 8, 8 8,
+    # and 3 8.
     last_pieces = np.cumsum(counts) - 1  # (n_samples,) index of each sample's last piece
     ends[last_pieces] = sequence_length
     if extra:
-        # If the last piece is the extra token alone, the piece before it is the last document.
+        # If the last piece has no other token than the extra one, it is no document. The piece
+        # before it is the last document, and ends with the sample: 3 8 becomes 8 8.
         is_lone_extra = (lengths[last_pieces] <= extra) & (counts > 1)
         ends[last_pieces[is_lone_extra] - 1] = sequence_length
     return _rows_of_ends(ends, counts, sequence_length)
@@ -91,9 +96,13 @@ def _rows_of_ends(
 
     For example, samples of 5 tokens:
 
-        sample    documents end at    row
-        0         3, 5                0 3 5 5 5 5
-        1         5                   0 5 5 5 5 5
+        sample    documents end at    column 0  1  2  3  4  5
+        0         3, 5                       0  3  5  5  5  5
+        1         5                          0  5  5  5  5  5
+
+    A sample may have more ends than there are columns, if some of its documents have no tokens. The
+    ends that do not fit are all written to the last column, one over the other. The last of them
+    stays there. It is the end of the sample.
 
     Args:
         ends: Position in its sample at which each document ends, sample after sample; shape
@@ -111,9 +120,7 @@ def _rows_of_ends(
     rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,) in the example 0 0 1
     first_pieces = np.cumsum(counts) - counts  # (n_samples,) 0 2
     number_in_sample = np.arange(len(ends)) - first_pieces[rows]  # (n_pieces,) 0 1 0
-    # A sample may have more pieces than columns if some are empty. The ends that do not fit are
-    # all written into the last column, where the last one remains: `sequence_length`.
-    columns = np.minimum(number_in_sample + 1, sequence_length)
+    columns = np.minimum(number_in_sample + 1, sequence_length)  # 1 2 1; at most the last column
     cu_seqlens[rows, columns] = ends
     return cu_seqlens
 

@@ -162,16 +162,26 @@ class NanosetBuilder:
     def _build(self, plan: SplitPlan) -> Split:
         """Build the index files of a split, or open those that exist.
 
-        A split, such as train, may mix several datasets. Then it has index files for each dataset,
-        and for the mixture (the blend).
+        A split, such as train, may mix several datasets. Then each dataset has index files, and so
+        has the mixture (the blend). If the folder for index files may not be written to, those of
+        the blend are computed, and kept in memory:
+
+            the files exist already             open them
+            the folder can be written to        write them, and open them
+            it cannot, or there is no folder    keep the arrays in memory
+
+        Args:
+            plan: What the split consists of.
         """
         datasets = [self._build_member(member) for member in plan.members]
         if plan.blend is None:
             return datasets[0]
         folder = self.config.path_to_cache
-        if folder is not None and _write_if_possible(blend_set(plan, plan.blend, folder)):
-            indices = open_blend(plan, folder)
-            return BlendedNanoset(datasets, plan, self.config, indices, folder)
+        if folder is not None:
+            blend_files = blend_set(plan, plan.blend, folder)
+            if _write_if_possible(blend_files):  # True if they exist now
+                indices = open_blend(plan, folder)
+                return BlendedNanoset(datasets, plan, self.config, indices, folder)
         # Without a folder that can be written to, keep the index arrays in memory.
         return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
 

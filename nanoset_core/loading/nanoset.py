@@ -171,11 +171,13 @@ class Nanoset(SplitSamples):
         """Return a training sample as the dictionary of arrays that the trainer expects.
 
         A trainer may read a blend, a mixture of several datasets. If it requests sample 7 of the
-        blend, this may be sample 3 of this dataset:
+        blend, this may be sample 3 of this dataset. The dictionary has the tokens of sample 3, and
+        may have the number 7. To fill up a batch, a trainer may also request None. It then gets
+        some sample, with a `loss_mask` of zeros, so that nothing is learned from it:
 
-            requested_index    index
-            7                  3
-            None               0        padding: the tokens of any sample, without a loss
+            requested_index    index    result
+            7                  3        sample 3
+            None               0        sample 0 as padding
 
         Args:
             index: Number of the sample in this dataset.
@@ -189,7 +191,8 @@ class Nanoset(SplitSamples):
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
-        # Where documents begin in the sample, if the dictionaries contain it.
+        # The form says what the trainer's dictionaries contain. For some options, it needs to know
+        # where documents begin in the sample, such as [0, 3, 5, 8, …].
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
@@ -313,12 +316,13 @@ class Nanoset(SplitSamples):
         the sample index, says for each sample at which place in this order, and at which token of
         the sequence there, it starts. A sample stops where the next one starts:
 
-            sample    place in the order    token
+            sample    place in the order    token of the sequence
             0         0                     3
             1         2                     5
 
-        So sample 0 starts with token 3 at place 0, and ends before token 5 at place 2. For some
-        trainers, samples overlap by one token. Then it also has token 5, the first one of sample 1.
+        So sample 0 starts with token 3 at place 0, and stops before token 5 at place 2. For some
+        trainers, samples overlap by one token. Then sample 0 also has token 5, the first one of
+        sample 1, and stops before token 6.
 
         Args:
             sample: Number of the sample, before samples are shuffled.
@@ -329,7 +333,9 @@ class Nanoset(SplitSamples):
         last_entry = rows[sample + 1, 0]
         next_start = rows[sample + 1, 1]
         if next_start == self._end_in_empty_sequence:
-            stop_token = 0  # the last sequence is empty, for which NeMo writes -1
+            # If a sample ends in a sequence without tokens, the trainer NeMo stores the token -1
+            # there. The sample has no token of this sequence.
+            stop_token = 0
         else:
             stop_token = next_start + self._overlap  # 1 if samples overlap by a token, otherwise 0
         return _SampleSpan(first_entry, first_token, last_entry, stop_token)
@@ -469,37 +475,53 @@ class Nanoset(SplitSamples):
     def _pieces(self, samples: NDArray[np.int64]) -> _SequencePieces:
         """Find the pieces of sequences that many training samples consist of.
 
-        For example, the sequences HI, ABC and DEFG are cut into samples of 5 tokens. The last token
-        of a sample is also the first one of the next sample:
+        For example, a dataset has the sequences HI, ABC and DEFG, where each letter is a token.
+        They are cut into samples of 5 tokens. The last token of a sample is also the first one of
+        the next sample, so the C is in both:
 
-            sample       0         1
-            tokens       HI  ABC   C   DEFG
-            piece        0   1     2   3
-            its length   2   3     1   4
+            sample                            0             1
+            its tokens                        HI   ABC      C    DEFG
+            piece                             0    1        2    3
+            the piece is of the sequence      HI   ABC      ABC  DEFG
+            it starts at this token of it     0    0        2    0
+            it stops before this token        2    3        3    4
+            its length                        2    3        1    4
 
-        So the sequence ABC is in two pieces, and C is in both of them.
+        Where each sample starts and stops is stored, so this is known for the first and for the
+        last piece of each sample. All other pieces are whole sequences.
 
         Args:
             samples: Numbers of the samples before the shuffle, such as 0 and 1; shape (n,), at
                 least one.
 
+        Returns:
+            Where each piece is in the .bin, the file of all tokens, and how the pieces belong to
+            samples.
+
         Raises:
             StaleError: An index array has a number that does not exist in the next one, or in the
                 dataset.
         """
-        # Each sample has a piece of every sequence from its first one to its last one. (The numbers
-        # in these comments are those of the example.)
+        # A span says where a sample starts and stops. In the example, for samples 0 and 1:
+        #     first_entries  0 1    place of the first sequence: HI, ABC
+        #     last_entries   1 2    place of the last sequence: ABC, DEFG
+        #     first_tokens   0 2    first token in the first sequence
+        #     stop_tokens    3 4    token after the sample in the last sequence
         spans = self._spans(samples)
+
+        # Each sample has a piece of every sequence from its first one to its last one.
         counts = spans.last_entries - spans.first_entries + 1  # (n,) pieces of each sample: 2 2
         first_pieces = counts.cumsum() - counts  # (n,) index of each sample's first piece: 0 2
         last_pieces = first_pieces + counts - 1  # (n,) 1 3
         sequences = self._sequences_of(spans, counts)  # (n_pieces,) HI ABC ABC DEFG
 
-        # A piece has all tokens of its sequence, except at both ends of a sample: the last piece
-        # ends before its sequence does, and some tokens are missing at the start of the first one.
+        # Where each piece stops in its sequence: at its end, unless it is the last of the sample.
         lengths = self.dataset.sequence_lengths[sequences].astype(np.int64)  # (n_pieces,) 2 3 3 4
-        lengths[last_pieces] = spans.stop_tokens  # of ABC all 3, and of DEFG all 4
-        lengths[first_pieces] -= spans.first_tokens  # 2 3 1 4: only C of the second ABC
+        lengths[last_pieces] = spans.stop_tokens  # 2 3 3 4
+        # Subtract where it starts: at 0, unless it is the first of the sample. That is its length.
+        lengths[first_pieces] -= spans.first_tokens  # 2 3 1 4
+
+        # Convert this to bytes of the .bin.
         start_bytes = self.dataset.sequence_pointers[sequences]  # (n_pieces,) a copy
         start_bytes[first_pieces] += spans.first_tokens * self._token_bytes
         stop_bytes = start_bytes + lengths * self._token_bytes
@@ -510,18 +532,25 @@ class Nanoset(SplitSamples):
     def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
         """Return the sequence of each piece of some samples; shape (n_pieces,).
 
-        The document index lists the sequences in the order in which they are read. For example, it
-        is 7, 4, 9. A sample from place 0 to 1 has pieces of the sequences 7 and 4, and one from
-        place 1 to 2 has pieces of 4 and 9. So together they have 7, 4, 4, 9.
+        A sample consists of pieces of sequences. The sequences are read in a shuffled order, which
+        an array, the document index, lists. For example:
+
+            place in the order                     0    1    2
+            sequence (document index)              7    4    9
+
+            sample a, from place 0 to place 1      7    4
+            sample b, from place 1 to place 2           4    9
+
+        Sequence 4 is partly in both samples. So the result for a and b is 7 4 4 9.
 
         Args:
-            spans: At which places of the document index the samples start and stop.
-            counts: Pieces of each sample, shape (n,).
+            spans: The first place of each sample (`first_entries`, 0 1), and its last one.
+            counts: How many pieces each sample has, one for each of its places: 2 2; shape (n,).
 
         Raises:
             StaleError: The document index has a sequence that the dataset does not have.
         """
-        # For spans from entry 0 to 1 and from 1 to 2, the entries are 0 1 1 2.
+        # The places of all samples, one after another: 0 1, and 1 2.
         entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
         sequences = self._sequence_of_entry[entries]
         if sequences.max() >= len(self.dataset):
@@ -545,11 +574,15 @@ class Nanoset(SplitSamples):
     def _spans(self, samples: NDArray[np.int64]) -> _SampleSpans:
         """Find where many training samples start and stop, as `_span` does for one.
 
-        The sample index has a row for each sample: at which place in the order of the sequences,
-        and at which token there, the sample starts. It stops where the next one starts:
+        The sequences of a dataset are read in a shuffled order. The sample index has a row for each
+        sample: at which place in this order, and at which token of the sequence there, it starts.
+        It stops where the next one starts:
 
             row 0    0, 3    sample 0 starts at place 0, token 3
             row 1    2, 5    sample 1 starts at place 2, token 5, and sample 0 stops there
+
+        The result for sample 0 is: first_entries 0, first_tokens 3, last_entries 2, and stop_tokens
+        5. For trainers whose samples overlap by one token, stop_tokens is 6.
 
         Args:
             samples: Numbers of the samples before the shuffle, shape (n,), at least one.
@@ -561,18 +594,20 @@ class Nanoset(SplitSamples):
         if samples.min() < 0 or samples.max() >= len(self.sample_index) - 1:
             raise self._misfit("a sample outside of the sample index")
 
-        # Row j of the sample index says where sample j starts: entry of the document index, and
-        # token in the sequence of this entry.
+        # Take the rows of the samples, and the rows after them: [[0, 3]] and [[2, 5]] for sample 0.
+        # (A place in the order of the sequences is also called an entry, of the document index.)
         begins = self.sample_index[samples].astype(np.int64)  # (n, 2)
         next_begins = self.sample_index[samples + 1].astype(np.int64)  # (n, 2)
         spans = _SampleSpans(
             first_entries=begins[:, 0],
             first_tokens=begins[:, 1],
             last_entries=next_begins[:, 0],
-            # If samples overlap by a token, this one stops after the first token of the next one.
-            # For an empty last sequence, NeMo writes the token -1, which gives 0 here.
+            # The overlap is 1 if samples overlap by a token, otherwise 0. If a sample ends in a
+            # sequence without tokens, the trainer NeMo stores the token -1 there, and the overlap
+            # is 1. That gives 0, which is right.
             stop_tokens=next_begins[:, 1] + self._overlap,
         )
+        # Refuse negative numbers, samples that stop before they start, and impossible places.
         is_backwards = spans.last_entries < spans.first_entries  # (n,)
         last_entry = spans.last_entries.max()
         if begins.min() < 0 or is_backwards.any() or last_entry >= len(self.document_index):
@@ -605,11 +640,18 @@ class Nanoset(SplitSamples):
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a training sample that has too few tokens is the last one of its data.
+        """Check that a training sample that does not have the usual number of tokens may be so
+        short.
 
-        The last sample ends with the data, so it may be short, unless the settings leave such a
-        sample out. If any other sample has a wrong length, the index arrays, by which samples are
-        found, were made for other data.
+        Samples have, for example, 4,096 tokens. If the data end after 1,000 tokens of the last
+        sample:
+
+            the settings keep a short last sample        this one is fine
+            the settings leave it out                    it should not exist
+            another sample is short, or one too long     that can never be
+
+        In the last two cases, the index files, which say where samples start, were made for other
+        data.
 
         Args:
             sample: Number of the sample before the shuffle.
@@ -619,7 +661,8 @@ class Nanoset(SplitSamples):
             StaleError: The sample has too many tokens, or it may not be short.
         """
         is_last = sample == self.member.samples_built - 1
-        may_be_short = is_last and not self.config.drops_last_partial(self.member.split)
+        leaves_out_short = self.config.drops_last_partial(self.member.split)
+        may_be_short = is_last and not leaves_out_short
         if n_tokens > self._sample_tokens or not may_be_short:
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
@@ -693,11 +736,16 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """Return a view of an array whose single entries are read twice as fast, as Python integers.
+    """Return a view of an array from which single numbers are read twice as fast, as Python
+    integers.
 
     Reading `array[7]` of a numpy array takes a while, since it makes a numpy object. A memoryview
-    gives a plain integer. Numbers are read as unsigned: -1 in int32, which only a damaged file has,
-    is read as 4,294,967,295. So it is too large for an index, and is not taken for "the last one".
+    gives a plain integer: `view[7]`, or `view[7, 0]` if the array has two dimensions. No number is
+    copied.
+
+    All numbers are read as unsigned, so that none is negative. The array has no negative numbers
+    unless its file is damaged: then -1 in int32 is read as 4,294,967,295, which is too large for an
+    index, so that the damage is noticed.
 
     Args:
         array: Integers, of any shape.
@@ -705,8 +753,9 @@ def _entries(array: NDArray[Any]) -> memoryview:
     if not array.size:
         return memoryview(b"")
 
-    # Take the bytes of the array, and read them as unsigned integers. The array itself has no such
-    # view if it is not aligned in memory, as the arrays of an .idx.
+    # numpy cannot make a memoryview of integers that are not aligned in memory, that is, whose
+    # address is not a multiple of their size. The arrays of some files are so. But single bytes are
+    # always aligned: make a memoryview of the bytes, and let it read them as integers.
     array_bytes = array.reshape(-1).view(np.uint8).data
     type_code: Any = _unsigned(array).dtype.char  # such as "I" for uint32
     entries: memoryview = array_bytes.cast(type_code, array.shape)

@@ -93,11 +93,14 @@ def open_version(
 
     Args:
         outputs: The project's outputs.
-        manifest: The record of the version: of its blend, which mixes several datasets, or of its
-            index mappings if it has none.
-        masks: Mask option of `load_nanoset` → True if samples contain the mask, False if not, or
-            None for what nanoset.yaml said when files for the trainer were last made. By default,
-            samples contain no masks.
+        manifest: The record of the version, named `pretrain/train/blend` for a split that mixes
+            several datasets, and `pretrain/train/index_mappings` for a split of a single one.
+        masks: Which masks samples contain: name of an option of `load_nanoset`, such as
+            `reset_attention_mask` → one of three values. By default, they contain none.
+
+            True     with this mask
+            False    without it
+            None     as nanoset.yaml said when files for the trainer were last made
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
@@ -105,7 +108,7 @@ def open_version(
         MissingError: A file was deleted, or the split has no share of the data.
         FormatError, StaleError: A file is not as it was written, or belongs to another version.
     """
-    name, split, _ = manifest.name.split("/")  # such as "pretrain/train/blend"
+    name, split, _ = manifest.name.split("/")  # such as "pretrain", "train", "blend"
     plan, config = read_split(manifest, outputs.folder)
     if plan is None:  # nothing was built for the split
         raise _no_samples(name, split, manifest, config)

@@ -490,8 +490,12 @@ class OutputRoot:
         A version that is missing or damaged is not an error: the result says so, for example "not
         built yet" or "damaged: web.bin is missing".
 
-        To save requests, the answer may come from a listing of the bucket, which may be older than
-        the last build. So if it shows a damaged version, the bucket is asked once more.
+        If the outputs are in a bucket, the caller may have listed it before, so that many versions
+        can be looked up without requests. But the listing may be older than the last build. So:
+
+            nothing was listed                   ask the bucket, or look at the disk
+            the listing shows a damaged version  ask the bucket: perhaps the listing is outdated
+            otherwise                            believe the listing
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
@@ -500,17 +504,17 @@ class OutputRoot:
         if not self._has_listing_of_names():
             return self._look_up_current(stage, name)
 
-        # Look the version up in the listing, which saves requests to the bucket. But the listing
-        # may be older than the last build. So if it lacks files of the version, ask the bucket.
+        # Look the version up in the listing (`snapshot`). Access without it asks the bucket.
         version = self._look_up_current(stage, name)
         up_to_date_outputs = replace(self, access=replace(self.access, snapshot=None))
-        if version.exists and version.problem is not None:
+        if version.exists and version.problem is not None:  # the listing lacks a file
             return up_to_date_outputs._look_up_current(stage, name)
 
-        # The caller may read files of the version much later, when the listing is outdated: have
-        # the manifest ask the bucket for them.
         if version.manifest is None:
-            return version
+            return version  # there is none, or it cannot be used: `problem` says why
+
+        # The manifest lists the files of the version, and reads them. The caller may do so much
+        # later, when the listing is outdated. So return a manifest that asks the bucket.
         return replace(version, manifest=up_to_date_outputs.rebase(version.manifest))
 
     def _has_listing_of_names(self) -> bool:
@@ -1025,9 +1029,10 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     """Return the bytes of an output's current.json, the file that names the version in use.
 
-    If the folder in the bucket was listed, the listing shows a checksum of the file. Its content
-    can only be `{"digest": "…"}` with the name of one of the versions. So it need not be read if
-    one of these has the checksum.
+    The file contains `{"digest": "3f9c…"}`, the name of one of the output's versions. In a bucket,
+    a listing of the output's folder shows the names of all versions, and a checksum of
+    current.json. So compute which checksum the file has if it names the first version, the second
+    one, and so on. The one that fits is the content, and the file need not be read.
 
     Args:
         folder: Folder of the output.
@@ -1041,15 +1046,15 @@ def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
         StorageError: The store does not answer, or refuses the request.
     """
     path = folder / CURRENT
-    # If the bucket was listed, the ETag of the file may show that it has one of these contents.
-    # Then no request is needed to read it.
+    # One content for each version: {"digest": "3f9c…"}, {"digest": "a07e…"}, …
     possible_contents = _possible_contents(folder, access)
     try:
         return access.read_current(path, guesses=possible_contents)
     except FileNotFoundError:
         return None
     except StorageError:
-        # It is an OSError, too, but says nothing about the file.
+        # A problem of the machine or the bucket, not of the file. This class is an OSError, too, so
+        # it would be caught below.
         raise
     except OSError as error:
         form = _CurrentFile.json_form  # the texts of errors about such a file

@@ -160,27 +160,31 @@ class FileAccess:
         return self.origin is None or path.is_file()
 
     def may_have_lost(self, path: str) -> bool:
-        """Return whether a file that is missing on this machine may still exist in the bucket.
+        """Return whether a missing file may only be a copy that was removed, and exist in the
+        bucket.
 
-        Files of a bucket have copies on this machine, which may be removed at any time to make
-        room. Then the file can be downloaded again, and the work that failed for it can be
-        repeated.
+        Files of a bucket are copied to this machine when they are read. To make room, copies may be
+        removed at any time, even while somebody is about to open them. If reading a file fails, the
+        caller asks here whether it is worth trying again, which downloads the file once more:
+
+            /cache/outputs/datasets/web.bin     True: a copy of a file of the bucket
+            /home/me/config.yaml                False: no copy
+            any path                            False, if the outputs are on this machine's disk
 
         Args:
-            path: Path of the copy, or address of the file in the bucket.
-
-        Returns:
-            False also if the files are on this machine's disk, and so have no copies.
+            path: Path of the copy, or address of the file in the bucket, as the error names it.
         """
-        roots = (str(self.folder), self.store.url())
-        return self.origin is not None and path.startswith(roots)
+        if self.origin is None:
+            return False  # the files are on this machine's disk, and have no copies
+        roots = (str(self.folder), self.store.url())  # folder of the copies, address of the bucket
+        return path.startswith(roots)
 
     def with_copies_in(self, folder: Path) -> FileAccess:
-        """Return access to the same files of a bucket, with copies in another folder.
+        """Return access to the same files of a bucket, with local copies in another folder.
 
         A worker of a cluster uses it, whose copies are on its own disk: `s3://bucket/web/a.bin` is
         then copied to `/scratch/worker-3/web/a.bin`, for example. Copies in that folder are removed
-        as soon as they have been uploaded.
+        as soon as they have been uploaded, so that the disk does not fill up.
 
         Args:
             folder: Absolute path of the other folder.
@@ -190,7 +194,9 @@ class FileAccess:
         """
         if self.origin is None:
             return self
-        # Copies are removed only if the capacity is limited, so it must not be None.
+        # The capacity is how many bytes the copies may take. None would mean that copies are kept
+        # for ever. Uploaded copies are removed if there is any limit, even one that is never
+        # reached (sys.maxsize).
         return FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
 
     def name(self, path: Path) -> str:
@@ -381,15 +387,22 @@ class FileAccess:
     ) -> bytes:
         """Return the bytes of a small file as they are now, even if its local copy is outdated.
 
-        That takes a request, unless the folder of the file has just been listed. The listing shows
-        the MD5 of each file. If the copy has the same MD5, the copy is up to date.
+        Files of a bucket have copies on this machine. Whether the copy of a file is up to date
+        takes a request to find out, unless the bucket was listed shortly before (`snapshot_with`).
+        So there are four cases:
+
+            the file is on this machine     Read it.
+            nothing was listed              Send a request.
+            all of the bucket was listed    The listing has the bytes of all small files.
+            the file's folder was listed    The listing has the MD5 of the file. If the copy, or one
+                                            of `guesses`, has the same MD5, these are the bytes.
+                                            Otherwise send a request.
 
         Args:
             path: Path of the file.
             is_marker: Whether the file is a manifest, which describes the other files in its
                 folder. If it has changed, their copies are removed.
-            guesses: Bytes that the file may have. If a listing shows that it has one of these, the
-                file need not be read.
+            guesses: Bytes that the file may have, such as each of a few possible contents.
 
         Raises:
             FileNotFoundError: The file does not exist.
@@ -406,7 +419,7 @@ class FileAccess:
             # The listing of a whole store has the bytes of all small files.
             data = listing.contents.get(name)
         else:
-            # The listing of a folder has the MD5 of each file, by which the copy may be current.
+            # The listing of a folder has no bytes, but the MD5 of each file.
             entry = listing.file(name)
             data = None
             if entry is not None:
@@ -418,31 +431,34 @@ class FileAccess:
     def _read_listed(
         self, path: Path, entry: Entry, *, is_marker: bool, guesses: Iterable[bytes]
     ) -> bytes | None:
-        """Return the bytes of a small file, if possible without a request to the bucket.
+        """Return the bytes of a small file of a bucket, if possible without a request.
 
-        A listing of the bucket shows the MD5 of the file. It is compared with that of other bytes:
+        The bucket was listed, and the listing shows the MD5 of the file, a checksum of its bytes.
+        Bytes that have this MD5 are those of the file. So look for them in what this process has
+        already:
 
-            the local copy has this MD5      the copy has the right bytes
-            one of the guesses has it        the guess is right: write it to the copy
-            neither                          request the file
+            the local copy has the MD5        return the copy
+            one of the guesses has it         return the guess, and make it the local copy
+            neither                           request the file
 
         Args:
-            path: Path of the file.
+            path: Path of the local copy, which need not exist.
             entry: What the listing says about the file.
-            is_marker: Whether the file is a manifest; see `read_current`.
+            is_marker: Whether the file is a manifest, which describes the other files in its
+                folder. If a request shows that it has changed, their copies are removed.
             guesses: Bytes that the file may have.
 
         Returns:
             The bytes, or None if the file was deleted after it was listed.
         """
-        # If the local copy, or one of the guesses, has the MD5 of the file, these are its bytes.
-        copy = path.read_bytes() if path.is_file() else b""
+        copy = path.read_bytes() if path.is_file() else b""  # no bytes: there is no copy
         for candidate in chain([copy], guesses):
             md5 = hashlib.md5(candidate, usedforsecurity=False).hexdigest()
             if md5 == entry.md5:
                 if candidate != copy:
                     write_atomic(path, candidate)
-                # A copy that has the time and size of the stored file is not downloaded again.
+                # Give the copy the time of the stored file. Other methods compare time and size to
+                # see that it is up to date, so they will not download it again.
                 set_time(path, entry.written_ns)
                 return candidate
 
@@ -450,19 +466,26 @@ class FileAccess:
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        """Return the bytes of a manifest, and the sizes of the other files in its folder.
+        """Return the bytes of a manifest, and if possible the sizes of the other files in its
+        folder.
 
-        The manifest of an output says, for example, that web.bin has 80 bytes. With the sizes, the
-        caller can check that this is so. In a bucket, one request lists the folder: it shows the
-        sizes, and whether the local copy of the manifest is up to date, so that it need not be
-        read.
+        A manifest describes the files of an output: for example, web.bin has 80 bytes. The caller
+        compares that with the sizes of the files that exist. There are two cases:
+
+            reading takes no request    The files are on a disk, or a listing of the bucket with the
+                                        bytes of all small files is in memory. Return the bytes of
+                                        the manifest, and None for the sizes.
+            otherwise                   One request lists the folder, which gives the sizes. The
+                                        listing also has the MD5 of the manifest. If the local copy
+                                        has the same, it is up to date, and need not be requested.
 
         Args:
-            path: Path of the manifest, the file that is written last into the folder of an output.
+            path: Path of the manifest, the file that is written last into the folder of an output
+                (its marker: if it exists, so do all others).
 
         Returns:
-            (bytes of the manifest, name within its folder → size of each file in the folder). The
-            sizes are None if the manifest could be read without a listing.
+            (bytes of the manifest, name within its folder → size of each file in the folder, or
+            None)
 
         Raises:
             FileNotFoundError: The manifest does not exist.
@@ -474,8 +497,7 @@ class FileAccess:
         if is_on_disk or is_in_memory:
             return self.read_current(path), None
 
-        # Otherwise list the folder, by one request. The listing has an MD5 of the marker, too: if
-        # the local copy of the marker has the same, the marker need not be read.
+        # Otherwise list the folder, by one request. `read_current` takes the MD5 from the listing.
         listing = self.listed(path.parent)
         access_with_listing = replace(self, snapshot=listing)
         data = access_with_listing.read_current(path, is_marker=True)

@@ -453,13 +453,15 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
     """Make new builds wait until the `with` block ends, so that it can delete outputs.
 
-    The block deletes outputs that nothing needs. Meanwhile no build may begin to use one of them.
-    Both sides write an object, and then look for that of the other side:
+    The block deletes outputs that nothing needs (`nanoset gc`). Meanwhile no build may begin to use
+    one of them. So both sides write a small object, and only then look for that of the other side:
 
-        this process    writes a *gate*, and then looks for leases: what they name is not deleted
-        a build         writes a *lease* on its outputs, and then waits while there is a gate
+        this process    writes a *gate*, then looks for leases    does not delete what they name
+        a build         writes a *lease*, which names what it     waits until there is no gate
+                        uses, then looks for gates
 
-    So whichever begins later sees the other.
+    Whichever writes second sees the object of the other. If both write at the same moment, both see
+    the other's, and that is safe, too: the build waits, and its outputs are not deleted.
 
     Args:
         access: The folder or bucket of all outputs.
@@ -484,7 +486,7 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
             with explained(access.folder, expected="room for one empty file"):
                 stack.enter_context(kept_fresh(store, gate_name, content))
 
-        # Builds that began before the gates were written have written what they use, their leases.
+        # From now on, new builds wait. Look for those that began before, by their leases.
         yield leased_names(access)
 
 

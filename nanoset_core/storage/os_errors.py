@@ -76,10 +76,11 @@ _MEMORY_ERRORS = (errno.ENOMEM, errno.EAGAIN)
 def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """Replace errors of the block such as "disk full" by errors that say what to do about them.
 
-        OSError "No space left on device"    →  StorageError "the disk is full", and "make room"
-        MemoryError                          →  NanosetError "there is not enough memory"
+        OSError "No space left on device"       StorageError "the disk is full", and "make room"
+        MemoryError                             NanosetError "there is not enough memory"
         RuntimeError "can't start new thread"   the same, since memory is the usual reason
         FileNotFoundError                       unchanged: nothing is wrong with the machine
+        other RuntimeErrors                     unchanged
 
     Args:
         folder: The folder that is written to. The error names it if the system does not say which
@@ -95,8 +96,9 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     except NanosetError:
         raise  # it has a remedy already
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        # Without enough memory for a thread or a library, Python raises RuntimeError or
-        # ImportError. These count as ENOMEM, and all others of the two as 0, which is no errno.
+        # The system's number of the error, such as 28 for a full disk. It is 0 if the error has
+        # none, as most of Python's own errors. For a lack of memory, which Python reports by
+        # various errors, it is always ENOMEM.
         number = _errno_of(error)
         if number not in _EXPLANATIONS and number not in _MEMORY_ERRORS:
             raise  # it says nothing about the machine

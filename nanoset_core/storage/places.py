@@ -305,12 +305,15 @@ def common_bucket(locations: Sequence[Location]) -> Store | None:
 def common_folder(files: Sequence[Location]) -> Location:
     """Return the innermost folder that contains all files.
 
-    For example, `/data/web` for `/data/web/a/1.bin` and `/data/web/b.bin`.
+        /data/web/a/1.bin     and /data/web/b.bin        /data/web
+        s3://x/web/a.bin      and s3://x/books/b.bin     s3://x, the bucket itself
 
     Args:
         files: At least one file, all on this machine, with absolute paths, or all in one bucket.
     """
-    # Paths in a bucket do not start with a slash, and that of its top folder is empty.
+    # `commonpath` compares folder by folder, and takes absolute paths. Paths in a bucket, such as
+    # `web/a.bin`, get a slash in front for this, which is removed at the end. A second slash in
+    # front of a local path is dropped.
     folder = os.path.commonpath([f"/{path_in_place(file.parent)}" for file in files])
     first = files[0]
     if isinstance(first, Path):

@@ -167,17 +167,24 @@ class ObjectFile(io.RawIOBase):
         """Return the bytes around the current position; request them if they are not in memory.
 
         Programs read files in two ways, often mixed: on and on from some place (a .jsonl file), or
-        here and there (the index of an archive). So two ranges are kept in memory:
+        here and there (the index of an archive). So two ranges of the file are kept in memory:
 
             _sequential    the range that reading in order has reached; the next are requested ahead
             _elsewhere     the last range that was read at another place
+
+        What happens depends on the position:
+
+            it is in one of the two ranges          return that range, without a request
+            _sequential ends there                  go on in order; the bytes were requested ahead
+            _elsewhere ends there                   begin to read in order there
+            it is at any other place                read some bytes there, as the new _elsewhere
         """
         for in_memory in (self._sequential, self._elsewhere):
             if in_memory.contains(self._position):
                 return in_memory
 
         # The file is read in order if the caller has announced that, or if the position is where
-        # one of the two ranges ends. Requests have run ahead for the sequential range alone.
+        # one of the two ranges ends.
         continues_sequential = self._sequential.ends_at(self._position)
         continues_elsewhere = self._elsewhere.ends_at(self._position)
         if self._is_in_order or continues_sequential or continues_elsewhere:
@@ -194,26 +201,29 @@ class ObjectFile(io.RawIOBase):
         ahead.
 
         Requests to a bucket take long. While the reader works on one range, the next ones are
-        already on their way (in `_pending`). For example, with ranges of 100 bytes, of which two
-        are requested ahead:
+        already on their way. `_pending` has these requests, oldest first, and `_requested_end` is
+        the byte after the last of them. For example, with ranges of 100 bytes, of which two are
+        requested ahead:
 
-            position    returned      requested already
-            0           [0, 100)      [100, 200), [200, 300)
-            100         [100, 200)    [200, 300), [300, 400)
+            position    returned      pending afterwards            _requested_end
+            0           [0, 100)      [100, 200), [200, 300)        300
+            100         [100, 200)    [200, 300), [300, 400)        400
 
         Args:
-            is_requested: Whether the position is where the last such range has ended, so that the
-                oldest pending request is for the range that begins here.
+            is_requested: True if reading goes on where the last such range has ended: then the
+                oldest pending request is for the range that begins here. False if it begins at
+                another place.
         """
         if not is_requested:
             # The pending requests are for another place: forget them, and begin at the position.
             self._pending.clear()
             self._requested_end = self._position
 
-        # Request this range, unless it is pending already, and the ranges after it. There is none
-        # to request if the position is beyond the end that the caller has announced.
+        # Request ranges until 1 + AHEAD are pending: this range, and those after it.
         self._run_ahead(1 + AHEAD)
         if not self._pending:
+            # Nothing is requested beyond the end that the caller has announced when it opened the
+            # file. If it reads on nevertheless, read some bytes without running ahead.
             return _Range(self._position, self._read(self._position, FIRST_BYTES))
         oldest_request = self._pending.popleft()
         return _Range(self._position, oldest_request.result())

@@ -341,13 +341,18 @@ def _check_header(store: Store, pair: StoredPair, data: bytes, dtype: np.dtype) 
 def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArray[np.int64]]:
     """Yield where documents stop if several datasets are put one after another.
 
-    A document consists of sequences. For example, the documents of the first dataset stop before
-    its sequences 2 and 3, and that of the second one before its sequence 4. The first dataset has 3
-    sequences, so the merged dataset has 7:
+    A dataset consists of sequences, and a document of one or several of them. The index of a
+    dataset stores for each document the number of the sequence after its last one, with a 0 before
+    the first document. In the merged dataset, sequences have other numbers: those of the second
+    dataset come after the 3 sequences of the first one. The zeros are left out; the caller writes a
+    single one:
 
         dataset         0            1
+        sequences       3            4
         stored          0, 2, 3      0, 4
         yielded         2, 3         7
+
+    The numbers are read and yielded in blocks, of which a large dataset has several.
 
     Args:
         store: The store that contains the datasets.
@@ -359,21 +364,20 @@ def _document_stops(store: Store, pairs: Sequence[StoredPair]) -> Iterator[NDArr
     Raises:
         FormatError: The documents of a dataset are not in order, or not those of its sequences.
     """
-    first_sequence = 0  # of the current dataset in the merged dataset
-    previous_index = 0  # of the same dataset, before the current block
+    first_sequence = 0  # how many sequences the datasets before the current one have
+    previous_index = 0  # the last number of the block before, to check that numbers ascend
     for block in _read_blocks(store, pairs, _bounds_of_documents):
         pair = block.range.pair
         indices = np.frombuffer(block.data, "<i8")  # numbers of sequences of this dataset
         stops = indices
         if block.range.is_first:
-            # The indices of a dataset start with 0. It is left out, since the documents before it,
-            # of another dataset, stop there as well.
+            # The numbers of a dataset start with 0, where no document stops: leave it out.
             _check_first_index(store, pair, int(indices[0]))
             previous_index = 0
             stops = indices[1:]
         _check_ascending(store, pair, indices, previous_index)
         previous_index = int(indices[-1])
-        yield stops + first_sequence
+        yield stops + first_sequence  # [2, 3] + 0, and [4] + 3
         if block.range.is_last:
             _check_last_index(store, pair, previous_index)
             first_sequence += pair.sequences  # the next dataset follows after this one

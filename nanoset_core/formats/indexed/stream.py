@@ -178,38 +178,42 @@ class Stream:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find where some ranges of a dataset's tokens are stored in its file, the .bin.
 
-        A dataset consists of sequences. The .bin may have them in another order, so a range that
-        goes over several sequences has several pieces in the .bin. For example, with sequences ABC
-        and DEFG:
+        A dataset consists of sequences. Its tokens are counted in the order of the sequences. The
+        .bin may have the sequences in another order, and with gaps. So a token has two positions.
+        For example, with the sequences ABC and DEFG:
 
-            stream    A B C D E F G               all sequences, one after another
-            .bin      … A B C … … … D E F G …     ABC starts at 10, and DEFG at 50
+            token                     A   B   C   D   E   F   G
+            position in the dataset   0   1   2   3   4   5   6
+            position in the .bin      10  11  12  50  51  52  53
 
-        The range of 3 tokens from 2 on, C D E, has two pieces: 1 token from 12 on, and 2 from 50
-        on.
+        The tokens C D E are one range of the dataset: 3 tokens from 2 on. In the .bin, they are two
+        pieces: 1 token from 12 on, and 2 tokens from 50 on.
 
         Args:
-            starts: First token of each range in the stream, int64, shape (n_ranges,).
-            lengths: Tokens of each range, int64, shape (n_ranges,).
+            starts: First token of each range in the dataset, int64, shape (n_ranges,): [2].
+            lengths: Tokens of each range, int64, shape (n_ranges,): [3].
 
         Returns:
             First token in the .bin, and number of tokens, of all pieces in order, int64, shape
-            (n_pieces,) each.
+            (n_pieces,) each: [12, 50] and [1, 2].
         """
         has_tokens = lengths > 0
         starts = starts[has_tokens]
         stops = starts + lengths[has_tokens]
-        first_sequences, sequence_counts = self._sequences_touched(starts, stops)
-        sequences = positions_in(first_sequences, sequence_counts)  # (n_pieces,)
+        # All sequences that a range goes over, for one range after another: 0 and 1.
+        first_sequences, sequence_counts = self._sequences_touched(starts, stops)  # [0], [2]
+        sequences = positions_in(first_sequences, sequence_counts)  # (n_pieces,) [0, 1]
 
-        # A piece is what a range and a sequence have in common, in positions of the stream.
-        sequence_starts = self.starts(sequences)
-        piece_starts = np.maximum(sequence_starts, np.repeat(starts, sequence_counts))
-        piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))
-        piece_lengths = piece_stops - piece_starts
+        # A piece is what a range and a sequence have in common, in positions of the dataset.
+        sequence_starts = self.starts(sequences)  # [0, 3]
+        piece_starts = np.maximum(sequence_starts, np.repeat(starts, sequence_counts))  # [2, 3]
+        piece_stops = np.minimum(self._ends[sequences], np.repeat(stops, sequence_counts))  # [3, 5]
+        piece_lengths = piece_stops - piece_starts  # [1, 2]
 
-        # Convert the starts to positions in the .bin. Sequences without tokens give empty pieces.
-        bin_starts = self._bin_starts[sequences] + piece_starts - sequence_starts
+        # Convert the starts to positions in the .bin, where the sequences start at 10 and 50.
+        bin_starts = self._bin_starts[sequences] + piece_starts - sequence_starts  # [12, 50]
+
+        # Leave out empty pieces, which are those of sequences without tokens.
         is_filled = piece_lengths > 0
         return bin_starts[is_filled], piece_lengths[is_filled]
 

@@ -501,13 +501,17 @@ class _IndexScan:
         """
 
     def add(self, entries: Entries) -> None:
-        """Check the next entries of the index, and count what `facts` reports.
+        """Check the next entries of an index, and count what `facts` reports at its end.
 
-        An entry says at which byte a document starts, and how many bytes it has. Usually, each
-        document starts where the one before it ends:
+        An entry says at which byte a document starts (its offset), and how many bytes it has.
+        Usually, each document starts where the one before it ends:
 
             offset    0    100    250      (correct)
             length    100  150    80
+
+        Wrong offsets are no errors yet. They may come from a known fault of another program.
+        Whether they do is only known at the end of the index, so they are noted, and `facts`
+        decides.
 
         Args:
             entries: The entries, at least one, with offsets from the first token.
@@ -516,14 +520,14 @@ class _IndexScan:
             FormatError: An entry is impossible, whatever its offset should have been.
         """
         self._check_values(entries)
-        # Offsets outside of the tokens may come from a merge of files that forgot their headers.
-        # That is known at the end of the index: until then, keep the error instead of raising it.
+        # If an offset is outside of the tokens, keep the error; `facts` may raise it.
         self._keep_outside_error(entries)
 
-        # In a correct index, every document starts where the previous one ends.
-        document_stops = self._total_bytes + np.cumsum(entries.lengths)
-        correct_offsets = document_stops - entries.lengths
-        missing_bytes = correct_offsets - entries.offsets  # by which each offset is too small
+        # In a correct index, every document starts where the previous one ends. `_total_bytes` are
+        # those of all documents that were added before.
+        document_stops = self._total_bytes + np.cumsum(entries.lengths)  # 100 250 330
+        correct_offsets = document_stops - entries.lengths  # 0 100 250
+        missing_bytes = correct_offsets - entries.offsets  # 0 0 0: by which each is too small
         self._add_offset_errors(missing_bytes)
 
         self._n_documents += len(entries.lengths)
@@ -542,13 +546,19 @@ class _IndexScan:
 
         An offset says at which byte of a file a document starts. When Modalities merges files, it
         forgets their headers of 12 bytes each. So the offsets of the second file are 12 bytes too
-        small, those of the third one 24, and so on:
+        small, those of the third one 24, and so on. Where the next file begins, the error changes,
+        a jump:
 
             document               0    1    2    3     4     5
             is from file           0    0    0    1     1     2
-            bytes too small        0    0    0    12    12    24     changes twice: two jumps
+            bytes too small        0    0    0    12    12    24     (jumps at documents 3, 5)
 
         If an offset is wrong by anything but a multiple of 12, the index is damaged in another way.
+        This method is called for some documents after the others, and adds to three fields:
+
+            _n_jumps              number of jumps so far: none in a correct index
+            _last_offset_error    error of the last document, for the comparison in the next call
+            _fits_merge           whether all errors are multiples of 12
 
         Args:
             offset_errors: How many bytes each of the next offsets is too small, shape (n_entries,).
@@ -567,17 +577,25 @@ class _IndexScan:
     def facts(self) -> IndexFacts:
         """Return what is known about an index after all its entries were added.
 
-        For example, an index may have 1000 documents, 3 of them empty, with 500,000 tokens. The
-        trainer Modalities forgets headers when it merges files, so that some offsets in the index
-        are too small. This can be corrected. It is only reported, as the number of forgotten
-        headers (`merge_faults`).
+        For example, 1000 documents, 3 of them empty, with 500,000 tokens. An index is of one of
+        these kinds:
+
+                                 each document starts       is_contiguous    merge_faults
+                                 where the last one ends
+            correct              yes                        True             0
+            merged wrongly       after a correction         True             forgotten headers: 2
+            other order, gaps    no                         False            0
+
+        The trainer Modalities forgets the headers of files when it merges them, so that some
+        documents start a few bytes later than the index says. That can be corrected, so it is no
+        error.
 
         Raises:
             FormatError: Documents are where the layout of the file does not allow them.
         """
         self._check_placement()
-        # Where Modalities forgot the header of a merged file, the offsets jump. Since the correct
-        # ones can be computed, the documents of such an index count as contiguous, too.
+        # With each forgotten header, the error of the offsets grows by 12 bytes, which was counted
+        # as a jump.
         n_forgotten_headers = self._n_jumps if self._is_merged_wrongly else 0
         return IndexFacts(
             documents=self._n_documents,
@@ -603,26 +621,25 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check that each document of a file is where it may be, after all were looked at.
+        """Check that each document of a file is where it may be, after all entries of its index
+        were added.
 
             layout          documents
             D (current)     anywhere within the tokens, in any order; there may be gaps
             A, C (older)    one after another, without gaps, since their writers did nothing else
 
-        There is one exception. If Modalities, the trainer that writes such files, has merged
-        several files, the index may say wrong places for documents, even outside of the tokens. The
-        right ones are known then, so this is no error.
+        There is one exception. The trainer Modalities forgets the headers of files when it merges
+        them. Then the index says places that are too small, perhaps even outside of the tokens. The
+        right ones can be computed (`_is_merged_wrongly`), so this is no error.
 
         Raises:
             FormatError: A document is where it must not be.
         """
-        # Programs that wrote the layouts before D stored one document after another. An index of
-        # layout D may list them in any order, and leave some out.
+        # In the layouts A and C, one document follows after another.
         if self._file.layout is not D and not self._is_in_sequence:
             raise self._sequence_error()
 
-        # `add` has noted the first document outside of the tokens. That is no error if only a wrong
-        # merge shifted the offsets: `document_entries` corrects these.
+        # `add` has kept an error for the first document outside of the tokens, if there was one.
         if self._outside_error is not None and not self._is_merged_wrongly:
             raise self._outside_error
 

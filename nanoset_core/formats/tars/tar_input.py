@@ -263,15 +263,20 @@ class _TarSurvey:
 
 
 def _extension_of_damaged_text(counts: Mapping[str, int]) -> str | None:
-    """Return an extension whose files may have damaged tokens, in a tar without other tokens.
+    """Guess which files of a tar should have been tokens, if none of them could be read as tokens.
 
-    If a tar has only `.json` files, and none of them is a list of numbers, they may be damaged. If
-    they are read as tokens, an error says what is wrong with the first one.
+    A tar may have files of many kinds: tokens, but also texts and notes. If it has `.json` files,
+    and none of them is a list of numbers, perhaps these were the tokens and are damaged. So return
+    "json". The caller then reads them as tokens. That fails, with an error that says what is wrong
+    with the first one. This helps the user more than "no tokens".
 
     Args:
-        counts: Extension → number of members, such as {"json": 12}.
+        counts: Extension → number of files, such as {"json": 12, "jpg": 12}.
+
+    Returns:
+        "json" in the example; None if the tar has no files of text.
     """
-    for extension in _PERHAPS_TEXT:
+    for extension in _PERHAPS_TEXT:  # extensions of files of text that may have tokens
         if counts.get(extension):
             return extension
     return None
