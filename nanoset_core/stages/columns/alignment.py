@@ -242,8 +242,7 @@ def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.in
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
-    """Yield the documents of a text in parts, with their places and with the values of their
-    columns.
+    """Yield the documents of a text in parts, with their places and values.
 
     A batch of documents has one array with the places of all documents, that is, with their files
     and positions. But the values of a column come in several arrays, just as they were read:

@@ -151,9 +151,13 @@ def _metric_scale(n_digits: int) -> _MetricScale:
 
 
 def _metric(count: int) -> str:
-    """Return a count of tokens in three digits with a metric prefix: 12345 as "12.3 kT".
+    """Shorten a count of tokens to three digits and a metric prefix, for a file that people read.
 
-    It equals `humanize.metric(count, unit="T")`, which datatrove writes into its metadata.
+        907         → "907 T"
+        12,345      → "12.3 kT"
+        9,999       → "10.0 kT"
+
+    Datatrove writes this text to its files. It equals `humanize.metric(count, unit="T")`.
 
     Args:
         count: The number of tokens, at least 1.

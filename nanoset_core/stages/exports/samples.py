@@ -273,12 +273,14 @@ def _divide_up(count: int, size: int) -> int:
 
 
 def _with_headers(header: bytes, samples: NDArray[np.integer]) -> bytes:
-    """Return the bytes of samples, with the same header before each of them.
+    """Return the bytes of samples (sequences of tokens), with the same header before each of them.
 
-    With the header `H`, two samples of two tokens become the bytes of `H 5 9 H 2 7`.
+    With the header `H` and two samples of two tokens, [[5, 9], [2, 7]], these are the bytes of
+
+        H 5 9 H 2 7
 
     Args:
-        header: Bytes before each sample.
+        header: Bytes before each sample; b"" if the format has none.
         samples: The tokens, shape (n_samples, length).
     """
     if not header:

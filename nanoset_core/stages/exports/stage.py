@@ -79,12 +79,17 @@ class ExportStage(Planned, Resumable, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate the disk space that an export takes in addition to its dataset.
 
-        It is shown before a build starts.
+        An export has the tokens of a dataset in the files of another program. Whether it needs
+        space depends on its format and the dataset:
+
+            the same bytes as the dataset        none: its file of tokens is linked
+            samples (formats mds, litdata)       the tokens are written again
+            a view: a selection of documents     the tokens are written again
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
-            text_of: Returns an estimate of the text of a corpus.
+            text_of: Returns an estimate of the text of a corpus, such as its number of tokens.
         """
         # Most formats link the file with the tokens, which takes no space. The tokens are written
         # again for formats of samples, and for a view, whose tokens are scattered over that file.

@@ -329,12 +329,18 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     """Export a .bin and its .idx in a format whose file of tokens can be a link to the .bin.
 
     Such a format has the same bytes of tokens as the .bin, and small files next to it that say
-    where documents end.
+    where documents end, such as that of datatrove:
+
+        web.ds                              a link to web.bin
+        web.ds.index, web.ds.metadata       small files
 
     Args:
         pair: The two files, and where their export goes.
         export_format: The format.
         overwrite: Whether files of another pair or other settings may be replaced.
+
+    Returns:
+        The files, what was counted, and whether they are new: a second, equal call writes nothing.
     """
     names = export_format.files(pair.name)  # the first one has the tokens
     files = [pair.folder / name for name in names]
@@ -359,12 +365,21 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
     """Export a .bin and its .idx in a format that consists of samples: sequences of one length.
 
+    The tokens are divided into many files, such as the following. They are written by functions that are called later:
+
+        shard.00000.mds      samples 0 to 16,383
+        shard.00001.mds      samples 16,384 to 32,767, and so on
+        index.json           lists the files
+
     If the call is killed, the next one keeps the files that are complete.
 
     Args:
         pair: The two files, and where their export goes.
-        export_format: The format.
+        export_format: The format, such as that of MosaicML's streaming.
         overwrite: Whether files of another pair or other settings may be replaced.
+
+    Returns:
+        The files, what was counted, and whether they are new: a second, equal call writes nothing.
     """
     # How many files there are depends on the number of tokens, so the pair is opened first.
     opened = pair.open(export_format)

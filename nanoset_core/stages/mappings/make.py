@@ -106,8 +106,7 @@ class IndexFileWriter:
         return self._write(files, self._access.make_room)
 
     def upload(self) -> None:
-        """Upload the index files that were written since the last upload, if the outputs are in a
-        bucket.
+        """Upload the index files that were written since the last upload, if there is a bucket.
 
         Descriptions go last: a trainer that finds the description of a set takes the set for
         complete.

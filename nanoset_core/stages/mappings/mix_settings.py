@@ -162,17 +162,21 @@ def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
 def _part_errors(
     where: str, part: MixPart, limit: float | None, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the errors of one part of a mixture, and of the parts within it.
+    """Yield the mistakes in one part of a mixture, and in the parts within it.
 
-    A mixture divides the training data among its parts. For example, `{web: {share: 0.7}, other:
-    {share: 0.3, max_epochs: 4, mix: {books: {}, code: {}}}}` has a corpus and a group as parts, and
-    the limit of the group is also that of `books` and `code`.
+    A mixture divides the training data among its parts, which are corpora or groups of further
+    parts:
+
+        web: {share: 0.7}
+        other: {share: 0.3, max_epochs: 4, mix: {books: {}, code: {max_epochs: 2}}}
+
+    Here `other` is a group. Its limit is also that of `books`, but `code` has a limit of its own.
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
-        part: The part: a corpus, or a group of further parts.
+        part: The part: a corpus, or a group.
         limit: `max_epochs` of the nearest group around the part that has this key.
-        has_samples: Whether the number of train's samples is known.
+        has_samples: Whether the number of samples that are read for training is known.
     """
     # A limit of the part itself replaces that of the group around it, also for the parts within.
     if part.max_epochs is not None:

@@ -127,16 +127,23 @@ class ScheduleSpec:
     """Steps of each evaluation (--eval-iters)."""
 
     def samples(self, iterations: int | None = None) -> dict[SplitName, int]:
-        """Return how many samples the trainer requests of train, valid and test.
+        """Return how many samples the trainer requests for training, validation and test.
+
+        A schedule says how long a run is. For example, 1,000 iterations of 8 samples, with an
+        evaluation of 10 batches every 100 iterations:
+
+            train    1,000 * 8 = 8,000
+            valid    11 * 10 * 8 = 880    Megatron-LM requests one more than 1,000 / 100 evaluations
+            test     10 * 8 = 80
 
         Source: Megatron-LM core_v0.16.1 `training/training.py` (get_train_valid_test_num_samples).
 
         Args:
-            iterations: Iterations of a phase; None takes those of the whole run.
+            iterations: Iterations of a phase of the run, which only train depends on; None takes
+                those of the whole run.
 
         Returns:
-            Split → samples, without splits that it does not read. For example, 1,000 iterations of
-            8 samples give `{"train": 8000, …}`.
+            Split → samples, without splits that it does not read.
         """
         # Megatron-LM requests one evaluation every `eval_interval` iterations, and one more.
         evaluations = self.iterations // self.eval_interval + 1

@@ -101,13 +101,17 @@ def _sample_figures(manifest: Manifest) -> dict[str, int]:
 
 
 def _details(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return columns of a table on a split: what is unused, and how often its data is repeated.
+    """Return columns of a table on training data: what is unused, and how often the rest is
+    repeated.
 
-    `nanoset status` shows them for each split (train, valid or test).
+    `nanoset status` shows them for each split (train, valid or test), such as
+
+        {"unused samples": "300", "epochs": "1.00 to 2.50", "unused tokens": "1,203", …}
 
     Args:
-        facts: Facts about the split. `members` are the datasets that are read, and `corpora` the
-            corpora that these were made from. Outputs of old versions lack one or both.
+        facts: What was recorded of the split. `members` are the datasets that are read, and
+            `corpora` the collections of texts that these were made from. Old records lack one or
+            both.
     """
     if "members" not in facts:
         return {}
@@ -125,15 +129,15 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _repetition_details(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return columns of a table on a split: how often its documents are read.
+    """Return columns of a table on training data: how often its documents are read.
 
-    An epoch of 2.5 means that a document is read two or three times.
+    An epoch of 2.5 means that each document is read two or three times.
+
+        {"unique tokens": "1,000", "repeated tokens": "1,500", "epochs": "1.00 to 2.50"}
 
     Args:
-        facts: Facts about the split, with the datasets that are read (`members`).
-
-    Returns:
-        Heading → text, such as `{"epochs": "1.00 to 2.50"}`.
+        facts: What was recorded of a split (train, valid or test), such as its datasets
+            (`members`).
     """
     # Datasets of one corpus may share documents, so the counts for corpora are better. Outputs of
     # old versions lack them.

@@ -120,20 +120,22 @@ def _config_of_prefixes(
 def _data_arguments(
     nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the arguments of `NanosetConfig` that name the data of some splits.
+    """Return the arguments that name the data of some splits, in one of the two forms of trainers.
 
-    Trainers are either given one blend, which they divide among train, valid and test, or a blend
-    for each of these.
+    A blend is several datasets with weights. Either train, valid and test divide the documents of
+    one blend, or each has a blend of its own:
+
+        {"data_path": {"/data/web": 0.7, "/data/code": 0.3}, "split": "98,1,1"}
+        {"blend_per_split": [{"/data/web": 0.7, …}, "/data/wiki", None]}      test has no data
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The training data, as nanoset.yaml describes it, with names of corpora.
         splits: Some of `train`, `valid` and `test`. If each split has its own blend, those of other
             splits are left out.
         prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
 
     Returns:
-        Either one blend for all splits, as `{"data_path": {"/data/web": 0.7, …}, "split":
-        "98,1,1"}`; or `{"blend_per_split": […]}` with one for each.
+        Arguments of `NanosetConfig`.
     """
     spec = nanoset.spec
     # One blend, whose documents are divided among the splits.
@@ -179,11 +181,13 @@ def _blend_of_prefixes(
 def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
     """Give the share of valid or test to the split before it if it is too small for a sample.
 
-    Trainers hang or fail with a split that has a share but no sample. For example, the shares
-    98, 1 and 1 become 98, 2 and 0 if test is too small.
+    The shares of train, valid and test divide the documents. Trainers hang or fail with a split
+    that has a share but no sample. If the last hundredth has too few tokens for a sample of 2,048:
+
+        train, valid, test    98, 1, 1    → 98, 2, 0
 
     Args:
-        nanoset: The nanoset.
+        nanoset: The training data, as nanoset.yaml describes it.
         config: Its settings, with the shares as they are written.
 
     Returns:

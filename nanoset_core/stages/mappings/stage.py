@@ -129,14 +129,16 @@ class MappingsStage(_SplitStage, Planned):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build of the split would fail, or None if no reason is known yet.
+        """Return why a build of index files would fail, or None if no reason is known yet.
 
-        `nanoset status` shows it, so that the user need not start a build to find out.
+        `nanoset status` shows it, so that the user need not start a build to find out. For example,
+        two corpora read the same file, or there are fewer samples than the settings request.
 
         Args:
             project: Its outputs have the datasets that the split reads.
-            key: Its `subject` is the name of the nanoset, and its `part` the split.
-            recipe: Recipe that the index mappings would have.
+            key: Its `subject` is the name of the training data, and its `part` the split (train,
+                valid or test).
+            recipe: What the index files would be made from.
             reading: Counts the bytes that may still be read before a build.
         """
         # Two corpora of the split may read the same file, so that its documents would be repeated.
@@ -304,17 +306,22 @@ def mappings_recipe(
 
 @holding
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
-    """Write the index files of every dataset of a split, and make them current.
+    """Write the index files of every dataset that a split of the training data reads.
 
-    An index file has the order in which a trainer reads the samples of a dataset.
+    An index file has the order in which a trainer reads the samples of a dataset. If a trainer such
+    as Megatron-LM finds it, it need not compute it when it starts, which takes long for large
+    datasets:
+
+        5ce5…-GPTDataset-train-shuffle_index.npy and others for web
+        a07e…-GPTDataset-train-shuffle_index.npy and others for code
 
     Args:
         project: Its outputs have the datasets, and get the index files.
-        name: Name of the nanoset.
+        name: Name of the training data in nanoset.yaml.
         split: `train`, `valid` or `test`.
 
     Returns:
-        Manifest that lists the index files.
+        Manifest that lists the index files. It is then the current version.
 
     Raises:
         MissingError: A dataset has not been built.

@@ -41,19 +41,23 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def expand_value_groups(
     nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
 ) -> ExpandedNanosets:
-    """Write out the groups of mixtures that divide a corpus by the values of a column.
+    """Replace settings that divide a corpus by the values of a column, by selections of its
+    documents.
 
-    The group `topics: {of: web, by: topic, values: [news, science]}` of a mixture divides the
-    corpus `web`. It becomes a group of two views, which are selections of its documents:
-    `topics-news` and `topics-science`.
+    A mixture says which shares of the training data are read of which corpora (collections of
+    texts). It may divide a corpus by a column such as the topic. A view, which is a selection of
+    documents, is defined for each value:
+
+        mix: {topics: {of: web, by: topic, values: [news, science]}}
+        →     {topics: {mix: {topics-news: {}, topics-science: {}}}}
 
     Args:
-        nanosets: Name → settings, as they are written. Each may have a mixture.
+        nanosets: Name → settings of training data, as they are written. Each may have a mixture.
         views: The views that are written.
         where: The nanoset.yaml, for errors.
 
     Returns:
-        The nanosets with the new groups, all views, and the mistakes in the settings.
+        The settings with the new groups, all views, and the mistakes in the settings.
     """
     # Define a view for each value. Two groups that divide a corpus in the same way share views.
     all_views = dict(views)

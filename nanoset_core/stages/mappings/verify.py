@@ -348,10 +348,14 @@ def _check_contents(
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
-    """Build index arrays again in memory and compare each entry, unless they are too large.
+    """Compute index arrays again and compare each entry with the stored one, unless they are too
+    large.
 
-    The arrays are computed from the plan again, so a wrong entry shows that the stored file was
-    changed or damaged.
+    The arrays have the order in which a trainer reads samples. A wrong entry shows that a file was
+    changed or damaged:
+
+        stored            3 0 2 1
+        computed again    3 0 1 2      an error for entry 2
 
     Args:
         report: Gets an error for the first wrong entry of each array.

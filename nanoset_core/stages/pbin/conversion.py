@@ -242,13 +242,16 @@ def _largest_id_in_bin(dataset: MMapIndexedDataset) -> int:
 
 
 def _check_integers(dataset: MMapIndexedDataset) -> None:
-    """Check that a dataset has ids of tokens, and not fractions.
+    """Check that a dataset has ids of tokens, which are integers.
+
+    The format .bin can also have other numbers, such as floating-point ones. The framework
+    Modalities, for which the dataset is converted, reads integers only.
 
     Args:
         dataset: The dataset.
 
     Raises:
-        FormatError: It holds other numbers than integers.
+        FormatError: It has other numbers than integers.
     """
     if dataset.dtype.kind not in "iu":
         raise FormatError(
@@ -365,11 +368,17 @@ class _PbinParts:
     def _tokens_with_ends(
         self, file: BinaryIO, end_token: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield all tokens in chunks, with an end token after each document that lacks it.
+        """Yield all tokens of a dataset in chunks, with an end token after each document that lacks
+        it.
 
-        For example, with the end token 0, the documents [5, 6] and [7, 0] become [5, 6, 0, 7, 0].
-        Which documents lack it is recorded in `self._lacks_end`, from which the index is written
-        later.
+        Modalities, for which the dataset is converted, ends each document with such a token. For
+        example, with the end token 0:
+
+            documents    [5, 6], [7, 0]
+            result       5 6 0 7 0          the second document has it already
+            noted        True, False        which documents lack it (`self._lacks_end`)
+
+        The index, which is written later, needs the note for the lengths of the documents.
 
         Args:
             file: The .bin, opened.
@@ -401,9 +410,15 @@ class _PbinParts:
     def _insert_ends(
         self, tokens: NDArray[np.integer], stops: NDArray[np.int64], end_token: int
     ) -> NDArray[np.integer]:
-        """Return the tokens of a chunk as stored in the `.pbin`, with an end token at each stop.
+        """Insert end tokens into a chunk of the tokens of several documents.
 
-        For example, the tokens [5, 6, 7] with the stop 2 and the end token 0 become [5, 6, 0, 7].
+        A framework may need a token that marks the end of each document. With the end token 0:
+
+            tokens    5 6 7
+            stops     [2]          a document ends before position 2
+            result    5 6 0 7
+
+        The tokens are first converted to the number of bytes that they have in the new file.
 
         Args:
             tokens: The tokens, shape (n_tokens,).
@@ -416,7 +431,14 @@ class _PbinParts:
     def _read(
         self, file: BinaryIO, start: int, stop: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield the tokens [start, stop) of the dataset in chunks, and check them.
+        """Yield some consecutive tokens of a dataset in chunks, and check that they are in the
+        vocabulary.
+
+        The tokens may be in order in the dataset's file, the .bin. Or the dataset is a selection of
+        documents, whose tokens are in several places of it:
+
+            tokens of the selection    0 to 400      400 to 900
+            tokens of the .bin         500 to 900    7,000 to 7,500
 
         Args:
             file: The .bin, opened, at the first of these tokens if its tokens are in order.

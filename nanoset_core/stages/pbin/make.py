@@ -63,12 +63,16 @@ def make_pbin(root: OutputRoot, *, task: PbinTask, progress: Progress) -> Manife
 
 
 def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress) -> Written:
-    """Write a `.pbin` to a folder on this machine, or directly to the bucket of the outputs.
+    """Write the tokens of a dataset as a `.pbin`, the file from which Modalities trains.
+
+    If the outputs are in a bucket, it is written there directly, since it may be larger than the
+    disk.
 
     Args:
         outputs: The outputs.
         task: The dataset, and how it is written.
-        folder: The folder, which stays empty if the outputs are in a bucket.
+        folder: A folder on this machine for the file. It stays empty if the outputs are in a
+            bucket.
         progress: Shows how far the work has come.
 
     Returns:

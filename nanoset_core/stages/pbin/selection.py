@@ -247,10 +247,16 @@ def shuffle_pbin(
     seed: int,
     progress: Progress = SILENT,
 ) -> PbinCounts:
-    """Write the documents of a `.pbin` in random order to a file that appears when it is complete.
+    """Write the documents of a file of tokens in random order, as Modalities would.
+
+    A `.pbin` has the tokens of documents, and an index that says where each starts. A framework
+    that reads documents in the order of the file needs them shuffled:
+
+        documents    0 1 2 3
+        result       2 0 3 1, for example
 
     The bytes are those of Modalities' `shuffle_tokenized_data`, which holds the whole file in
-    memory. This function needs 60 bytes a document.
+    memory. This function needs 60 bytes a document. The new file appears when it is complete.
 
     Args:
         source: The file to read.
@@ -319,10 +325,16 @@ def shuffle_pbin_chunk(
 
 
 def _check_chunk(chunk: int, chunks: int) -> None:
-    """Check that a chunk exists.
+    """Check that a chunk exists: its number must be less than the number of chunks.
+
+    A dataset may be divided into chunks, which different machines shuffle. They are numbered from
+    0:
+
+        chunk 3 of 4    fine
+        chunk 4 of 4    an error
 
     Args:
-        chunk: Number of the chunk, from 0 on.
+        chunk: Number of the chunk.
         chunks: Number of chunks.
 
     Raises:
@@ -453,10 +465,15 @@ class DocumentFilter:
     """This text file does not list the number of the document."""
 
     def mask(self, dataset: PackedDataset) -> NDArray[np.bool_]:
-        """Return which documents meet all conditions.
+        """Return which documents of a file of tokens meet all conditions of the user.
 
-        For example, `DocumentFilter(min_tokens=10, every=2)` keeps the documents 0, 2, 4, … with 10
-        tokens or more.
+        For example, `DocumentFilter(min_tokens=10, every=2)` has two conditions:
+
+            document               0       1       2       3       4
+            its tokens             812     95      3       20      10
+            10 tokens or more      yes     yes     no      yes     yes
+            every second           yes     no      yes     no      yes
+            result                 True    False   False   False   True
 
         Args:
             dataset: The documents.
@@ -513,12 +530,15 @@ class DocumentFilter:
 
 
 def _is_listed(path: Path, n_documents: int) -> NDArray[np.bool_]:
-    """Return whether a text file lists each document by its number.
+    """Return whether each document is named in a text file, by which a user keeps or drops
+    documents.
 
-    For example, with the lines 3 and 0 and four documents: True, False, False, True.
+        the file                       3
+                                       0
+        result for four documents      True, False, False, True
 
     Args:
-        path: The text file.
+        path: The text file, with the number of a document in each line.
         n_documents: Number of all documents.
 
     Returns:
@@ -625,10 +645,16 @@ def _write(
     target: str | os.PathLike[str],
     progress: Progress,
 ) -> PbinCounts:
-    """Write selected documents to a new `.pbin`: their tokens, and then an index of them.
+    """Write selected documents of one or more `.pbin` files to a new one.
+
+    Such a file has the tokens of all documents, and then an index, by which the framework
+    Modalities finds them. For the documents [7, 8] and [5], with tokens of 2 bytes:
+
+        tokens    7 8 5
+        index     (0, 4), (4, 2)      first byte and length of each document
 
     Args:
-        datasets: The datasets from which the documents are taken; all have tokens of one size.
+        datasets: The files from which the documents are taken; all have tokens of one size.
         selection: The documents, in the order in which they are written.
         target: The file to write.
         progress: Shows how far the work has come.

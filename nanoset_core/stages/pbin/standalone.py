@@ -142,13 +142,16 @@ def make_pbin_once(
 def _find_source(
     inputs: Sequence[str], output: Location, rejects: Location
 ) -> Location | InputFiles:
-    """Find out what the inputs name: a dataset of .bin and .idx, or text.
+    """Find out whether the inputs of a command are a dataset of tokens, or text.
+
+        data/web.bin, or data/web      a dataset, if data/web.bin and data/web.idx exist
+        raw/*.jsonl, raw/a.txt         text
+        web.pbin                       an error: this is what the command writes
 
     Args:
-        inputs: The path of a .bin or .idx, or the path of both without the ending; or files,
-            folders and patterns of text.
+        inputs: What the user has named: paths, folders and patterns.
         output: The file to write.
-        rejects: List of the rejected lines.
+        rejects: The list of rejected lines of text, which the command writes.
 
     Returns:
         The path of the dataset without an ending, or the files of text.
@@ -193,12 +196,14 @@ def _pbin_already_error(name: str) -> ConfigError:
 
 
 def _find_dataset(inputs: Sequence[str]) -> Location | None:
-    """Return the path, without an ending, of the dataset that the inputs name; or None.
+    """Return the path of the dataset of tokens that a user has named, or None if it is something
+    else.
 
-    For example, `data/web.bin`, `data/web.idx` and `data/web` all name the dataset `data/web`.
+    A dataset has two files, data/web.bin and data/web.idx. The user may name either of them, both,
+    or `data/web`. All of these return `data/web`.
 
     Args:
-        inputs: Paths with or without the ending .bin or .idx.
+        inputs: What the user has named.
 
     Raises:
         ConfigError: The inputs name a dataset and something else.

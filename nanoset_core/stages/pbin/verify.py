@@ -219,10 +219,13 @@ def _has_copy(manifest: Manifest) -> bool:
 
 
 def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
-    """Open a .pbin, after making room on the disk for what a check downloads from a bucket.
+    """Open a `.pbin` file, after making room on the disk for what its check downloads from a
+    bucket.
 
-    A check needs two whole indexes on the disk: that at the end of the .pbin, and the .idx of the
-    dataset that it was made from.
+    The check compares two indexes of documents, which have to be on the disk as a whole: that at
+    the end of the .pbin, and the .idx of the dataset that it was made from. For a file of 2,100 MB
+    with 2,000 MB of tokens, and for 5 million documents, these are 100 MB and some 20 bytes a
+    document.
 
     Args:
         manifest: Manifest of the .pbin.

@@ -155,15 +155,21 @@ def length_histogram(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def facts_of(batch: DocumentBatch, framed: Framed) -> ShardFacts:
-    """Count what a batch of raw text contains, and what was written of it.
+    """Count what a batch of raw text contained, and what was written of it.
+
+    Each line of the text becomes a document, or not:
+
+        1,000 lines = 995 documents + 2 skipped (no tokens) + 3 rejected (such as invalid JSON)
+
+    The counts of all batches are added up, and recorded of the tokenized text.
 
     Args:
         batch: Documents and rejected lines, as they were read.
         framed: The tokens of the documents. Some documents without tokens are not written.
 
     Returns:
-        The counts. `stored_bytes`, the size of the files, is 0 here: it is set once for the whole
-        shard.
+        The counts. `stored_bytes`, the size of the files, is 0 here: it is set once for all
+        batches.
     """
     written_lengths = framed.lengths[framed.is_written]  # (n_written,) tokens of each document
     # A reject is a line that is no document, or a fault: a file that cannot be read to its end.

@@ -72,12 +72,18 @@ class Framed(NamedTuple):
 
 
 def pair_name(preset: WriterPreset, prefix: str, key: str) -> str:
-    """Return the name that a preprocessing tool gives to its output for one key of the JSON lines.
+    """Return the name that a preprocessing tool gives to the pair of files with the tokens.
+
+    Lines of JSON may have several texts, and each tool names the pair after the key of its texts.
+    For the prefix `out` and lines such as `{"text": "…"}`:
+
+        Megatron-LM and others    out_text_document.bin, out_text_document.idx
+        nanotron                  out_text.bin, out_text.idx
 
     Args:
         preset: The tool whose output is matched.
         prefix: The output prefix that the user has given.
-        key: Key of the text: `out` and `text` give `out_text_document`, or `out_text` for nanotron.
+        key: Key of the text.
 
     Returns:
         Path of the .bin and .idx without these endings.

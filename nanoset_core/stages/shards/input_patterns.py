@@ -117,10 +117,12 @@ def _unexpected_folders(folders: Sequence[Path], files: Sequence[Path]) -> list[
 
 
 def _matching_paths(pattern: Path) -> list[Path]:
-    """Return all paths that match a pattern of a command line.
+    """Return all paths that match a pattern such as `raw/**/*.jsonl` of a command line.
 
-    Each folder is listed once. `glob.glob` lists it once for each way in which several `**` can
-    match its path, which can take hours.
+    Python's `glob.glob` could do this, too. But with several `**` it lists a folder once for each
+    way in which they can match its path, which can take hours. Here each folder is listed once.
+
+        raw/**/*.jsonl    → raw/a.jsonl, raw/web/b.jsonl, raw/web/2024/c.jsonl
 
     Args:
         pattern: A path, in which `*`, `?`, `[…]` and `**` are wildcards.
