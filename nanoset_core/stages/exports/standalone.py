@@ -365,7 +365,8 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
 def _export_samples(pair: _Pair, export_format: SampledFormat, *, overwrite: bool) -> Exported:
     """Export a .bin and its .idx in a format that consists of samples: sequences of one length.
 
-    The tokens are divided into many files, such as the following. They are written by functions that are called later:
+    The tokens are divided into many files, such as the following. They are written by functions
+    that are called later:
 
         shard.00000.mds      samples 0 to 16,383
         shard.00001.mds      samples 16,384 to 32,767, and so on
