@@ -43,12 +43,19 @@ def divide_within_bounds(
 ) -> list[float]:
     """Divide a total in proportion to weights, but keep each amount between a floor and a cap.
 
-    For example, 10 is divided:
+    For example, 10 is divided. Each amount is a common factor times its weight, or its floor if
+    that is more, or its cap if that is less. Here the factor must be 3, since then the amounts add
+    up to 10:
 
-        weight    floor    cap    in proportion    result
-        1         0        100    2.5              3
-        2         0        3      5                3         the cap
-        1         4        100    2.5              4         the floor
+        weight    floor    cap    in proportion    3 * weight    result
+        1         0        100    2.5              3             3
+        2         0        3      5                6             3         the cap
+        1         4        100    2.5              3             4         the floor
+
+    To find the factor, let it grow from 0. At some factors, an amount reaches its cap and stops, or
+    exceeds its floor and begins to grow. The last such factor before 3 is 1.5, where the second
+    amount reaches its cap (2 * 1.5 = 3). From there on, only the first amount grows. The others
+    have 3 and 4, so it gets the rest, 3.
 
     Args:
         weights: Weight of each amount, greater than 0.
@@ -60,11 +67,11 @@ def divide_within_bounds(
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
 
-    # Each amount is factor * weight, or its floor or cap. The factor is the same for all: 3 in the
-    # example. Find the last factor below it at which an amount reaches its floor or cap.
-    factor = _last_bound_factor(shares, total)  # 1.5: from here on, the second amount is 3
+    # Find the last factor at which an amount begins or stops to grow, and the sum is not too large.
+    factor = _last_bound_factor(shares, total)  # 1.5
 
-    # From there on, some amounts do not change any more. The others divide what these leave.
+    # From there on, some amounts keep their floor or cap. The others divide what these leave, in
+    # proportion to their weights, so the factor is what they get for a weight of 1.
     growing = [share for share in shares if share.grows_at(factor)]  # the first
     if growing:
         fixed = [share for share in shares if not share.grows_at(factor)]
@@ -74,10 +81,12 @@ def divide_within_bounds(
 
 
 def _last_bound_factor(shares: Sequence[_Share], total: float) -> float:
-    """Find how far a common factor can grow before the amounts exceed a total.
+    """Find how far a common factor can grow, from bound to bound, before amounts exceed a total.
 
-    Each amount is factor * weight, but at least a floor and at most a cap. So an amount grows with
-    the factor only between two *bounds*, floor / weight and cap / weight. For a total of 10:
+    Each amount is factor * weight, but at least a floor and at most a cap. For example, one with
+    the weight 2 and the cap 3 grows up to the factor 1.5, and then stays 3. The factors at which an
+    amount begins or stops to grow are floor / weight and cap / weight. They are its *bounds*. For a
+    total of 10:
 
         weight    floor    cap    bounds          amount for the factor 0    1.5    4     100
         1         0        100    0 and 100                             0    1.5    4     100
@@ -85,8 +94,9 @@ def _last_bound_factor(shares: Sequence[_Share], total: float) -> float:
         1         4        100    4 and 100                             4    4      4     100
         sum                                                             4    8.5    11    203
 
-    The result is 1.5, the last bound at which the sum is at most 10. Between it and the next one,
-    the sum reaches 10.
+    The result is 1.5, the last bound at which the sum is at most 10. So the sum reaches 10 between
+    1.5 and 4. As there is no bound between them, the same amounts grow all the time (here only the
+    first), so that the caller can compute the factor directly.
 
     Args:
         shares: The weights with their floors and caps.

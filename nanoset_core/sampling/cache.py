@@ -320,8 +320,14 @@ class FileSet:
     def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return the digests of these index files if all of them exist and are up to date.
 
-        The digests were recorded when the files were written, in the sidecar, a JSON file next to
-        them: {"web-shuffle_index.npy": "9f86d0..."}.
+        When the files are written, a JSON file next to them, the *sidecar*, records their digests
+        and what they were made from:
+
+            {"web-shuffle_index.npy": "9f86d0...", ...} is the result
+
+        Nothing is written or deleted here, even though `find` is called with `overwrite=True`: that
+        only means that outdated files are no error, since they may be replaced later. The result is
+        None then.
 
         Args:
             deep: Compute the digests of the files again and compare them. Otherwise only the sizes
@@ -330,6 +336,7 @@ class FileSet:
         Returns:
             File name → sha256; None if a file is missing, or was made from other data or settings.
         """
+        # The content of the sidecar, if the files are those that it lists.
         sidecar = self.delivery(compares_sizes=not deep).find(overwrite=True)
         if sidecar is None:
             return None
@@ -340,6 +347,12 @@ class FileSet:
 
         With the files it writes a *receipt*, a JSON file that says what they were made from, and
         which digests they have. So a later call finds out that nothing has to be done.
+
+        Some files are *completing* ones: a trainer that finds them assumes that all others are
+        there, too. For example, Megatron-LM looks for the description, and then reads the arrays:
+
+            before writing    delete the old description
+            write             the arrays, and last the description
 
         Args:
             folder: A folder, or a folder of a bucket; None for the folder that this object names.
@@ -355,10 +368,9 @@ class FileSet:
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
-            # A trainer that finds these files assumes that all others are there. So old ones are
-            # deleted before anything else, and new ones are written last.
+            # Old ones are deleted before anything else, and new ones are written last.
             completing_files=self._completing_files(target_folder, receipt),
-            is_hashed=True,
+            is_hashed=True,  # the receipt has the digests of the files
             # If another process has written the same files meanwhile, keep these.
             keeps_equal_output=True,
             compares_sizes=compares_sizes,
@@ -367,22 +379,26 @@ class FileSet:
     def _completing_files(self, folder: Location, receipt: Receipt) -> tuple[str, ...]:
         """Return the files by which a trainer recognises that all index files are there.
 
-        When index files are written anew, these must be deleted first and written last. Otherwise a
-        trainer that starts meanwhile reads some old and some new files. There are two cases:
+        The caller deletes these before it writes anything, and writes them last. Otherwise a
+        trainer that starts meanwhile reads some old and some new files. There are three cases:
 
-        - Megatron-LM and most other trainers look for the description, a text file.
+        - Megatron-LM and most other trainers look for the description, a text file. If another
+          process writes the same files right now, that does no harm: both write the description
+          last.
         - Trainers without descriptions look for all the arrays.
+        - The same, but another process may be writing the same arrays right now, as the receipt in
+          the folder (a JSON file about what they are made from) shows. Then deleting one would
+          destroy what that process has just written: the result is empty, and no file is deleted
+          first.
 
         Args:
             folder: A folder, or a folder of a bucket, that the files go to.
-            receipt: What the files will be made from, as the sidecar (a JSON file next to them)
-                says.
+            receipt: What the files will be made from.
         """
         if _DESCRIPTION in self.files:
             return (self.files[_DESCRIPTION],)
 
-        # Another process may be writing the same arrays right now. Then none of them may be
-        # deleted.
+        # The third case: another process writes the receipt before the arrays.
         stored_receipt = read_receipt(folder / self.sidecar)
         if _may_be_being_written(stored_receipt, receipt):
             return ()

@@ -215,8 +215,10 @@ class NanosetConfig:
     def shares(self) -> tuple[float, float, float]:
         """Return which share of the data train, valid and test have.
 
-        The setting `split` "969,30,1" means 0.969, 0.03 and 0.001. The shares are computed with the
-        rounding of the trainer.
+        For example, the setting `split` "969,30,1" means 0.969, 0.03 and 0.001. The shares decide
+        which documents train has, so they must be rounded as the trainer rounds them, to the last
+        bit. They are divided by their sum. Python 3.12 and later correct rounding errors in sums,
+        so the result can also depend on the Python of the trainer (`compensated_sums`).
 
         Returns:
             Three shares that add up to 1. They are 1, 0 and 0 for trainers that use all data for
@@ -227,7 +229,8 @@ class NanosetConfig:
         """
         rules = self.rules
         if rules.windows:
-            return 1.0, 0.0, 0.0  # these trainers know no splits
+            # These trainers (which cut the data into windows of equal length) know no splits.
+            return 1.0, 0.0, 0.0
         return parse_split(
             self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums
         )

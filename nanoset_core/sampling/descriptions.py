@@ -96,9 +96,16 @@ def _values_of_member(
 ) -> dict[str, Any]:
     """Return all values with which any trainer describes the index files of a dataset.
 
-    A trainer looks for index files by the hash of a description. Each trainer describes them by
-    other keys, and may have another key for the same value: `dataset_path`, `path_prefix` and
-    `data_prefix` are all the path of the dataset. The caller takes those of one trainer.
+    A trainer looks for index files by the hash of a description, which lists the settings that
+    decide their content. Each trainer describes them by other keys, and may have another key for
+    the same value. For example:
+
+        value                           keys of different trainers
+        path of the dataset             dataset_path, path_prefix, data_prefix
+        shares of train, valid, test    split: "969,30,1"
+        borders between these           split_matrix: [[0, 0.969], [0.969, 0.999], [0.999, 1.0]]
+
+    The result has all keys of all trainers. The caller takes those of one trainer.
 
     Args:
         config: What is trained.
@@ -119,13 +126,14 @@ def _values_of_member(
         "index_split": split,
         "random_seed": config.random_seed,
         "sequence_length": config.sequence_length,
-        "split": None,
+        "split": None,  # both are filled in below, if the splits share their datasets
         "split_matrix": None,
         "tokenizer": config.tokenizer_identifiers,
     }
     # The shares of train, valid and test, such as "969,30,1"; unless each has its own datasets.
     if config.blend_per_split is None:
         values["split"] = config.split
+        # Where the documents of each split start and stop, as shares of all.
         values["split_matrix"] = split_bookends(parse_split(config.split))
     return values
 
@@ -156,18 +164,21 @@ def blend_names(
 ) -> IndexNames:
     """Return the names under which a trainer looks for the index files of a mixture of datasets.
 
-    They say which dataset each sample is from. Most trainers write a text that describes the files,
+    The files say which dataset each sample is from. Most trainers write a text that describes them,
     and use its hash in the names. So the text must be the same to the byte:
 
         {"class": "BlendedDataset", "datasets": [...], "weights": [0.75, 0.25], ...}
         9f3c...-BlendedDataset-train-dataset_index.npy
+
+    Each trainer has other keys in this text (`rules.blend_keys`), and another pattern of the names
+    (`rules.blend_file`).
 
     Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
 
     Args:
         rules: The rules of the trainer.
         split: The split of the data: train, valid or test.
-        members: What is planned for each dataset, with its own description.
+        members: What is planned for each dataset, with its own description, which is JSON, too.
         weights: Weight of each dataset; or its number of samples, if each is read once.
         size: Number of samples; None if each sample of the datasets is read once.
     """
@@ -258,12 +269,15 @@ def read_identifiers(path: Path, where: object) -> dict[str, Any]:
 def _identifiers_in(content: Any) -> dict[str, Any]:
     """Find in a JSON file by which values a trainer recognises its tokenizer.
 
-    There are three kinds of files. The values are {"class": "GPT2Tokenizer", ...} in all examples:
+    The values are {"class": "GPT2Tokenizer", ...} in all examples. There are three kinds of files:
 
-        the values alone                {"class": "GPT2Tokenizer", ...}
-        description of a dataset        {"class": "GPTDataset", "dataset_path": ..., "tokenizer":
-                                         {"class": "GPT2Tokenizer", ...}}
-        description of several ones     {"datasets": [description of a dataset, ...]}
+        1. the values alone                {"class": "GPT2Tokenizer", ...}
+        2. description of a dataset        {"class": "GPTDataset", "dataset_path": ..., "tokenizer":
+                                            {"class": "GPT2Tokenizer", ...}}
+        3. description of several ones     {"datasets": [description of a dataset, ...]}
+
+    So in the third kind, take the first dataset, which is of the second kind; and there, take what
+    is in "tokenizer".
 
     Args:
         content: The content of the file.
@@ -272,15 +286,17 @@ def _identifiers_in(content: Any) -> dict[str, Any]:
         AttributeError, TypeError: The content or the values are not a JSON object.
         LookupError: There are several datasets, but the list is empty.
     """
-    # All datasets of a blend have the same tokenizer.
+    # The third kind. All its datasets have the same tokenizer, so take the first one.
     datasets_of_blend = content.get("datasets")
     if isinstance(datasets_of_blend, list):
         content = datasets_of_blend[0]
 
+    # The second kind, or else the first one.
     is_dataset = "class" in content and "dataset_path" in content
     identifiers = content
     if is_dataset and "tokenizer" in content:
         identifiers = content["tokenizer"]
+
     if not isinstance(identifiers, dict):
         raise TypeError(f"{identifiers!r} is no JSON object")
     return dict(identifiers)

@@ -207,19 +207,23 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
 def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Decide which dataset each training sample is from, and which sample of it this is.
 
-    There are three cases. In the examples, two datasets have 300 and 100 samples:
+    There are three cases. In the examples, two datasets have 300 and 100 samples, and 1,000 samples
+    are requested:
 
-        all samples are taken once     400 samples; the plan has 300 and 100 in place of weights
-        by weight                      as many samples as are requested, in proportion to weights
-        by weight, for one epoch       400 samples in proportion to weights, which the caller
-                                       shuffles and repeats
+        `exhaustive`    `seed`    samples
+        True            None      400: all of them once, mixed in the proportion 300 to 100
+        False           None      1,000, in the proportion of the weights
+        False           42        400, in the proportion of the weights: one epoch, which the caller
+                                    shuffles with the seed and repeats until there are 1,000
 
     Args:
         plan: What is planned for a split of the data, such as train.
-        blend: How its datasets are mixed.
+        blend: How its datasets are mixed. In the first case, `blend.weights` are not weights, but
+            the sizes 300 and 100.
 
     Returns:
-        Two arrays, shape (n_samples,) each, such as [0, 1, 0] and [0, 0, 1].
+        Two arrays, shape (n_samples,) each, such as [0, 1, 0] and [0, 0, 1]: the first sample of
+        dataset 0, the first one of dataset 1, and the second one of dataset 0.
     """
     if blend.exhaustive:
         dataset_sizes = [int(weight) for weight in blend.weights]
@@ -280,8 +284,16 @@ def _fit_into_datasets(
 def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
     """Return the error for a dataset that has fewer samples than are taken of it.
 
-    Trainers build a few samples more than they plan to take, but sometimes too few. One trainer
-    lets the user decide how many more (`surplus`), so the message suggests to raise this.
+    For example, a mixture means to take 300 samples of a dataset, in proportion to its weight. As
+    it is computed sample by sample, it may take one or two more in the end. So the trainer builds a
+    few more, the *margin*, but here these are not enough:
+
+        planned      300    `samples_target`
+        built        301    `samples_given`
+        taken        302
+
+    One trainer lets the user decide how large the margin is (`surplus`), so the message suggests to
+    raise it.
 
     Args:
         plan: What is planned for a split of the data, such as train.

@@ -44,30 +44,32 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
     """Return how many samples of each dataset a training run has read when its weights are changed.
 
     The run is stopped, and will continue with other weights. It should not read samples again, so
-    these numbers are stored. For example, the run changes its weights for the second time:
+    these numbers are stored. For example, the run changes its weights for the second time. Its
+    first weights held for the samples 0 to 49, all of web; the second ones from sample 50 on, and
+    it stops at 90:
 
-        dataset    read with the first weights    with the second weights    result
+        dataset    read with the first weights    with the second weights    result: `taken`
         web        50                             30                         80
         books      -                              10                         10
 
     Args:
-        read: What was planned with the last weights, and how many samples of the plan were read.
+        read: What was planned with the second weights, and where the run stopped: `read.end` is 90.
         exact: False estimates the numbers, wrong by one or two for each dataset. This is faster.
 
     Returns:
-        Path of a dataset → the order in which its samples are shuffled, and how many of them were
-        read.
+        Path of a dataset → its order, which says how many samples were read of it (`taken`), and
+        how they are shuffled. Datasets that are only read with earlier weights are included.
 
     Raises:
         ConfigError: Fewer samples were read than with the weights before, or more than there are.
     """
     # The trainer counts all samples of the run, so with these weights it did not start at 0.
-    start = read.config.consumed_samples
+    start = read.config.consumed_samples  # 50
     if not start <= read.end <= read.plan.samples:
         raise _impossible_position_error(read)
     counts = samples_per_dataset(read.plan, start, read.end, exact=exact)
 
-    # Add these to the samples that were read of each dataset with other weights.
+    # Add these (30 and 10) to the samples that were read of each dataset with other weights.
     orders = dict(read.config.orders)
     for member, count in zip(read.plan.members, counts, strict=True):
         read_before = 0
@@ -80,8 +82,14 @@ def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
 def _impossible_position_error(read: Read) -> ConfigError:
     """Return the error for a number of samples that a training run cannot have read.
 
-    For example, the user says that it stopped after 5,000 samples, but only 1,000 to 4,000 are
-    possible with these settings: 1,000 were read with earlier ones, and 4,000 are all.
+    For example, the user says that the run stopped after 5,000 samples:
+
+        read with earlier weights     1,000              `consumed_samples`
+        samples of the plan           4,000              `plan.samples`
+        so it stopped somewhere in    1,000 to 4,000
+
+    Users count all samples since the start of the run, but the plan may begin later. Then `before`
+    is how many samples were read before its first one, and is added to all numbers of the message.
     """
     first = read.before + read.config.consumed_samples
     last = read.before + read.plan.samples
@@ -98,12 +106,17 @@ def _order_of(member: MemberPlan) -> Order:
 
     The run may change the weights of its datasets several times, but always reads a dataset in one
     order, so that no sample comes twice too early. This order is decided when the dataset is read
-    for the first time: which documents there are, how many epochs of them are shuffled, and whether
-    the last epoch is shuffled on its own.
+    for the first time:
+
+        rows                   which documents it has, such as (0, 900)
+        epochs                 how many copies of these are shuffled
+        separate_last_epoch    whether the last of these copies is shuffled on its own
+        taken                  how many samples were read when the present weights began: 0 here, as
+                                 the dataset was not read before. (The caller counts those since.)
 
     Args:
         member: What is planned for the dataset with the present weights. It has an order if the
-            dataset was read before.
+            dataset was read with earlier ones. Then that one is the result.
     """
     if member.order is not None:
         return member.order
@@ -118,11 +131,12 @@ def _order_of(member: MemberPlan) -> Order:
 def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
     """Return how many samples of each dataset are in a range of the training samples.
 
-    There are three cases:
+    There are three cases. For the samples 0 to 9:
 
-        one dataset                             all samples of the range are from it
-        datasets with weights, 0.7 and 0.3      the samples 0 to 9 are 7 and 3
-        all samples of all datasets             the weights are in proportion to the sizes
+        one dataset                       all 10 are from it
+        datasets with weights             the weights 0.7 and 0.3 mean 7 and 3
+        all samples of all datasets       datasets of 350 and 150 samples are mixed in this
+          are read once (`exhaustive`)      proportion, so also 7 and 3
 
     Args:
         plan: What is planned for a split of the data, such as train.
@@ -161,25 +175,32 @@ def build_ordered(
         read before the change                 2  4  0
         read now                                        3  1  8  5
 
+    But the trainer does not know which samples were read. When it continues, it plans as if the new
+    weights had held from the start, and skips the samples that it would have read by now. If these
+    are 2 of this dataset, put any 2 samples in front, which nobody reads:
+
+        result                                 2  4  3  1  8  5  9  6  7
+        skipped by the trainer                 2  4
+        read now                                     3  1  8  5
+
     Args:
-        member: What is planned for the dataset with the new weights.
-        order: How the dataset was shuffled before the change, and how many samples were read.
+        member: What is planned for the dataset with the new weights. `begin` is how many samples
+            the trainer skips (2), and `samples_given` the length of the result (9).
+        order: How the dataset was shuffled before the change, and how many samples were read (3).
         config: What is trained.
 
     Returns:
         Two arrays: the documents of all epochs in the order of reading, shape (member.epochs *
-        n_sequences,); and the samples in the order of reading, shape (member.samples_given,). The
-        trainer skips the first `member.begin` of these samples.
+        n_sequences,); and the samples in the order of reading, shape (member.samples_given,).
     """
-    run_order = _order_of_run(member, order, config)
-    samples = run_order.samples[order.taken :]
+    run_order = _order_of_run(member, order, config)  # 2 4 0 3 1 8 5 9 6 7
+    samples = run_order.samples[order.taken :]  # 3 1 8 5 9 6 7
 
-    # The trainer skips samples, since it believes that it has read them with the new weights. Put
-    # other samples there, so that it skips none that is needed: those that were read before, or the
-    # first one if none was read.
+    # Put samples in front that the trainer skips: those that were read before, repeated if these
+    # are too few, or only the first one if none was read.
     if member.begin > 0:
         n_available = max(order.taken, 1)
-        skipped_samples = np.resize(run_order.samples[:n_available], member.begin)
+        skipped_samples = np.resize(run_order.samples[:n_available], member.begin)  # 2 4
         samples = np.concatenate([skipped_samples, samples])
     return run_order.document_index, samples[: member.samples_given]
 
@@ -265,23 +286,31 @@ def _shuffle_epoch(
     The run reads more epochs than it needed before the change. Each of them has its own seed. So
     its order does not depend on how many epochs there are, and stays if weights are changed again.
 
+    All epochs are joined to one stream of tokens, which is cut into samples, so a sample can start
+    in one epoch and end in the next. It belongs to the epoch in which it ends. For example, for
+    epochs of 45 tokens and samples of 10 (which have no token in common):
+
+        epoch                0                     1
+        its tokens           0 to 44               45 to 89
+        samples that end     0 to 3                4 to 8        sample 4 has the tokens 40 to 49
+          in it
+
     Args:
-        epoch: Number of the epoch, from 0 on: 2 if 0 and 1 were needed before the change.
+        epoch: Number of the epoch: 1 if only epoch 0 was needed before the change.
         member: What is planned for the dataset with the new weights.
         order: How it was shuffled before the change.
         config: What is trained.
 
     Returns:
-        The documents of this epoch in the order of reading, and the numbers of its samples in
-        theirs.
+        The documents of this epoch in the order of reading, and the numbers of its samples (4 to 8)
+        in theirs.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
     )
 
-    # Samples are cut from the joined epochs, so a sample can start in one and end in the next. It
-    # belongs to the epoch in which it ends. For example, epochs of 45 tokens and samples of 10:
+    # Which samples end in the epoch, if they are cut from the joined epochs?
     start = config.samples_in(epoch * member.tokens)  # 4 samples end in epoch 0
     stop = config.samples_in((epoch + 1) * member.tokens)  # 9 samples end in epochs 0 and 1
     n_samples = stop - start  # so epoch 1 has the 5 samples 4 to 8
