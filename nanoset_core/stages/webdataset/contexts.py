@@ -387,11 +387,19 @@ class ContextTable:
             )
 
     def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the samples that begin in a source and contain one of the tokens [start, stop).
+        """Return the training samples that begin in one source and contain any of the tokens
+        [start, stop).
 
-        With samples (contexts) of 4 tokens, and a source of 10 tokens, a sample may begin at token
-        8, and continue in the next source. It contains the tokens 8 to 11, as counted from the
-        start of this source.
+        A source of text is cut into rows of one length. A training sample (context) is one
+        occurrence of a row: if the source is read twice, each row gives two samples. So first find
+        the rows, and then their samples.
+
+        With rows of 4 tokens, and a source web of 10 tokens, followed by code, the rows of web are
+
+            row                      0       1       2
+            tokens from web's start  0-3     4-7     8-11     (10 and 11 are in code)
+
+        For the tokens [9, 11), the result is the samples of row 2.
 
         Args:
             source: Number of the source.
@@ -401,9 +409,8 @@ class ContextTable:
         Returns:
             Numbers of the samples, counted over all sources, shape (n_contexts,).
         """
-        # A row is a piece of the text, which may occur in several samples.
-        rows = self._rows_containing(source, start, stop)
-        return self._contexts_of(source, rows)
+        rows = self._rows_containing(source, start, stop)  # row 2 in the example
+        return self._contexts_of(source, rows)  # the samples that are occurrences of row 2
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all training samples that hold one of some rows of a source of text.
@@ -598,14 +605,18 @@ def _cut_streams(lengths_by_source: Sequence[Sequence[int]], settings: PlanSetti
 def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
     """Cut several texts into rows of one length, as if they were one long text.
 
-    A row counts for the text, here called source, in which it begins. For example, sources of 6
-    and 7 tokens are cut into rows of 4:
+    A row belongs to the text, here called source, in which it begins. For example, sources of 6 and
+    7 tokens are cut into rows of 4:
 
         tokens of both    0 1 2 3   4 5 6 7   8 9 10 11   12
         source            0 0 0 0   0 0 1 1   1 1 1  1    1
-        row               0         1         2           (in no row, since it does not fill one)
+        row               0         1         2           (token 12 is in no row: it fills none)
 
-    The rows 0 and 1 begin in source 0, and row 2 in source 1.
+                                                      source 0    source 1
+        rows that begin in it (row_counts)            2           1
+        its first row begins at its token (starts)    0           2      (token 8 of both)
+        tokens of its rows (tokens_in_rows)           8           4
+        its tokens that are in any row (tokens_used)  6           6      (all but token 12)
 
     Args:
         source_tokens: Tokens of each source: [6, 7] in the example, and so on in the comments.
@@ -750,25 +761,34 @@ def _counts_of(
 ) -> SourceContexts:
     """Count the training samples and tokens that one source of text gives.
 
-    The text is cut into rows of one length. A sample (context) is one occurrence of a row. The
-    user sets how often the source is read. For example, a source of 10 rows that is read 2.3 times:
+    The text is cut into rows of one length. A sample (context) is one occurrence of a row. The user
+    sets how often the source is read. For example, a source of 10 rows that is read 2.3 times:
 
-        repeats      2      every row occurs twice
-        n_chosen     3      these rows, which are chosen at random, occur once more
-        contexts     23     = 2 * 10 + 3
+        repeats      2     every row occurs twice
+        n_chosen     3     this many rows, which are chosen at random, occur once more
+        contexts     23    = 2 * 10 + 3
+
+    These are the counts of tokens:
+
+        tokens            of the source itself
+        tokens_used       in all samples, so that a row that occurs twice counts twice
+        pad_tokens        padding in all samples
+        tokens_dropped    of the source that are in no row
+        tokens_carried    in rows that begin in an earlier source
 
     Args:
         name: Name of the source.
         tokens: Its tokens.
-        streams: The rows of its streams, such as its files.
+        streams: How it was cut. A stream is a part that was cut for itself, such as a file.
         settings: Settings with the frequency (2.3) of each source, the length of rows and the seed.
     """
-    frequency = (settings.frequencies or {}).get(name, 1.0)
-    rows = int(streams.row_counts.sum())
+    frequency = (settings.frequencies or {}).get(name, 1.0)  # 2.3
+    rows = int(streams.row_counts.sum())  # 10
     occurrences = sampled_contexts(rows, frequency)
-    contexts = occurrences.repeats * rows + occurrences.n_chosen
+    contexts = occurrences.repeats * rows + occurrences.n_chosen  # 2 * 10 + 3
 
-    # The last row of each stream may be padded. If it is a chosen row, so often is its padding.
+    # The last row of each stream may be padded. The padding occurs as often as the row, so it
+    # matters whether this is one of the chosen rows.
     choice = Choice(rows, occurrences.n_chosen, choice_seed(settings.seed, name))
     pad_tokens = _pad_tokens_of(streams, settings.row_tokens, occurrences.repeats, choice)
     return SourceContexts(
@@ -832,9 +852,14 @@ def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: 
 def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
     """Return how many tokens of a source are in training samples that begin in an earlier source.
 
-    This occurs with the setting `tail: carry`, which cuts all sources as if they were one text. If
-    web has 3 tokens left after its last full sample of 8 tokens, then the next sample has these 3
-    and the first 5 tokens of code. For code, the result is 5.
+    This occurs only with the setting `tail: carry`, which cuts all sources as if they were one
+    text. For example, with samples of 8 tokens:
+
+        source     tokens     samples that begin in it
+        web        11         tokens 0 to 7; tokens 8 to 10 with the first 5 tokens of code
+        code       20         tokens 5 to 12; the other 7 tokens do not fill a sample
+
+    The result is 0 for web and 5 for code: so many tokens are before its own first sample.
 
     Args:
         streams: How the source is cut into samples. With `carry`, it is a single stream.
@@ -842,9 +867,11 @@ def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
     """
     if tail != "carry":
         return 0
-    # All tokens before the source's own first sample are in earlier samples. But if the sources
-    # end before that, some or all of these tokens are in no sample, since they do not fill it.
+    # All tokens before the source's own first sample are in earlier samples: 5 for code.
     tokens_before_first_sample = int(streams.starts[0])
+
+    # There is one exception: if code had only 3 tokens, and were the last source, the sample that
+    # begins in web would not be filled, and not exist. Then none of code's tokens are used.
     tokens_used = int(streams.tokens_used.sum())
     return max(0, min(tokens_before_first_sample, tokens_used))
 

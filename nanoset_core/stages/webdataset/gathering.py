@@ -162,13 +162,15 @@ class _RowCopier:
     ) -> None:
         """Copy rows of tokens from a source of text into an array. There are three kinds of rows.
 
-        Suppose that the source has 10 tokens, and a row 4:
+        Suppose that the source has 10 tokens, and a row of the array 4:
 
-            row starts at token     0              6                8
-            its tokens              4 (a whole     3, and one       2 of this source, and 2
-                                    row)           of padding       of the next source
+            kind                       whole      padded               continued in the next source
+            starts at token            0          6                    8
+            tokens without padding     4          3                    4
+            tokens in this source      4          3                    2
+            content of the row         0 1 2 3    6 7 8 and padding    8 9, and 2 of the next source
 
-        All arrays have the shape (n_rows,).
+        All arguments have the shape (n_rows,).
 
         Args:
             starts: First token of each row within the source, ascending.
@@ -176,21 +178,23 @@ class _RowCopier:
             targets: Row of the array into which each row is copied.
         """
         # How many tokens of each row are in this source: 4, 3 and 2.
-        tokens_after_start = self.source.count - starts
+        tokens_after_start = self.source.count - starts  # [10, 4, 2]
         counts = np.minimum(tokens_after_start, lengths)
         parts = _RowParts(starts, counts, targets)
 
-        # Whole rows of a file are contiguous, and copied faster. (The source may be a view instead,
-        # whose sequences are scattered over a file.)
+        # There is faster code for whole rows, if the source is a file whose tokens are read in
+        # their order. (Or it is a view, which is a selection of sequences of a file.)
         if self.source.stream is None:
             self.source.prefetch(starts, starts + counts)
             is_whole = counts == self.row_tokens
             self._copy_whole_rows(starts[is_whole], targets[is_whole])
             parts = parts.select(~is_whole)
+
+        # The other rows: copy the tokens of this source, and fill the rows up with padding.
         self._copy_in_chunks(parts)
 
-        # The third kind of row has got padding instead of the tokens of the next source. Copy it
-        # again, with all its tokens.
+        # That was wrong for the third kind, which needs the tokens of the next source instead of
+        # the padding. There are few such rows, so they are simply copied again.
         continues = counts < lengths
         self._copy_carried_rows(starts[continues], targets[continues])
 
@@ -211,9 +215,14 @@ class _RowCopier:
     def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
         """Copy rows of consecutive tokens from a file into an array, a few at a time.
 
-        With rows of 4 tokens, the starts [0, 8] and the targets [5, 2] mean that the tokens 0 to 3
-        of the file become row 5 of the array, and the tokens 8 to 11 become row 2. The ids of the
-        tokens are checked on the way, since a damaged file must not become training data.
+        With rows of 4 tokens:
+
+            starts     0                         8
+            targets    5                         2
+            copied     tokens 0 to 3, to row 5   tokens 8 to 11, to row 2
+
+        The ids of the tokens are checked on the way, since a damaged file must not become training
+        data.
 
         Args:
             starts: First token of each row in the file, ascending, shape (n_rows,).
@@ -221,12 +230,13 @@ class _RowCopier:
         """
         if len(starts) == 0:
             return
-        # So few rows that they stay in the processor's cache.
+        # So few rows that they stay in the processor's cache. A chunk is the tokens of these rows.
         rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.source.tokens.itemsize)
         chunk_start = 0
         for chunk in _chunks_of_rows(self.source.tokens, starts, self.row_tokens, rows_per_chunk):
-            rows_of_chunk = slice(chunk_start, chunk_start + len(chunk))
-            # An error about a wrong id names its position in the file.
+            rows_of_chunk = slice(chunk_start, chunk_start + len(chunk))  # among all rows
+            # An error about a wrong id names its position in the file. `check` computes it, if
+            # there is one, by calling `position_of` with the index of the token in the chunk.
             position_of = partial(_position_in_rows, starts[rows_of_chunk], self.row_tokens)
             self.source.check(chunk, position_of=position_of)
             self.rows[targets[rows_of_chunk]] = chunk
@@ -522,10 +532,13 @@ def sweep(
 def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
     """Return how many training samples are read at once, at least one.
 
-        where the tokens are       memory for samples read at once
-        files of this machine      CHUNK_BYTES (8 MiB)
-        a bucket, such as S3       STORED_BYTES (64 MiB), so that it takes fewer requests
-        a bucket, limited disk     what the disk can hold of the blocks that are fetched
+    It depends on where the tokens are. The samples at once take at most
+
+        files of this machine      CHUNK_BYTES (8 MiB) of memory
+        a bucket, such as S3       STORED_BYTES (64 MiB) of memory, so that it takes fewer requests
+        a bucket, limited disk     also the limit: each sample may need its tokens on the disk, and
+                                   the other bytes of the blocks that are fetched for it, which are
+                                   at most STORED_ROW_BYTES
 
     Args:
         sources: The sources of text, of which some may be in a bucket.
@@ -534,26 +547,30 @@ def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> i
     if not _stored_access(sources):
         return max(1, CHUNK_BYTES // row_bytes)
     n_rows = STORED_BYTES // row_bytes
-    disk_bytes = _disk_bytes(sources)
+    disk_bytes = _disk_bytes(sources)  # None: no limit
     if disk_bytes is not None:
-        n_rows = min(n_rows, disk_bytes // (STORED_ROW_BYTES + row_bytes))
+        rows_on_disk = disk_bytes // (STORED_ROW_BYTES + row_bytes)
+        n_rows = min(n_rows, rows_on_disk)
     return max(1, n_rows)
 
 
 def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
     """Return whether tokens that are fetched from a bucket can stay on this machine's disk.
 
-    They will be read again for the next tar files. They can stay if the disk has room for all of
-    them; if its space is not limited, for at most STORED_BYTES (64 MiB). Tokens that are files of
-    this machine are never kept: the result is False.
+    They are read again for the next tar files, so it is best to keep them:
+
+        all tokens are files of this machine      no: nothing is fetched
+        the disk space for them is limited        yes if all tokens of the sources fit
+        there is no limit                         yes if they take at most STORED_BYTES (64 MiB),
+                                                  since more might fill the disk
 
     Args:
         sources: The tokens of each source of text.
     """
-    if not _stored_access(sources):
+    if not _stored_access(sources):  # a list with an item for each source in a bucket
         return False
     disk_bytes = _disk_bytes(sources)
-    if disk_bytes is None:
+    if disk_bytes is None:  # there is no limit
         disk_bytes = STORED_BYTES
     return sum(source.bytes for source in sources) <= disk_bytes
 

@@ -308,13 +308,19 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the keys of the training samples at some positions of the shuffled order.
 
-    The order lists the samples (contexts) by ascending keys, which are pseudo-random numbers. If
-    the keys are 71, 12, 95 and 38, the sorted ones are 12, 38, 71 and 95, so position 2 has key 71.
-    If a file takes the positions 0 and 1, it gets the samples with keys below this one.
+    Each sample (context) has a key, which is a pseudo-random number. The shuffled order is by
+    ascending keys:
 
-    For many samples, only the keys near the requested positions are sorted. Keys are divided into
-    ranges, called buckets. First the keys in each bucket are counted, which shows the bucket of
-    each position. Then the keys of these buckets are computed again, and sorted.
+        sample              0     1     2     3
+        key                 71    12    95    38
+        position in order   2     0     3     1
+
+    The key at position 2 is 71. With such keys, one can say which samples are in a file: those at
+    the positions 0 and 1 have keys below 71.
+
+    Sorting all keys would take much memory if there are many. So keys are divided into ranges of
+    equal width, called buckets. It is known how many keys each bucket has, and therefore which
+    bucket contains a position. Only the keys of these buckets are sorted.
 
     Args:
         contexts: Number of contexts in the order.
@@ -324,12 +330,13 @@ def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.ui
     Returns:
         Shape (n_ranks,).
     """
-    # The bucket of a position is the last one that begins there or before.
+    # In which bucket each position is. For example, buckets begin at the positions 0, 5 and 9. For
+    # the position 6, two of them have begun, so it is in the second one, which has the number 1.
     bucket_starts = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
     n_buckets_begun = np.searchsorted(bucket_starts, ranks, side="right")
     bucket_of_rank = n_buckets_begun - 1  # (n_ranks,)
 
-    # Sort the keys of a few buckets at a time, to bound memory.
+    # Sort the keys of a few buckets (a batch) at a time, to bound memory.
     keys = np.empty(len(ranks), dtype=np.uint64)
     for buckets in _batches(np.unique(bucket_of_rank), np.diff(bucket_starts)):
         in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))
@@ -595,8 +602,14 @@ class Choice:
     def _blocks_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of 64 rows that contains each of some chosen rows.
 
-        Chosen rows are numbered in ascending order. If 30 of 100 rows are chosen, block 0 (rows 0
-        to 63) has 19 of them, which are the numbers 0 to 18. Number 19 is in block 1.
+        Some rows of a text are chosen at random, and are numbered in ascending order. If 30 of 100
+        rows are chosen, a formula says that block 0 has 19 and block 1 has 11 of them:
+
+            block                          0          1
+            its rows                       0-63       64-99
+            numbers of the chosen rows     0-18       19-29
+
+        So the result for the number 19 is 1.
 
         Args:
             numbers: Numbers of chosen rows, shape (n,), such as [19].
@@ -604,11 +617,14 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # Up to number 19, which is included, 20 rows are chosen. If the chosen rows were evenly
-        # spaced, that would be reached at row 66, the last of the first 67 rows. The chosen rows
-        # are not evenly spaced within a block, but each block has as many of them as if they were.
+        # Suppose that the chosen rows were evenly spaced: 30 of 100. Then 19 of the first 66 rows
+        # would be chosen (19.8, rounded down), and 20 of the first 67. So number 19, which is the
+        # twentieth, would be row 66.
         counts = numbers + 1  # [20]
         last_rows = self._rows_until(counts) - 1  # [66]
+
+        # In truth, they are at random places within a block. But the formula gives each block just
+        # as many as if they were evenly spaced. So number 19 is in the same block as row 66.
         return last_rows // BLOCK_ROWS  # [1]
 
     def _rows_until(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -638,9 +654,11 @@ class Choice:
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows are chosen before each of some blocks of 64 rows.
 
-        Every block gets its share. If 30 of 100 rows are chosen, block 1 begins at row 64, and
-        before it 64 * 30 / 100 = 19.2 rows should be chosen. This is rounded down. The seed varies
-        the rounding by an offset below n_rows: (64 * 30 + 85) / 100 = 20.05 gives 20.
+        Some rows of a text are chosen at random, but every block of 64 rows gets its share. If 30
+        of 100 rows are chosen, then 64 * 30 / 100 = 19.2 of the 64 rows before block 1 should be,
+        which is rounded. The rounding depends on the seed: a number below 100, which is computed
+        from the seed, is added before the division. If it is 0, the result is 19; if it is 85, (64
+        * 30 + 85) / 100 = 20.05, and the result is 20.
 
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,). The number of all blocks stands for

@@ -48,9 +48,13 @@ class PackPadding:
     def counted_sources(self) -> tuple[SourceContexts, ...]:
         """Correct the counts of each source of text: count padding inside its samples as padding.
 
-        A packed source consists of sequences of whole documents, with padding after them. The plan
-        of the shuffle counted this padding as tokens. If all samples of a source have 1,000 tokens,
-        of which 30 are such padding, the result has 970 tokens and 30 pad tokens.
+        A packed source was made before the shuffle: its samples are whole documents, with padding
+        after them to the same length. To the shuffle, the padding looks like any other token. For a
+        source whose samples have 1,000 tokens, of which 30 are such padding:
+
+                             before     corrected
+            tokens_used      1000       970
+            pad_tokens       0          30
         """
         sources = list(self.plan.table.sources)
         for number in self.padding_by_source:  # only packed sources

@@ -296,12 +296,12 @@ class StoredShufflePlan(Record):
     def plan(self) -> ShufflePlan:
         """Return the plan of a shuffle that a file plan.json describes.
 
-        The file has the settings, the number of tokens of each source of text, and counts that
-        follow from these, such as the number of samples. The plan is computed from the settings and
-        token counts; the other counts are not used.
+        Everything in a plan follows from the settings and the number of tokens of each source of
+        text, so it is computed from these. The file also has results, such as the number of
+        samples. They are for readers of the file, and are not used here.
 
         Raises:
-            ValueError: The settings are impossible.
+            ValueError: The settings are impossible, or do not fit together.
         """
         self._check_formats()
         token_counts = [(source.name, source.tokens) for source in self.sources]

@@ -111,13 +111,16 @@ class PlanSettings:
     def of_tokshuf(self, tokenizer_file: TokenizerPath) -> PlanSettings:
         """Return a copy of these settings that shuffles as the program tokshuf-rust does.
 
-        Its tar files are then the same. The copy differs in how the text is padded (the last
-        training sample of every file is), in the token for padding, and in the token that ends
-        documents. The token for padding may be outside the vocabulary, so the size of the
-        vocabulary is removed, by which it would be checked.
+        tokshuf-rust is another program for the same purpose. With these settings, the tar files are
+        the same as its own:
+
+            tail          pad_always: the last training sample of every file is padded
+            pad_id        its token for padding, which depends on the tokenizer
+            eod           its token that ends documents
+            vocab_size    None, since its token for padding may be outside the vocabulary
 
         Args:
-            tokenizer_file: The tokenizer that made the tokens. It decides the token for padding.
+            tokenizer_file: The tokenizer that made the tokens.
 
         Raises:
             ConfigError: tokshuf-rust does not know the tokenizer.

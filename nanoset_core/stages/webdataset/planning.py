@@ -103,12 +103,13 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     """Return how many tokens of a dataset come from each text file, in the order of the files.
 
-    With the preset tokshuf, each file is cut into training samples for itself. A dataset has the
-    tokens of all files in sequence, and does not record where a file ends. But the tokenized text
-    from which the dataset was made has the file of each document, so the tokens can be counted:
+    It is needed if each file is to be cut into training samples for itself (preset tokshuf). The
+    dataset has the tokens of all files in sequence, but does not record where a file ends. The
+    tokenized text from which it was made has the file and the tokens of each document, so count:
 
-        file         a.jsonl     b.jsonl
-        tokens       6           4           →  [6, 4]
+        document       0          1          2
+        file           a.jsonl    a.jsonl    b.jsonl
+        tokens         2          4          4            →  [6, 4]
 
     Args:
         project: Its outputs have the tokenized text and the list of files.
@@ -121,7 +122,9 @@ def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     _check_not_view(project, dataset)
     tokenized = require(project, TOKENIZED, Key(dataset.name))
     inventory = _inventory_of_both(project, dataset, tokenized)  # the list of files
-    # The tokenized text is divided into parts, called shards. Count the tokens in each of them.
+
+    # The tokenized text is divided into parts, called shards. Each has a list of its documents,
+    # with which the tokens of each file are counted. If it is in a bucket, `each_copy` fetches it.
     counts = project.outputs.access.each_copy(
         lambda shard: counts_by_file(shard.path(DOCUMENTS)), current_shards(project, tokenized)
     )
@@ -204,12 +207,13 @@ def sources_of(
 def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]) -> float:
     """Estimate how many tokens a shuffled dataset has, to know how much disk it takes.
 
-    It is made from collections of texts (corpora), such as web with 100 tokens and code with 50.
+    It is made from collections of texts (corpora). Suppose that web has 100 tokens and code has 50.
     The settings say how they are mixed:
 
-        {web: 1, code: 2} as frequencies         100 + 2 * 50 = 200
-        {web: 1, code: 1} as weights             50 of each: 100, until code is used up
-        as weights, for 30 samples of 10 tokens  300, however large the corpora are
+        frequencies {web: 1, code: 2}     each is read so often: 1 * 100 + 2 * 50 = 200
+        weights {web: 1, code: 1}         equal parts, and no text twice: 50 + 50 = 100, since code
+                                          has no more than 50
+        weights, and 30 samples of 10     30 * 10 = 300; texts are repeated if need be
 
     Args:
         spec: The settings of the dataset in nanoset.yaml.
@@ -221,7 +225,9 @@ def estimated_tokens(spec: WebdatasetSpec, tokens_by_corpus: Mapping[str, float]
         return sum(
             tokens_by_corpus[corpus] * frequency for corpus, frequency in number_by_corpus.items()
         )
-    if spec.contexts is not None:
+
+    # Otherwise these are weights.
+    if spec.contexts is not None:  # the number of training samples is set
         return float(spec.contexts * spec.sequence_length)
     return _tokens_without_repetition(number_by_corpus, tokens_by_corpus)
 

@@ -196,13 +196,19 @@ def _expected_maximum(count: int) -> float:
 def _is_even(measures: dict[str, Any]) -> bool:
     """Return whether a dataset is shuffled evenly: all measures are close to what chance gives.
 
-    For example, {"same_source": 0.310, "same_source_expected": 0.312, ...} is close, if it was
-    measured with 1,000 pairs of samples. With a million pairs, it would not be.
+        measure             what it says of the shuffled samples              should be close to
+        rank_correlation    whether a sample's old and new place are related  0
+        same_source         share of neighbours from the same source          same_source_expected
+        neighbours          share of neighbours that were neighbours before   neighbours_expected
+        mix_max             largest deviation of a file from the whole mix    mix_max_expected
+
+    How close depends on how many pairs of neighbours were measured: chance typically moves a share
+    of 0.3 by 0.015 for 1,000 pairs, and by 0.0005 for a million.
 
     Args:
         measures: Name of each measure → value, as `shuffle_quality` returns them.
     """
-    n_pairs = max(measures["sampled"] - 1, 1)
+    n_pairs = max(measures["sampled"] - 1, 1)  # of neighbours among the samples that were measured
     return bool(
         abs(measures["rank_correlation"]) <= _MAX_ERRORS * measures["rank_correlation_error"]
         and _is_by_chance(measures["same_source"], measures["same_source_expected"], n_pairs)
@@ -230,19 +236,24 @@ def _is_by_chance(share: float, expected: float, n_pairs: int) -> bool:
 def _sampled_shards(plan: ShufflePlan) -> list[int]:
     """Choose which tar files (shards) of a dataset are measured: so many that it takes seconds.
 
-    These are tars with at most SAMPLE (1,000,000) training samples together, spread evenly over the
-    dataset: 4 of 10 tars are the tars 0, 2, 5 and 7. Very large datasets are an exception: it takes
-    long to compute which samples a far tar has, so the first tars are measured.
+    There are two limits: these tars have at most SAMPLE (1,000,000) training samples together; and
+    as the samples of each source are counted in each tar, there are at most _MAX_COUNTS (4,000,000)
+    such counts. The tars are spread evenly over the dataset: 4 of 10 are the tars 0, 2, 5 and 7.
+
+    Datasets of more than WINDOW (4 million) samples are an exception: it takes long to compute
+    which samples a far tar has, so the first tars are measured.
 
     Args:
         plan: Says which sample goes into which tar.
     """
     n_sources = max(len(plan.table.sources), 1)
-    count = max(1, min(plan.shards, SAMPLE // plan.shard_size, _MAX_COUNTS // n_sources))
-    numbers = np.arange(count)  # [0, 1, 2, 3]
+    tars_by_samples = SAMPLE // plan.shard_size  # `shard_size` is the samples of a tar
+    tars_by_counts = _MAX_COUNTS // n_sources
+    n_tars = max(1, min(plan.shards, tars_by_samples, tars_by_counts))  # 4
+    numbers = np.arange(n_tars)  # [0, 1, 2, 3]
     if plan.contexts > WINDOW:
         return numbers.tolist()
-    return (numbers * plan.shards // count).tolist()  # [0, 10, 20, 30] // 4
+    return (numbers * plan.shards // n_tars).tolist()  # [0, 10, 20, 30] // 4
 
 
 def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
@@ -417,10 +428,11 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
     """Return how many pairs of training samples of a source are of the same or neighbouring rows.
 
     A source of text is cut into rows, and a sample (context) is one occurrence of a row. If the
-    source has 10 rows and is read twice, each row has 2 samples. Both orders of a pair count:
+    source has 10 rows and is read twice, each row has 2 samples, here called a and b. The pairs (a,
+    b) and (b, a) count as two:
 
-        two samples of the same row             10 rows * 2 pairs                    = 20
-        two samples of neighbouring rows        9 pairs of rows * 2 * 2 * 2 orders   = 72
+        pairs of the same row              (a, b) and (b, a): 2              10 rows * 2 = 20
+        pairs of two neighbouring rows     2 * 2 samples in 2 orders: 8       9 times 8 = 72
 
     Args:
         source: Counts of the source.
@@ -431,11 +443,14 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
     n_rows = source.rows
     if n_rows == 0:
         return 0.0
+    # Pairs of the same row.
     pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)  # 2
+    pairs_of_same_row = n_rows * pairs_per_row  # 20
 
+    # Pairs of two neighbouring rows, in both orders.
     contexts_per_row = source.contexts / n_rows  # 2
-    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2  # 72
-    return n_rows * pairs_per_row + pairs_of_neighbours
+    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2  # 2 * 9 * 2 * 2 = 72
+    return pairs_of_same_row + pairs_of_neighbours
 
 
 def _pairs_of_one_row(repeats: int, chosen_share: float) -> float:
