@@ -445,7 +445,11 @@ class _TextReader:
                 as the texts "true" and "false".
             tokens: How many tokens each document has, shape (n_documents,).
         """
-        counts = _count_texts(array, tokens)  # null is last: documents are [2, 1, 1]
+        # The distinct texts and how often each occurs. The counts of null come last:
+        #     counts.texts         "en"   "de"
+        #     counts.documents     2      1      1
+        #     counts.tokens        12     7      5
+        counts = _count_texts(array, tokens)
         self.n_documents += len(array)
         self.nulls += int(counts.documents[-1])
         self.null_tokens += int(counts.tokens[-1])
@@ -454,8 +458,9 @@ class _TextReader:
             """Return a distinct text, such as "en" for 0."""
             return str(counts.texts[index].as_py())
 
-        # A column may have more distinct texts than memory can hold. So `distinct` and `frequent`
-        # work with hashes, and count only frequent texts. `frequent` calls `text_of` for these.
+        # A column may have more distinct texts than memory can hold. So both counters below work
+        # with hashes of 64 bits. `distinct` estimates how many different hashes there are.
+        # `frequent` keeps the counts of frequent ones, and calls `text_of` to get their texts.
         hashes = hash_texts(counts.texts)
         self.distinct.add(hashes)
         self.frequent.add(hashes, counts.documents[:-1], counts.tokens[:-1], text_of)
@@ -501,10 +506,12 @@ class _NumberReader:
     def add(self, array: Any, tokens: NDArray[np.int32]) -> None:
         """Add the next documents to the statistics of a column of numbers, such as their scores.
 
-        All numbers are appended to a scratch file: the median and other quantiles are computed at
-        the end, when all are known, and they may not fit into memory. Here, only distinct numbers
-        are counted. For example, [0.7, null, NaN, -0.0, 0.0] has two: 0.7 and 0. Null and NaN are
-        no numbers.
+        This is called once for each chunk of documents. The numbers are appended to a scratch file,
+        since the median, for example, can be computed only at the end, and all numbers may not fit
+        into memory. Right now, only the distinct numbers are counted. For example:
+
+            numbers of a chunk       0.7    null    NaN    -0.0    0.0
+            counted as               0.7    -       -      0       0        two distinct numbers
 
         Args:
             array: The numbers, an Arrow array.
@@ -519,8 +526,8 @@ class _NumberReader:
         if self.column.dtype is np.float64:
             numbers = numbers[~np.isnan(numbers)]
 
-        # Distinct numbers are counted by hashes. To hash a number, turn it into an unsigned integer
-        # first, which is the same for equal numbers (`order_keys`), and mix the bits of that.
+        # The counter of distinct values needs hashes, in which all bits look random. So turn each
+        # number into an unsigned integer (the same one for -0.0 and 0.0), and mix its bits.
         hashes = mix(order_keys(numbers))
         self.distinct.add(hashes)
 

@@ -358,8 +358,9 @@ def _with_text_key(
     For example, these are cases of the first lines of a collection of texts (corpus):
 
         {"text": "It rains.", "url": "…"}       "text": the usual name
-        {"body": "It rains.", "n": 7}           "body": the only key with a string
-        {"body": "It rains.", "url": "…"}       not certain: ask the user for one of the two
+        {"tale": "It rains.", "n": 7}           "tale": the only key with a string
+        {"tale": "It rains.", "poem": "…"}      not certain: ask the user for one of the two
+        {"n": 7}                                an error: no key has a string
         (plain text files)                      None: they have no keys
 
     Args:
@@ -376,11 +377,13 @@ def _with_text_key(
     """
     keys = keys_of(raw / corpus.folder, corpus.contents)  # reads the first lines
     keys_with_strings = keys.texts
-    keys_with_other_values = keys.others
+    keys_with_other_values = keys.others  # such as "n"
 
-    chosen_key = text_key or keys.text  # what the user named, or what is certain; or None
+    # First choice: the key that the user named. Second: the one that is certain (`keys.text`).
+    # Third: ask the user.
+    chosen_key = text_key or keys.text
     if chosen_key is None and keys_with_strings:
-        # `filled` leaves out keys whose strings are all empty.
+        # Offer those whose strings are not all empty (`keys.filled`).
         chosen_key = ask(f"Which key of {corpus.name} holds the text?", keys.filled)
 
     has_keys = bool(keys_with_strings or keys_with_other_values)

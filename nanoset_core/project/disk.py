@@ -229,12 +229,13 @@ def plan_line(step_count: int, size_by_corpus: Mapping[str, int]) -> str:
 def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """Return what a build will make of a text collection (corpus), to check the disk space for it.
 
-    The list of the corpus's files is stored already. It is its first output, and the others are
-    made from it. For example, after a file was added:
+    A build has just listed the files of the corpus, and stored the list. It is the first output of
+    the corpus, and the others are made from it. For example, after a file was added:
 
-        list of files             is stored, with the new file
-        shards (tokenized text)   were made from the earlier list    have to be made
-        dataset                   was made from the earlier shards   has to be made
+        output                    was made from                  should be made from     result
+        list of files             -                              -                       (is stored)
+        shards (tokenized text)   the earlier list of files      the new list            returned
+        dataset                   the shards of before           the new shards          returned
 
     Args:
         project: The project, whose outputs are looked at. The raw text is not read.
@@ -248,8 +249,9 @@ def stale_outputs(project: Project, corpus: str) -> set[Node]:
     """
     inventory = require(project, INVENTORY, Key(corpus))
 
-    # A recipe says what an output is made from. From that of the inventory, the graph derives what
-    # all outputs of the corpus should be made from, and compares it with what they were made from.
+    # A recipe says what an output is made from. The graph gets the recipe of the new list of files
+    # (the inventory). From it, it derives by which recipe each other output should be made. An
+    # output that was made by another recipe is stale.
     inventory_recipe = from_plain(Recipe, inventory.recipe)
     graph = graph_over(project, {corpus: inventory_recipe}, [corpus])
     stale_nodes = set()

@@ -156,8 +156,8 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
         corpus: Name of the corpus.
 
     Returns:
-        The shards whose own file can be deleted, each with its range; none if the dataset was made
-        from other shards than the present ones.
+        The shards whose own file can be deleted, each with its range. None are returned if the
+        dataset is older than the shards, so that the ranges would have other tokens.
 
     Raises:
         FormatError: A manifest, a file that describes an output, cannot be read.
@@ -169,7 +169,9 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     if dataset is None or shard_list is None or not has_same_origin(shard_list, dataset):
         return []
 
-    # Read where each shard has its tokens now, and add up their sizes.
+    # Read where each shard has its tokens now. From their sizes follow their ranges in the dataset.
+    # As a check, all shards together must be as large as the dataset: otherwise, something is wrong
+    # with the ranges, so let all files stay.
     shard_files = list(each_shard(project, corpus, shard_list.facts[SHARDS], _ShardFile.of))
     ranges = _ranges_of_shards(outputs.access, dataset, shard_files)
     size_of_shards = sum(dataset_range.size for dataset_range in ranges)
@@ -177,7 +179,8 @@ def _duplicates_of(project: Project, corpus: str) -> list[DuplicateTokens]:
     if size_of_dataset != size_of_shards:
         return []
 
-    # Leave out shards whose file was deleted earlier, and that refer to this dataset already.
+    # Leave out shards whose file was deleted earlier, and that refer to this dataset already; and
+    # those without tokens.
     duplicates = []
     for shard_file, dataset_range in zip(shard_files, ranges, strict=True):
         if _can_drop_tokens(shard_file, dataset_range):
@@ -392,9 +395,12 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
         before    tokens.bin
         after     bytes 300 to 500 of datasets/web/3f9c…/web.bin
 
+    The tokens were compared with these bytes some time ago, and were equal. So first make sure that
+    both files are still the same ones.
+
     Args:
         outputs: The outputs of the project.
-        compared: The shard. Its tokens were compared with these bytes, and are equal.
+        compared: The shard and the bytes of the dataset.
 
     Returns:
         The shard; with `why_not` if its file stays. None, without any change, if a build has
@@ -404,12 +410,14 @@ def _drop_tokens(outputs: OutputRoot, compared: _ComparedShard) -> DuplicateToke
     manifest = outputs.manifest_at(duplicate.folder)
     if manifest is None:
         return None  # the shard was deleted
-    is_same_shard = manifest.files[BIN] == duplicate.recorded  # same place, size and sha256
+    # Is the entry of tokens.bin in the manifest as it was at the comparison: place, size, sha256?
+    is_same_shard = manifest.files[BIN] == duplicate.recorded
     if not is_same_shard or _was_replaced(outputs.access, compared.dataset_file):
         return None
 
     try:
-        # Writes the manifest first, and then deletes the file. So the tokens are never lost.
+        # Write the range of the dataset (such as bytes 300 to 500) to the manifest, and then delete
+        # the file. In this order, the tokens are never lost.
         point_into(manifest, duplicate.in_dataset)
     except OSError as error:
         # The disk may be full. `nanoset gc` then deletes other files, which makes room for next

@@ -23,14 +23,19 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
         split: 99,0,1
         schedule: {eval_iters: 10, …}     (10 batches for each evaluation)
 
+    The warning is then (the number of samples follows from the schedule):
+
+        eval_iters: 10 asks for 800 samples of valid, which gets no share by `split: 99,0,1`, so
+        that the trainer evaluates nothing: give it a share, or set eval_iters to 0
+
     Args:
         spec: The settings of a nanoset, which is what a training reads.
     """
     schedule = spec.schedule
     if schedule is None or not schedule.eval_iters:
         return  # no evaluations are requested
-    # Some trainers divide a stream of tokens themselves, and never read valid. The preset is the
-    # name of the trainer.
+    # Some trainers cut a stream of tokens into samples (windows) themselves, and never read valid.
+    # The preset is the name of the trainer.
     divides_tokens_itself = get_preset(spec.preset).windows
     if divides_tokens_itself:
         return
@@ -38,7 +43,7 @@ def evaluation_warnings(spec: ResolvedNanoset) -> Iterator[str]:
     if missing is None:
         return  # there are data for evaluations
 
-    n_samples = schedule.samples()["valid"]
+    n_samples = schedule.samples()["valid"]  # of all evaluations together
     yield (
         f"eval_iters: {schedule.eval_iters:,} asks for {n_samples:,} samples of valid, "
         f"which {missing.reason}, so that the trainer evaluates nothing: "

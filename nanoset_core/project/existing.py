@@ -104,12 +104,15 @@ def _outputs_below(
         nanosets/pretrain/train/blend/81aa…     another version of it
         nanosets/pretrain/valid/blend/c04d…     the output pretrain/valid/blend
 
+    The search starts in nanosets/. It calls itself for each folder in it (pretrain), then for each
+    folder in that (train, valid), and so on.
+
     Args:
         listing: Access to the output folder.
         stage_folder: First folder of the path, such as nanosets, which has outputs of one kind.
         name: Path below it of the folder to search, such as pretrain/train; at first empty.
         shared_folder: Name of a folder that has no outputs, but files that versions share, such as
-            the `cache` of a nanoset; None if there is none.
+            the `cache` of a nanoset; None if there is none. It is not searched.
 
     Raises:
         StorageError: The current version of an output was deleted, or it is not clear which one is
@@ -117,6 +120,7 @@ def _outputs_below(
     """
     folder = listing.folder.joinpath(stage_folder, name)
     entries = [entry for entry in listing.entries(folder) if not entry.name.startswith(".")]
+    # If these entries are versions, such as 3f9c… and 81aa…, this is the folder of an output.
     output = _output_in(listing, stage_folder, name, entries)
     if output is not None:
         yield output

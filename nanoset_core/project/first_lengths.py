@@ -336,14 +336,16 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
     """Return how many batches an evaluation reads, so that no sample is read twice if possible.
 
     During a training, the samples for validation are read in several evaluations, each of which
-    reads other samples. For example, for 10 evaluations and batches of 8 samples:
+    reads other samples. At the end, the samples for test are read in a single evaluation, which has
+    the same number of batches. For example, for 10 evaluations and batches of 8 samples:
 
-        samples for validation            1,000
-        of which are used (95 %)          950     (the number is an estimate, and may be too high)
-        samples for each evaluation       95
-        batches                           11
+                                         valid        test
+        estimated number of samples      1,000        80
+        used: 95 %                       950          76
+        for each evaluation              95           76
+        batches                          11           9         so the result is 9
 
-    The test at the end of the training reads the same number of batches, so it may be lower.
+    As the number of samples is only an estimate, which may be too high, 5 % of them are not used.
 
     Args:
         samples: About how many samples train, valid and test have.
@@ -356,14 +358,14 @@ def _eval_iterations(samples: Mapping[SplitName, int], evaluations: int, batch: 
     """
     if not samples.get("valid"):
         return 0
-    samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations
+    samples_per_evaluation = samples["valid"] * _EPOCH_SHARE / evaluations  # 95
 
     if samples.get("test"):
-        samples_of_test = samples["test"] * _EPOCH_SHARE
+        samples_of_test = samples["test"] * _EPOCH_SHARE  # 76
         samples_per_evaluation = min(samples_per_evaluation, samples_of_test)
 
-    n_batches = int(samples_per_evaluation / batch)
-    return min(max(n_batches, 1), 100)
+    n_batches = int(samples_per_evaluation / batch)  # 9
+    return min(max(n_batches, 1), 100)  # at least 1, at most 100
 
 
 def choose_schedule(

@@ -57,10 +57,17 @@ UNSEEN = (
 def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     """Return which old files `nanoset gc` would delete, without deleting anything.
 
-    Every build of an output, such as a dataset, is kept as a version in a folder of its own. Old
-    versions that nothing needs any more are garbage. So are tokens that are stored twice: a dataset
-    is all shards (tokenized pieces) of a text collection, concatenated, so the files of the shards
-    can be deleted. Then they read their tokens from the dataset.
+    Every build of an output, such as a dataset, is kept as a version in a folder of its own. There
+    are two kinds of garbage. A dataset is all shards (tokenized pieces) of a text collection,
+    joined:
+
+        tokens that are stored twice         each shard has its tokens in a file, and the current
+                                             dataset has them, too: the file can be deleted
+        old versions that nothing needs      for example, an old dataset
+
+    The second kind depends on the first one. Suppose that the file of shard 7 was deleted long ago,
+    and that since then it reads its tokens from a dataset which is old now. `nanoset gc` would
+    first let it read them from the current dataset. After that, nothing needs the old one.
 
     Args:
         project: The project, whose output folder is searched.
@@ -74,15 +81,16 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
     # Outputs that running builds work on stay as they are, such as {"web": "process 123"}.
     builds_by_name = leased_names(access)
     with access.named():  # errors name addresses in a bucket, instead of paths of local copies
-        # 1. Find the shards whose tokens are also in the current dataset.
+        # 1. Find the shards whose tokens are also in the current dataset. Some stay for a reason
+        #    (`why_not`).
         duplicates = list(_planned_duplicates(project, builds_by_name))
         shards_to_shorten = set()
         for shard in duplicates:
             if shard.why_not is None:
                 shards_to_shorten.add(shard.folder.name)
 
-        # 2. Find old versions that nothing needs. These shards will read from the current dataset,
-        #    so an older one which they read from now counts as unneeded.
+        # 2. Find old versions that nothing needs. The other shards will read from the current
+        #    dataset. So do not count that they still need an older one now.
         collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
     return _with_dropped_tokens(collection, duplicates)
 
@@ -195,7 +203,10 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
         policy: Which old versions the user wants to keep.
 
     Returns:
-        What was hidden, which the caller deletes, and what stays for some reason.
+        What was hidden, which the caller deletes, and what stays. In addition, `unfinished` are
+        files that killed or running builds have not completed, of which the caller deletes some;
+        `swept` are those that were deleted from a bucket already; and `unseen` says which running
+        builds cannot be noticed, if the outputs are in a bucket.
     """
     access = project.outputs.access
     # `collecting` makes new builds wait, and says which outputs the running builds use. With
@@ -203,12 +214,14 @@ def _hide_garbage(project: Project, policy: Policy) -> _HiddenGarbage:
     with collecting(access) as builds_by_name, access.named():
         collection = _find_garbage(project, policy, builds_by_name)
         attempt = _hide_all(access, collection.garbage)
-        # Delete parts of objects whose builds were killed before they had uploaded the rest.
+        # In a bucket, also delete parts of files whose builds were killed before they had uploaded
+        # the rest.
         leftovers = _sweep_store(project.outputs, collection.unfinished, builds_by_name)
 
     return _HiddenGarbage(
         folders_by_garbage=attempt.folders_by_garbage,
-        # What must not be deleted, what the file system refused to rename, and what failed.
+        # What must not be deleted, what could not be hidden, and what could not be deleted from the
+        # bucket.
         left_alone=[*collection.left_alone, *attempt.refused, *leftovers.left_alone],
         unfinished=collection.unfinished,
         swept=leftovers.unfinished,
@@ -465,20 +478,22 @@ def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
     Deleting many files takes long, and a program that read the build meanwhile would find half of
     it. So the build is hidden first, which is quick:
 
-        on a disk      the folder datasets/web/3f9c… gets a name that no program looks for
-        in a bucket    the manifest is deleted, without which programs ignore the other objects
+        a build on a disk        its folder datasets/web/3f9c… is renamed      returns the new path
+        a build in a bucket      its manifest is deleted, without which        returns ()
+                                 programs ignore the rest; then the rest
+        a single file            it is deleted at once                         returns ()
+        a build that another     nothing is done, and the build stays          returns None
+        process has just made
+        the current one
 
-    A single file needs no such step, so it is deleted at once. That is an index file for trainers,
-    in a folder that several builds share.
+    A single file is an index file for trainers, in a folder that several builds share.
 
     Args:
         access: Access to the output folder.
         item: The build or the index file.
 
     Returns:
-        The renamed folders, which the caller deletes; an empty tuple for a file, or in a bucket.
-        None instead of the folders means that the build stays: another process has just made it the
-        current one.
+        The renamed folders, which the caller deletes; or None, see above.
 
     Raises:
         FileNotFoundError: Another process has just deleted it.
@@ -489,10 +504,11 @@ def _hide(access: FileAccess, item: Garbage) -> tuple[Path, ...] | None:
         return ()
 
     def is_current() -> bool:
-        """Return whether the version is current now."""
+        """Return whether the version is current now: another process may have made it current."""
         current_digest = read_current(item.path.parent, access)
         return current_digest == item.path.name
 
+    # This asks `is_current` at the last moment. If it is, nothing is hidden, and None is returned.
     return withdraw_output(access, item.path, MANIFEST, is_current)
 
 
@@ -520,19 +536,21 @@ def _sweep_store(
     A large object is uploaded in one of two ways, and an interruption leaves different things:
 
         as several small objects, which are joined at the end    small objects: "unfinished objects"
-        in parts, by an upload that is completed at the end      parts that no listing shows
+        in parts, by an upload that is completed at the end      parts that no listing shows: abort
+                                                                 the upload to delete them
 
     Args:
         outputs: The outputs of the project. If they are on a disk, nothing is done.
-        unfinished: Unfinished objects, as paths below the output folder, where no such files exist.
-            It may also have files that do exist on this machine, which are left alone here.
+        unfinished: What builds have not finished. There are two kinds of paths: those of objects in
+            the bucket, which look as if they were below the output folder, and those of files on
+            this machine, which are left alone here.
         busy_names: What running builds work on, such as {"web"}. Their uploads are left alone.
 
     Returns:
         As `unfinished`, what was deleted; as `left_alone`, what could not be.
     """
-    # A path that does not exist on this machine is that of an object. `lexists` is also true for a
-    # link to a missing file, since the link itself is on this machine.
+    # If nothing is at a path on this machine, not even a link, it is that of an object. (`exists`
+    # would look where a link leads to; `lexists` looks for the link itself.)
     object_paths = [path for path in unfinished if not os.path.lexists(path)]
     access = outputs.access
     object_names = [access.name(path) for path in object_paths]
@@ -676,7 +694,8 @@ def _requester_by_folder() -> dict[str, str]:
         is_of_corpora = isinstance(stage, CorpusStage)
         is_internal = isinstance(stage, InternalStage)  # such as shards
         if is_of_corpora:
-            # Stages are in the order of the pipeline. The last one of a corpus makes its dataset.
+            # Stages are in the order of the pipeline: "inventory", …, "datasets". So after the
+            # loop, the name of the last one is left, "datasets".
             folder_of_datasets = folder
         elif not is_internal:
             requester_by_folder[folder] = "nanoset.yaml"
@@ -739,7 +758,9 @@ def _needed_without_reading_shards(access: FileAccess, outputs: Sequence[StoredO
         access: Access to the output folder.
         outputs: All outputs in it, with the digests that name their versions.
     """
-    all_digests: set[str] = set()  # of shards, and of all other outputs, which does no harm
+    # `find_needed` leaves out what the shards with these digests need. It looks only for digests of
+    # shards in this set, so it may simply have the digests of all outputs.
+    all_digests: set[str] = set()
     for output in outputs:
         all_digests |= output.versions
     return find_needed(access, outputs, Policy(), ignored_shards=all_digests)

@@ -530,18 +530,20 @@ def reasons_to_build(
 ) -> Sequence[Reason]:
     """Return why an output has to be built, if it has to be.
 
-    A recipe is everything that decides the bytes of an output: its settings and inputs. Cases:
+    A recipe is everything that decides the bytes of an output: its settings and inputs. The current
+    version of an output names the recipe that it was made by. Cases:
 
-        the recipe has changed          "seed: 7 → 8"
-        the output was never built      "not built yet"
-        a file of it is damaged         "web.bin is missing"
-        a file elsewhere that it needs  "a shard is missing or damaged" (a piece of tokenized text)
+        it was made by another recipe          "seed: 7 → 8"
+        there is none                          "not built yet"
+        a file of it is damaged                "web.bin is missing"
+        a file in another folder that it       "a shard is missing or damaged" (a piece of tokenized
+        needs is damaged                       text)
 
     Args:
         project: The project, whose root folder has the outputs.
         node: The output.
         recipe: The recipe by which it should be made now.
-        current: Its current version, which names the recipe that it was made by.
+        current: Its current version.
 
     Returns:
         The reasons; none if the current version was made by this recipe and is intact.
@@ -553,12 +555,13 @@ def reasons_to_build(
         part_reason = stage.part_problem(project, node.key, recipe)
         return [] if part_reason is None else [part_reason]
 
+    # The first three cases. If there are none, look at files in other folders.
     stale_reasons = _with_clear_texts(current.stale_reasons(recipe))
     if not stale_reasons:
         return _faults_in_other_folders(project, node, current)
 
-    # The output has to be built. Add a hint if this was done before, but another version was made
-    # current later: the user may have changed a setting and changed it back.
+    # Perhaps the user has changed a setting, has built, and has changed it back. Then a version by
+    # the present recipe is still stored, but is not the current one. Add a hint on this.
     if current.other_settings(recipe) and project.outputs.find(recipe) is not None:
         stale_reasons.append(Reason(ANOTHER_IS_CURRENT))
     return stale_reasons
@@ -615,9 +618,9 @@ def stale_reasons(project: Project, stage: Stage, key: Key) -> list[str]:
     graph = Graph(project, known={})
     node = Node(stage, key)
 
-    # A recipe is what an output should be made from. Normally, it follows from the raw files. Here
-    # say of each input that it should be what it is: made by the recipe that made it. Then it
-    # counts as up to date.
+    # The graph compares by which recipe each output was made, and by which it should be made. The
+    # latter would follow from the raw files. But the inputs are to count as up to date. So tell the
+    # graph that each input should be made by the very recipe that it was made by.
     for input_node in _inputs_of_other_subjects(graph, node):
         manifest = graph.current(input_node).manifest  # stores the recipe that made the input
         if manifest is not None:

@@ -220,10 +220,13 @@ def judge_all_shared_files(
 
     A nanoset is a mixture of texts for training. Trainers read it by index files, which hold the
     order of the samples. They are in a folder of their own, since all builds of the nanoset share
-    them:
+    them. For example, if the current build of the nanoset `pretrain` needs the index files A and B:
 
-        nanosets/pretrain/train/3f9c…    the current build, which needs the index files A and B
-        nanosets/pretrain/cache/         A, B and C: nothing needs C
+        nanosets/pretrain/cache/A    needed                       stays
+        nanosets/pretrain/cache/B    needed                       stays
+        nanosets/pretrain/cache/C    not needed, and old          is yielded
+        nanosets/pretrain/cache/D    not needed, but written a    stays: a running build may have
+                                     minute ago                   written it
 
     Args:
         listing: Access to the output folder.
@@ -238,10 +241,10 @@ def judge_all_shared_files(
         for subject, outputs_of_subject in _by_subject(outputs, stage_folder).items():
             place = f"{stage_folder}/{subject}/{shared_folder}"  # nanosets/pretrain/cache
             files = _shared_files(listing, listing.folder / place)
-            needed_names = needed.shared_files.get((stage_folder, subject), set())
+            needed_names = needed.shared_files.get((stage_folder, subject), set())  # {"A", "B"}
 
-            # A file that is newer than the current builds may belong to a build that is running.
-            # The policy keeps it.
+            # Since when are the current builds in use? `policy.keeps` is true for a file that was
+            # written later, and for one that is younger than the user wants to delete.
             current_since_ns = _last_change_ns(listing, outputs_of_subject)
             unneeded_names = []
             for name, entry in files.items():

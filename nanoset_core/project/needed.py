@@ -291,16 +291,17 @@ def _unfinished_versions(manifest: Manifest) -> list[str]:
     webdataset. What they will have is written down first, in a plan:
 
         plan 55d0…    complete
-        tars 81aa…    200 of 1,000 are written; the digest 81aa… follows from the plan
+        tars 81aa…    200 of 1,000 are written
 
-    The tars do not look like an output yet, and nothing refers to them. But as long as the plan is
-    needed, they are needed, too.
+    The folder of the tars is not complete, so it looks like garbage, and no output refers to it.
+    But its name 81aa… is a hash of what the tars are made from, which includes the plan. So it can
+    be computed from the plan. As long as the plan is needed, this folder stays.
 
     Args:
         manifest: The manifest of a complete version, such as the plan, which describes it.
 
     Returns:
-        The digests of unfinished versions, such as ["81aa…"]. They need not exist.
+        The names (digests) of unfinished versions, such as ["81aa…"]. They need not exist.
     """
     digests = []
     for stage in stages():  # a stage is the code that makes one kind of output
@@ -354,9 +355,13 @@ def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
     When a build makes a version current, it writes the name of the version to a small file. The
     time of this file is the result:
 
-        datasets/web/current.json     names the current dataset of the text collection `web`
-        shards/web/                   no such file: many shards (tokenized pieces) are in use
-        tokenized/web/current.json    names the current list of shards, so it counts for shards
+        output                     file                          names
+        dataset of web             datasets/web/current.json     its current version
+        list of shards of web      tokenized/web/current.json    its current version
+        shards of web              tokenized/web/current.json    the current list
+
+    Shards are the pieces in which text is tokenized. Many of them are in use at the same time, so
+    they have no such file of their own. They are in use since their list is.
 
     Args:
         listing: Access to the output folder.
@@ -365,7 +370,8 @@ def _current_since_ns(listing: FileAccess, output: StoredOutput) -> int:
     Returns:
         The time; 0 if there is no current version.
     """
-    lister_by_folder = _lister_by_folder()  # {"shards": "tokenized", …}
+    # Outputs such as shards, each with the output that lists them: {"shards": "tokenized", …}
+    lister_by_folder = _lister_by_folder()
     folder_with_pointer = output.stage_folder
     if output.stage_folder in lister_by_folder:
         folder_with_pointer = lister_by_folder[output.stage_folder]

@@ -163,7 +163,11 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
           order: {by: quality, descending: true}
 
     But `documents` first takes any 1,000 documents, and then these are sorted. For the best ones,
-    there is the key `top`.
+    there is the key `top`. There is no warning in these cases:
+
+        order: stored                    it has the order of another view, which has the warning
+        no order                         it is not sorted
+        top: … by the same column        it has the best documents already, and sorts them
 
     Args:
         views: Name → settings of each view.
@@ -173,14 +177,14 @@ def view_order_warnings(views: Mapping[str, ViewSpec], name: str) -> Iterator[st
         A warning for each key that limits the size.
     """
     if views[name].order == "stored":
-        return  # it has the order of another view, for which the warning is given
+        return  # it has the order of another view
     order = sorting_of(views, name)
     if order is None:
         return  # it is not sorted
     has_top = _is_ranked_by(views, name, order.by)
     if has_top:
-        return  # it has the best documents already, in their order
-    for key in _limits(views, name):
+        return  # it has the best documents already
+    for key in _limits(views, name):  # such as "documents"
         yield _limit_warning(key, order)
 
 

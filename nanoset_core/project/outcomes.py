@@ -245,10 +245,11 @@ def _source_digests(
         manifest: The manifest of its version.
     """
     digests: set[str] = set()
-    to_visit = [(node, manifest)]
+    to_visit = [(node, manifest)]  # outputs, each with the manifest of a version
     while to_visit:
         output, version = to_visit.pop()
-        inputs = graph.inputs(output)
+        inputs = graph.inputs(output)  # name → output, such as "index" → the index
+        # What this version was made from: name → digest, such as {"index": "55d0…"}.
         for input_name, digest in version.recipe["parents"].items():
             digests.add(str(digest))
             if input_name not in inputs:
@@ -258,6 +259,7 @@ def _source_digests(
             source = inputs[input_name]
             is_view_or_pack = isinstance(source.stage, DerivedStage)
             if source in row_nodes or is_view_or_pack:
+                # The version that was used, and not the current one. It may have been deleted.
                 source_version = _readable_manifest(graph.project, source, str(digest))
                 if source_version is not None:
                     to_visit.append((source, source_version))

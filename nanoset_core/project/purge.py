@@ -398,8 +398,12 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
 
         shard 02bd…    bytes 4,000 to 6,000 of datasets/web/3f9c…/web.bin
 
-    Usually that is the current dataset. But if the user has removed the setting since, it may be an
-    old one, with documents to be erased. To erase it would lose the tokens of the shard, too.
+    Suppose that documents were erased from the text since, and a new dataset was made. The shard
+    itself has no such document, and is still in use. But the old dataset 3f9c… has some, so it is
+    to be erased:
+
+        the setting is still there        the shard reads from the new dataset now: no error
+        the user has removed it since     the shard still reads from 3f9c…: an error
 
     Args:
         project: The project, whose output folder has the shards.
@@ -411,6 +415,7 @@ def _check_tokens_are_elsewhere(project: Project, plan: PurgePlan) -> None:
     erased_folders = {version.path for version in plan.versions}  # such as datasets/web/3f9c…
     for corpus in plan.current:  # text collections with documents to be erased
         endangered_files: set[str] = set()
+        # Where do the shards in use have their tokens? Such as datasets/web/3f9c…/web.bin.
         for file in _files_with_tokens(project, corpus):
             folder, _, _ = file.rpartition("/")
             if folder in erased_folders:
@@ -491,9 +496,9 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
 
     Another build may have come in between. There are two dangers, both of which are errors:
 
-        it is running, and uses what is to be deleted
-        it has made new shards since the documents were searched. Shards are tokenized pieces of
-        text. These may contain the documents, and would stay.
+        used_paths    a build is running, and uses what is to be deleted
+        new_paths     a build has made new shards (pieces of tokenized text) since the documents
+                      were searched: these may contain the documents, and would stay
 
     Args:
         project: The project, whose output folder has these files.
@@ -509,12 +514,14 @@ def _erase(project: Project, plan: PurgePlan, shards_before_search: Collection[S
     with collecting(access) as busy_names:
         used_paths = {version.path for version in plan.versions if version.subject in busy_names}
         new_shards = _stored_shards(project.outputs).difference(shards_before_search)
+        # `plan.current` has the documents to be erased, by text collection.
         affected_corpora = set(plan.current)
         new_paths = _paths_of_shards(new_shards, affected_corpora)
         conflicts = used_paths | new_paths
         if conflicts:
-            # If the build is still running, the first line raises an error that names it. Otherwise
-            # it has ended, and the second one raises an error without its name.
+            # The error should name the build. While the build is running, its name is known: then
+            # `check_no_build` raises an error with it. If it has ended, `check_no_build` does
+            # nothing, and the second error is raised.
             check_no_build(access, _CANNOT_ERASE, remedy=f"then {_RESUME}")
             raise _conflicts_error(access, conflicts)
 
@@ -579,8 +586,10 @@ def _erase_version(access: FileAccess, version: TaintedVersion) -> None:
         """Return False: there is no reason to keep a version with documents to be erased."""
         return False
 
-    # On a disk, this renames the folder, and returns its new path. In a bucket, it deletes the
-    # files itself, and returns no folder.
+    # `withdraw_output` hides the version from all programs:
+    #     on a disk                      it renames the folder, and returns (its new path,)
+    #     in a bucket                    it deletes the files itself, and returns ()
+    #     if `is_needed` returns True    it does nothing, and returns None; not here
     renamed_folders = withdraw_output(access, version_folder, MANIFEST, is_needed)
     if renamed_folders is None:
         return

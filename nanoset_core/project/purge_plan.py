@@ -361,9 +361,9 @@ def _tainted_versions(project: Project, shards: Collection[ShardKey]) -> Iterato
 
         shard 3f9c…   →   dataset 81aa…   →   view c04d… (a selection of the dataset's documents)
 
-    If the shard contains such a document, the view is erased first, and the shard last. Suppose
-    that erasing is interrupted after the view: then the shard still exists, and the next attempt
-    finds by it that the dataset has to be erased.
+    If the shard contains such a document, this yields c04d…, 81aa… and 3f9c…. Suppose that erasing
+    is interrupted after the view: then the shard still exists, and the next attempt finds by it
+    that the dataset has to be erased.
 
     Args:
         project: The project, whose output folder has the versions.

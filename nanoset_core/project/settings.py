@@ -104,16 +104,19 @@ class ProjectConfig(WrittenConfig):
             blend: {web: 1.0}                       it is trained on web
             blend: {best-web: 1.0}                  also on web, if best-web is a view of web
             blend_per_split: {valid: web, …}        not on web, if train reads something else
+            pbin: [web]                             it is trained on web: a .pbin file has all of it
 
         Args:
             corpus: Name of the corpus, such as web.
         """
-        # The datasets that are made from this corpus: its own, and its views and packs.
+        # The datasets that have text of this corpus: its own, and its views and packs. A view may
+        # be made from another view; `base_of` follows them down to the corpus.
         names = {corpus}
         for name in self.derived:
             if base_of(self.derived, name) == corpus:
-                names.add(name)
+                names.add(name)  # {"web", "best-web"}
 
+        # Is one of them in the list of those that a trainer reads to the end, as a .pbin file?
         if not names.isdisjoint(self._datasets_read_completely()):
             return True
         # A nanoset may use a dataset only for validation, which is not training.
@@ -254,13 +257,14 @@ class ProjectConfig(WrittenConfig):
     def for_worker(self, folder: Path) -> ProjectConfig:
         """Return the settings with which a worker of a cluster can do a task of this project.
 
-        The settings name files on the machine that sent the task, which the worker may not see. So
-        it was sent a copy of the tokenizer, which the settings name now:
+        The settings name files on the machine that sent the task, which the worker may not see. For
+        the tokenizer, there are two cases:
 
-            before    tokenizer: {path: /home/ann/tokenizer.json}
-            after     tokenizer: {path: /tmp/copies/tokenizer.json}
+            its path is /home/ann/tokenizer.json     a copy was sent with the task. The settings
+                                                     name it now, such as /tmp/copies/tokenizer.json
+            its path is s3://models/gemma            it is in a bucket: the worker downloads it
 
-        Other files, such as outputs in a bucket, are downloaded into the same folder.
+        Other files, such as outputs in a bucket, are downloaded into the folder of the copies.
 
         Args:
             folder: The worker's folder for copies of files.
@@ -270,7 +274,8 @@ class ProjectConfig(WrittenConfig):
         if is_in_bucket:
             return worker_config  # the worker downloads the tokenizer itself
 
-        copy = as_source(local_tokenizer(worker_config.tokenizer_file))  # finds the stored copy
+        # `worker_config` knows the folder with copies. Look up the copy of the tokenizer in it.
+        copy = as_source(local_tokenizer(worker_config.tokenizer_file))
         merges_path: str | None = None  # a second file, which some tokenizers have
         if copy.merges is not None:
             merges_path = str(copy.merges)

@@ -189,12 +189,14 @@ def graph_status(graph: Graph, unread_entries: Mapping[str, str]) -> Iterator[St
             texts, and why it is not read, such as {"notes.txt": "a file, not a folder"}.
 
     Yields:
-        A row for each of these entries, and then the rows of the outputs.
+        A row for each of these entries, such as "notes.txt: a file, not a folder", and then the
+        rows of the outputs.
     """
     yield from _rows_of_unread_folders(unread_entries)
 
-    # For some outputs, tables are read to find out whether a build would fail. That must not take
-    # long: the rows may read PLANNED_BYTES together, and each takes its share from this budget.
+    # A row also says if the next build would fail. Suppose that a selection of 1,000 documents is
+    # requested: to know whether there are so many, the table of all documents is read. That must
+    # not take long, so all rows together may read PLANNED_BYTES.
     planning_budget = ReadingBudget(PLANNED_BYTES)
     for nodes in graph.rows():
         notices = _notices_after_build(graph, _corpus_of(nodes))  # such as on files not read
@@ -496,14 +498,14 @@ def _find_reasons_to_rebuild(graph: Graph, nodes: Sequence[Node]) -> _ReasonsToR
 
     Large outputs are written in parts. For example, a webdataset (tar files with texts) has a plan,
     which says which texts each tar file gets, and then 1,000 groups of tar files, each of which is
-    a part. After a change of the seed by which the texts are shuffled:
+    a part. The groups are made from the plan, so they cannot be written before it:
 
-        plan             "seed: 7 → 8"
-        group 0          "it is not written yet"
-        group 1          "it is not written yet", and so on
-
-    The groups are made from the plan. As long as the plan has to be rebuilt, they cannot be
-    written, so `can_write_parts` is False here.
+                    after a change of the seed     after an interruption
+        plan        "seed: 7 → 8"                  up to date
+        group 0     "it is not written yet"        up to date
+        group 1     "it is not written yet"        "it is not written yet"
+        …
+        result      `can_write_parts` is False     `can_write_parts` is True
 
     Args:
         graph: The project's outputs, with what each is made from.

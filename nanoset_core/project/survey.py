@@ -253,7 +253,11 @@ class CorpusSurvey:
         """Read files of a text collection (corpus) to find their digests, if they are small enough.
 
         `nanoset status` reads READ_BYTES (8 MiB) at most. If these files are larger together, none
-        of them is read: if only some were, the command would report the others as changed.
+        of them is read: if only some were, the command would report the others as changed. For
+        example:
+
+            a.jsonl and b.jsonl, 3 MiB each     both are read, so 2 MiB are left for other corpora
+            a.jsonl and b.jsonl, 5 MiB each     neither is read
 
         Args:
             corpus: Name of the corpus.
@@ -264,12 +268,13 @@ class CorpusSurvey:
             is empty if the files are too large.
         """
         folder = self._graph.project.config.corpus_folder(corpus)
-        # In a bucket, the listing may have the digests already: as ETags, with the setting
-        # `storage.fingerprint: etag`. Then nothing has to be read.
+        # In a bucket, the digests may be known without reading: the service has a checksum of each
+        # file, its ETag, and the user may set `storage.fingerprint: etag`.
         bytes_to_read = 0
         if not is_known_unread(folder):
             bytes_to_read = sum(stat.size for stat in files)
 
+        # Take these bytes from the budget of 8 MiB. If not so many are left, none is taken.
         is_small_enough = self._budget.spend(bytes_to_read)
         if not is_small_enough:
             return {}

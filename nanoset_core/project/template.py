@@ -127,17 +127,22 @@ def _key_lines(hint: Any, key: str, value: Any) -> Iterator[str]:
         key: The key.
         value: Its value: plain, or a dict as above.
     """
+    # The keys of a section are the fields of a dataclass. `inner_sections` finds the dataclass in
+    # the declared type, and returns it with a suffix:
+    #     type of the key               dataclass, suffix
+    #     str                           none                      (the first kind)
+    #     Tokenizer                     Tokenizer, ""             (the second kind)
+    #     Mapping[str, Nanoset]         Nanoset, ".<name>"        (the third kind)
     inner_section = next(inner_sections(hint), None)
     if inner_section is None:
         yield f"{key}: {_in_yaml(value)}"
         return
 
-    # The dataclass that declares the keys of the section; and "", or ".<name>" for the third kind.
     section, suffix = inner_section
     yield f"{key}:"
     if suffix == "":
         yield from _section_lines(section, value, indent="  ")
-    else:
+    else:  # value is such as {"pretrain": {"seed": 1}}
         for name, settings in value.items():
             yield f"  {_in_yaml(name)}:"
             yield from _section_lines(section, settings, indent="    ")

@@ -188,14 +188,17 @@ def targets(project: Project, select: Sequence[str] = ()) -> list[Target]:
 
 
 def _all_targets(project: Project) -> list[Target]:
-    """Return everything that `nanoset verify` can check.
+    """Return everything that `nanoset verify` can check, as targets: what users see as one thing.
 
-    Outputs that users see as one thing are checked together. For example, these are one target,
-    named `web`:
+    For example, these are one target, named `web`, and are checked together:
 
         the list of files of the text collection `web`
         its shards, which are the tokenized pieces of the text
         its dataset, which is all shards joined
+
+    Targets are sent to workers on other machines, and are pickled for this. The code that makes
+    and checks an output (its stage) cannot be pickled. So a target has the number of each stage in
+    the list of all stages, which each machine has.
 
     Args:
         project: The project, whose nanoset.yaml and folder of raw text request the outputs.
@@ -210,8 +213,6 @@ def _all_targets(project: Project) -> list[Target]:
         whole_outputs = [node for node in row if not isinstance(node.stage, InParts)]
         name = _target_name(whole_outputs[-1])
 
-        # Targets are pickled for workers on other machines. A stage, which is the code that makes
-        # an output, cannot be pickled, so write its number in the list of stages.
         outputs = []
         for node in whole_outputs:
             stage_number = stages().index(node.stage)

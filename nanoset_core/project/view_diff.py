@@ -172,26 +172,29 @@ def _changes(
     """Return which documents one build of a view has more copies of than another build of it.
 
     A view is a selection of documents, and may have several copies of one. All documents of both
-    builds are numbered. For example:
+    builds are numbered. The caller has compared the copies of each:
 
-        number of the document           0     1     2     3
-        copies in this build             0     3     2     2
-        copies in the other build        2     2     2     0
-        more copies in this build       -2     1     0     2
+        number of the document              0     1     2     3
+        copies in this build                0     3     2     2
+        copies in the other build           2     2     2     0
+        `more_copies` in this build        -2     1     0     2
 
-    So this build has gained 3 copies: one of document 1, and two of document 3.
+    So this build has gained 3 copies: one of document 1, and two of document 3. It has the
+    documents `numbers` = [1, 2, 3]. Of these, 1 and 3 are shown, with the file and line they are
+    in.
 
     Args:
         project: The project, for the files and lines of documents.
         documents: The documents of this build.
-        numbers: The number of each of them, shape (n_documents,): [1, 2, 3].
+        numbers: The number of each of them, shape (n_documents,).
         more_copies: The last row of the table, shape (n_numbers,).
         more_tokens: How many tokens these copies have, shape (n_numbers,).
         show: How many documents to return with file and line.
     """
+    # Look up `more_copies` of each document of this build: [1, 0, 2].
     has_more_copies = more_copies[numbers] > 0  # (n_documents,) [True, False, True]
     return DocumentChanges(
-        documents=_sum_of_positive(more_copies),
+        documents=_sum_of_positive(more_copies),  # 1 + 2
         tokens=_sum_of_positive(more_tokens),
         first=_first_origins(project, documents, has_more_copies, show),
     )
@@ -316,15 +319,17 @@ def _documents_of(project: Project, view: Manifest, *, by_number: bool) -> _View
     n_stored = len(selection.sequences)
     chunks = [np.empty(0, np.int64), *selection.documents_in(0, n_stored)]
     stored_numbers = np.concatenate(chunks)  # (n_stored,) [4, 7, 4]
-    # Both (n_documents,): [4, 7] and [2, 1]
+    # The numbers, each once, ascending; and how often each occurs. Both (n_documents,):
+    # [4, 7] and [2, 1]
     documents, copies = np.unique(stored_numbers, return_counts=True)
 
     # Look up the tokens of each document in the dataset, which is that of a whole text collection.
+    # Its arrays have an entry for each of its documents, by number.
     dataset = selection.corpus
     lengths_in_dataset = _document_lengths(dataset.sequences)  # (n_documents_in_dataset,)
     tokens = copies * lengths_in_dataset[documents]  # (n_documents,) [60, 12]
 
-    keys: NDArray[Any] = documents
+    keys: NDArray[Any] = documents  # (n_documents,) [4, 7]
     if not by_number:
         hashes_in_dataset = _document_hashes(project, dataset.name, dataset.manifest)
         keys = hashes_in_dataset[documents]
