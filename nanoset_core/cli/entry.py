@@ -213,19 +213,25 @@ def _escape_unknown_letters() -> None:
 def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], None]) -> int:
     """Run a command of `nanoset`, print the error if it fails, and return the exit code.
 
+        0          success
+        1          an error, which is printed
+        2          wrong usage, such as an unknown option
+        128 + n    it was ended by signal n: 130 for Ctrl-C, which is signal 2
+
+    After Ctrl-C, Python raises KeyboardInterrupt. But other code may catch that, or raise another
+    error in its place. So whenever a command ends, also ask `received_signal` whether a signal
+    came, and if so, report that instead.
+
     Args:
         arguments: What follows `nanoset` on the command line; None to take it from this process.
-        release_signals: Signals such as Ctrl-C have been held back until now, since nothing would
-            have handled them. Calling this function lets them arrive.
-
-    Returns:
-        0 for success, 1 for an error, 2 for wrong usage, and 128 + n after signal n.
+        release_signals: Signals have been held back while the program started, when nothing could
+            handle them. Calling this function lets them arrive.
     """
     try:
         release_signals()  # from now on, a signal raises KeyboardInterrupt
         code = _run(arguments)
 
-        # A library may have caught KeyboardInterrupt, so that the command ended normally.
+        # The command has ended normally. But a library may have caught KeyboardInterrupt.
         was_interrupted = received_signal() is not None
         if was_interrupted:
             return _report_interruption()
@@ -238,7 +244,8 @@ def _exit_code(arguments: Sequence[str] | None, release_signals: Callable[[], No
         echo(Multiline(text.getvalue()), nl=False, err=True)  # it quotes arguments of the user
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the last handler
-        # Ctrl-C also ends worker processes. Their error may be raised before KeyboardInterrupt.
+        # Ctrl-C also ends worker processes. Then the error that a worker has ended may come first,
+        # before KeyboardInterrupt.
         was_interrupted = received_signal() is not None
         if was_interrupted:
             return _report_interruption()

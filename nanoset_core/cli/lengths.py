@@ -82,28 +82,29 @@ def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if all lengths were sorted.
 
-    It is found without sorting. To show how, take groups of 10 instead of 65,536 values:
+    It is found by counting, without sorting. Each length is divided into an upper and a lower part.
+    Really these are its upper and lower 16 bits. In this example, they are its two decimal digits:
 
-        lengths                                    12, 35, 14, 31, 39
-        lengths in the groups 0 to 3               0, 2, 0, 3
-        rank 2 (counted from 0) is in              group 3, as its rank 0
-        lengths of group 3 without their group     5, 1, 9
-        rank 0 of these is 1, so the length is     31
+        lengths                                12, 35, 14, 31, 39
+        how many have the upper digit 0, …     0, 2, 0, 3
+        rank 2 (the first is 0) is among       those with the upper digit 3, and is rank 0 of these
+        their lower digits                     5, 1, 9
+        rank 0 of these is 1, so the length is 31
 
     Args:
         lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
         rank: From 0.
-        group_sizes: Number of lengths in each group of 65,536 values, shape (n_groups,).
+        group_sizes: How many lengths have the upper part 0, 1, …; shape (n_groups,).
     """
-    # With groups of 2 and 3 lengths, rank 3 is rank 1 of group 1.
+    # Find the upper part: 3. The lengths with the upper parts 0 to 2 have the ranks 0 and 1.
     upper = _value_of_rank(group_sizes, rank)
-    n_in_earlier_groups = int(group_sizes[:upper].sum())
-    rank_in_group = rank - n_in_earlier_groups
+    n_in_earlier_groups = int(group_sizes[:upper].sum())  # 0 + 2 + 0
+    rank_in_group = rank - n_in_earlier_groups  # 2 - 2
 
-    # How often each value of the lower bits occurs in the group: (65536,)
-    counts_by_lower = _lower_bit_counts(lengths, group=upper)
+    # Find the lower part: 1. Count how often each lower part occurs with the upper part 3.
+    counts_by_lower = _lower_bit_counts(lengths, group=upper)  # (65536,)
     lower = _value_of_rank(counts_by_lower, rank_in_group)
-    return (upper << _LOWER_BITS) + lower
+    return (upper << _LOWER_BITS) + lower  # 31
 
 
 def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:

@@ -101,26 +101,36 @@ def _shown_split(
 ) -> ShownSplit:
     """Return how many samples a split takes of each dataset as plain values, which can be printed.
 
+    For each split, the command prints what is taken of each dataset ("members"), and how often the
+    text behind it is read ("corpora"). A corpus is a collection of texts, of which a project may
+    have several datasets. Without a project, as here, each dataset counts as a corpus of its own:
+
+        members    {"corpus": "web", "samples_given": 700, …}
+        corpora    {"corpus": "web", …}        what is read of its tokens
+
     Args:
         split: The split, such as "train".
-        plan: The plan of the split; None if it has no data.
-        config: The configuration of all splits.
+        plan: How the samples of the split are drawn; None if it has no data.
+        config: The settings of all splits.
         limits: Dataset → how many times it may be read, such as {"/data/web": 4.0}.
 
     Returns:
-        The values, with one entry for each dataset, such as {"corpus": "web", "samples_given": 700,
-        …}.
+        The values, with one entry for each dataset in both lists.
     """
     from nanoset_core.sampling.coverage import coverage
 
     # What the split takes of each dataset. The path of its files, such as "/data/web", is all that
-    # is known of a dataset here, so its last part is the name that is shown.
-    datasets = coverage(plan, config, limits) if plan else []
+    # is known of a dataset here, so its last part, "web", is the name that is shown.
+    if plan:
+        datasets = coverage(plan, config, limits)
+    else:
+        datasets = []
     members = []
     for dataset in datasets:
         members.append({"corpus": Path(dataset.prefix).name, **dataset.to_json()})
 
-    # What it reads of each corpus, which without a project is the same as a dataset.
+    # How often it reads the text of each dataset. (A mixture, as a project describes it, has names
+    # for parts of a blend: there is none here.)
     corpora = [corpus.to_json() for corpus in _corpus_coverages(plan, config, datasets)]
     return ShownSplit(nanoset="data", split=split, members=members, corpora=corpora, mixture=[])
 
@@ -171,16 +181,17 @@ def _epoch_limits(config: NanosetConfig, max_epochs: float | None) -> dict[str, 
 def _corpus_coverages(
     plan: SplitPlan | None, config: NanosetConfig, rows: Sequence[MemberCoverage]
 ) -> list[CorpusCoverage]:
-    """Return how many tokens a split reads of each corpus, and how often on average.
+    """Return how often a split reads the tokens of each dataset, on average.
 
-    For example, if a training run takes 2,000 samples of a dataset that has 1,000, it reads each
-    token twice. A corpus is a collection of texts, of which there may be several datasets. Here
-    only datasets are known, so each one counts as a corpus of its own.
+    For example, a dataset has 1,000 samples. If the split takes 2,000 of it, it reads each token
+    twice. This is computed for corpora, which are collections of texts: several datasets of a
+    project may have the same texts, which are then read more often. Without a project, as here,
+    nothing is known about that, so each dataset counts as a corpus of its own.
 
     Args:
-        plan: The plan of the split; None if it has no data.
-        config: The configuration of all splits.
-        rows: What the split takes of each dataset, in the order of the plan.
+        plan: How the samples of the split are drawn; None if it has no data.
+        config: The settings of all splits.
+        rows: How many samples the split takes of each dataset, in the order of the plan.
 
     Returns:
         An entry for each dataset; none if the split has no data.
@@ -190,7 +201,9 @@ def _corpus_coverages(
     if plan is None:
         return []
     corpora = separate_corpora(plan)  # one for each dataset
-    samples_per_dataset = [row.samples_given for row in rows]
+    samples_per_dataset = [row.samples_given for row in rows]  # [2000]
+
+    # For each dataset, by its path: what it consists of, and how much of that is read.
     reads_by_prefix = MemberReads.by_prefix(plan, config, samples_per_dataset)
     return corpus_coverage(corpora, reads_by_prefix, config)
 

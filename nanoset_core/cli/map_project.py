@@ -109,24 +109,31 @@ def _show_plans(
 ) -> None:
     """Print how many samples each split of some training runs takes of each dataset.
 
+    A plan says which samples a split consists of. Its accuracy depends on what it is for:
+
+                                       to build afterwards    only to show it (`plan_only`)
+        samples are counted            exactly                quickly, may be wrong by one or two
+        packed datasets are needed     built already          or planned as well
+
+    (In a packed dataset, each sequence is filled with several documents.)
+
     Args:
         project: The project with its built datasets.
         names: The nanosets, each of which is a weighted blend of datasets for a training run.
         splits: The splits (train, valid or test) of each of them.
-        plan_only: Whether nothing is built afterwards. If so, packed datasets, whose sequences are
-            filled with several documents each, are planned too if they are not built yet.
-        as_json: Whether to print JSON.
+        plan_only: Whether nothing is built afterwards.
+        as_json: Whether to print JSON instead of tables.
     """
     from nanoset_core.sampling.split_data import LengthReader
     from nanoset_core.stages.packs.show import packs_row
 
-    # For a build, packs must exist, and the plans must be exact. A plan alone may be wrong by a
-    # sample or two, which makes it faster.
+    # Plan the splits, and before that the packed datasets that they need, as the table says.
     reader = LengthReader(project.outputs.access)
     packs = _planned_packs(project, names, reader) if plan_only else {}
     plans = _planned_splits(project, names, splits, reader, packs, exact=not plan_only)
 
-    # Datasets that would be read more often than `max_epochs` allows.
+    # Collect the limits that are exceeded: datasets that would be read more often than the setting
+    # `max_epochs` allows. The user gets a warning for each.
     exceeded = chain.from_iterable(planned.plan.exceeded for planned in plans)
 
     shown = [_shown_split(planned, packs) for planned in plans]
@@ -190,11 +197,17 @@ def _planned_splits(
 
 
 def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> ShownSplit:
-    """Return how many samples a split takes of each dataset as plain values, which can be printed.
+    """Return what a split of the training data consists of as plain values, which can be printed.
+
+        nanoset    "pretrain"       the training run's blend of datasets
+        split      "train"
+        members    for each dataset, how many samples are taken: {"corpus": "web", …}
+        corpora    for each corpus (collection of texts), how often its text is read
+        mixture    for each part of a blend that the settings describe, its share
 
     Args:
-        planned: The split with its plan.
-        packs: Datasets that are planned but not built yet: name → description.
+        planned: The split with its plan, and the nanoset that it belongs to (`context`).
+        packs: Datasets that are planned but not built yet: name → record with its counts.
     """
     return ShownSplit(
         nanoset=planned.context.name,
@@ -255,18 +268,21 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
     Args:
         plan: The plan of the split.
-        packs: Packed datasets, which are planned but not built yet: name → record with its counts.
-            These counts are added.
+        packs: Packed datasets, whose sequences are filled with several documents, if they are
+            planned but not built yet: name → record with counts, such as how many sequences it will
+            have. These counts are added as "packing".
 
     Returns:
-        For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}.
+        For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}. Empty for a
+        split without samples.
     """
     members: list[dict[str, Any]] = []
-    # A split without samples names datasets, but has no members.
+    # `members` says what is taken of each dataset, in the order of the names in `corpora`. A split
+    # without samples has such names, but no members: then `zip` yields nothing.
     for name, coverage in zip(plan.corpora, plan.members, strict=False):
         values = {"corpus": name, **coverage.to_json()}
         if name in packs:
-            values["packing"] = packs[name].facts
+            values["packing"] = packs[name].facts  # its counts
         members.append(values)
     return members
 

@@ -50,20 +50,23 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
 
 
 def context_lines(context: ContextOrigin) -> Iterator[str]:
-    """Describe a training sample that is stored in a tar in lines: from which documents its tokens
-    come.
+    """Describe a training sample that is stored in a tar: from which documents its tokens come.
 
-    A webdataset is a set of tars with samples, which were shuffled before they were written. A
-    sample in these tars is also called a context. For example:
+    Samples (also called contexts) were made from documents one after another, then shuffled, and
+    then written to a series of tars, a webdataset. So a sample has two numbers: one after the
+    shuffle, in the order of the tars, and one before it:
 
         shuffled sample 00000003_00000017 (number 6,161 of all) in shard-00000003.tar, context 97
         before the shuffle, of web: 513 tokens from 2 documents
+
+    Here `shuffled` is the name of the webdataset, 00000003_00000017 that of the sample in its tar,
+    and `web` that of the dataset with the documents.
 
     Args:
         context: The sample, with the documents that it was made from.
 
     Yields:
-        A line on the sample, and then an empty line and some lines on each document.
+        This line, and then an empty line and some lines on each document.
     """
     tokens = f"{context.tokens:,} tokens"
     if context.bos_tokens:  # tokens that begin a sample

@@ -273,10 +273,13 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         --tokenizer gpt2                         the path of its file: Path("gpt2/vocab.json")
         --tokenizer gpt2 --merge-file m.txt      that path, with settings, as a `TokenizerFile`
 
+    The option --vocab-size can have two meanings. For most commands it describes the tokenizer. For
+    some it describes what the command writes (`has_vocab_size_option`): then it does not count as a
+    setting of the tokenizer, unless its file needs it.
+
     Args:
         flags: The values of all options about tokenizers.
-        has_vocab_size_option: Whether --vocab-size is an option of the command itself, which says
-            what its output will be like.
+        has_vocab_size_option: Whether --vocab-size describes what the command writes.
 
     Raises:
         ConfigError: Two tokenizers are named, or an option contradicts the tokenizer's file.
@@ -291,13 +294,14 @@ def _tokenizer_of(flags: _TokenizerFlags, *, has_vocab_size_option: bool) -> Tok
         _check_none_is_described(flags, has_vocab_size_option=has_vocab_size_option)
         return None
 
+    # The value of --vocab-size, if that is a setting of the tokenizer.
     vocab_size = None if has_vocab_size_option else flags.vocab_size
     tokenizer_file = _file_with_settings(path, flags, vocab_size)
     kind = kind_of(tokenizer_file)  # such as "vocab.json"
     _check_kind_by_options(tokenizer_file, kind, flags)
 
-    # Of all kinds, only this one cannot say how many tokens the tokenizer has. So the tokenizer
-    # needs the value of --vocab-size, even if that is an option about the command's output.
+    # A file of this kind does not say how many tokens the tokenizer has. So --vocab-size is always
+    # a setting of the tokenizer here, whatever else it means.
     if kind == "tiktoken JSON":
         tokenizer_file = replace(tokenizer_file, vocab_size=flags.vocab_size)
     print_notices(define(tokenizer_file).notices)
@@ -314,14 +318,16 @@ def _check_none_is_described(flags: _TokenizerFlags, *, has_vocab_size_option: b
 
     Args:
         flags: The values of all options about tokenizers.
-        has_vocab_size_option: Whether --vocab-size is an option of the command itself. Then it need
-            not be about a tokenizer, and may be given alone.
+        has_vocab_size_option: Whether --vocab-size describes what the command writes. Then it may
+            be given without a tokenizer.
 
     Raises:
         UsageError: An option describes a tokenizer.
     """
     vocab_size = None if has_vocab_size_option else flags.vocab_size
-    # Whatever the file is, its `settings` are the options that the user gave.
+
+    # Which options describe a tokenizer? A `TokenizerFile` tells: its `settings` are those that
+    # were given, such as {"merges": …}. They do not depend on the file, so any path will do.
     any_file = _file_with_settings(Path(), flags, vocab_size)
     if any_file.settings or flags.tokenizer_type is not None:
         raise click.UsageError(

@@ -173,13 +173,16 @@ def command(
     continued_run = _continued_run(continue_from, consumed_samples, nanosets)
     splits = split_name or SPLITS
 
-    # `options` describe a nanoset without a project: its data, its samples and its trainer.
+    # `options` are for work without a project: they describe the data, the samples of each split,
+    # and the trainer. If none of them names data, as --data-path does, nanoset.yaml of the project
+    # describes all that, and none of these options may be given.
     has_data_arguments = any(options[name] for name in _DATA_PARAMETERS)
     if not has_data_arguments:
         _check_none_is_given(options)
         map_project(config, nanosets, splits, continued_run, plan_only=plan_only, as_json=as_json)
         return
 
+    # Without a project, there are no nanosets that could be named.
     if nanosets:
         raise ConfigError(
             "this would have no effect",

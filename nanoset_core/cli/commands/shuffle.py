@@ -162,17 +162,20 @@ def command(
 def _end_of_document(
     tokenizer: TokenizerPath | None, eod: str | None, input_kind: str, preset: object
 ) -> str | None:
-    """Return the text of the token that ends each document, such as "<|endoftext|>", for a shuffle.
+    """Return the token that a shuffle puts after each document, such as "<|endoftext|>".
 
-        text, preset `default`    the one that the user named, or else that of the tokenizer's files
-        text, another preset      the one that the user named, or None: the preset finds its own
-        tokens                    the same: documents that are tokenized have an end already
+    The user may have named one by an option. Otherwise it is looked up in the tokenizer's files,
+    but only in this case:
+
+        the inputs are text, and --preset is `default`    the files of the tokenizer say it
+        text, another preset                              None: each preset finds its own later
+        the inputs are tokenized already                  None: nothing is put after documents
 
     Args:
         tokenizer: The tokenizer, if one was given.
         eod: The token that the user named, or None.
         input_kind: What the inputs are: "text", or something that is tokenized already.
-        preset: Which program will read the result; see the option --preset.
+        preset: The value of --preset: which program will read the result.
     """
     if tokenizer is not None and input_kind == "text" and preset == "default":
         from nanoset_core.tokenizers.end_token import end_token
@@ -465,16 +468,22 @@ def _print_result(result: Shuffled) -> None:
 
 
 def _counts_text(result: Shuffled) -> str:
-    """Say how many tars and tokens were written, and how many lines of text were rejected.
+    """Say how much was written, and what was left out, after a shuffle.
 
-    For example: "12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding), 3
-    lines rejected (rejects.jsonl)".
+        12 tars, 98,304 contexts, 201,425,113 tokens (1,024 dropped, 0 of padding), 7 contexts left
+        out, 3 lines rejected (rejects.jsonl)
+
+    A context is a training sample of fixed length. The tokens at the end that do not fill one are
+    dropped, or filled up with padding. If all tars shall have the same number of contexts ("even"),
+    some contexts may be left out. Lines of text that cannot be read are rejected, and listed in a
+    file.
 
     Args:
-        result: The record of the tars, and the number of files that could not be read.
+        result: The record of the tars, and the number of files that could not be read to their end,
+            which count as rejected lines.
     """
-    facts = result.manifest.facts
-    plan = facts["plan"]
+    facts = result.manifest.facts  # what is recorded in the folder of the tars
+    plan = facts["plan"]  # the counts that were planned, and then written; a shard is a tar
     text = (
         f"{format_count(plan['shards'], 'tar')}, {plan['contexts']:,} contexts, "
         f"{plan['tokens']:,} tokens "

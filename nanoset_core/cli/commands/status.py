@@ -256,23 +256,36 @@ def _figure_columns(kind: str, rows: Iterable[StatusRow]) -> list[str]:
 
 
 def _cells(kind: str, row: StatusRow, columns: Iterable[str], seconds: Seconds | None) -> Row:
-    """Return the row of a table for one output.
+    """Return the row of a table for one output, as column → cell.
 
-    For example: {"corpus": "web", "state": "up to date" in green, "documents": 1200, "size": "100
-    kB", "age": "2 days", …}. A count that the output does not have is "-".
+    For example, for the corpus (collection of texts) `web`:
+
+        corpus   state        files   documents   tokens   rejected     size     age
+        web      up to date       4       1,200   50,000          -   100 kB  2 days
 
     Args:
-        kind: The kind of the output, which is also the heading of the first column.
-        row: The output, with its state and counts.
-        columns: Names of the counts and details to show.
-        seconds: How long a build worked on each output; None to show the age of the output.
+        kind: The kind of the output: "corpus". It is also the heading of the first column.
+        row: The output. `figures` are its counts, such as {"files": 4, "bytes": 100000}, and
+            `details` other values, such as {"tokenizer": "gpt2"}.
+        columns: Names of the figures and details to show. One that this output does not have is
+            "-".
+        seconds: How long a build worked on each output, which is then shown instead of the age.
     """
-    name = row.name if not row.part else f"{row.name} {row.part}"
+    name = row.name
+    if row.part:  # some outputs are made for a part, such as the split "train"
+        name = f"{row.name} {row.part}"
     cells: Row = {kind: name, "state": _state_cell(row)}
-    headings = WEBDATASET_WORDS if kind == "webdataset" else {}
+
+    # Tables of webdatasets have other headings for two counts: "tars" for "shards", and "contexts"
+    # for "sequences".
+    headings: Mapping[str, str] = {}
+    if kind == "webdataset":
+        headings = WEBDATASET_WORDS
     for column in columns:
         heading = headings.get(column, column)
         cells[heading] = row.figures.get(column, row.details.get(column, "-"))
+
+    # The last two columns of every table.
     cells["size"] = "-"
     if "bytes" in row.figures:
         cells["size"] = format_bytes(row.figures["bytes"])
