@@ -85,7 +85,7 @@ def check_policies(config: ProjectConfig, attributes: Manifest) -> None:
         attributes: Manifest of the joined values, with the counts of such documents.
 
     Raises:
-        InputError: This is so. Only the first violation is reported.
+        InputError: There are such documents. Only the first violation is reported.
     """
     # Report the first violation only.
     for violation in violations(config, attributes):

@@ -129,8 +129,8 @@ class AttributeSchema:
         """Check that the ids in a table are texts or whole numbers.
 
         The table has attributes of documents, such as scores. Its rows are found by the ids of
-        documents, which are texts: "17" is found as the number 17, but there is no reliable text
-        for 17.1.
+        documents, which are texts. A whole number such as 17 can be compared as the text "17". But
+        a number such as 0.1 can be written in several ways.
 
         Args:
             path: Path of the file, for messages.

@@ -483,10 +483,10 @@ class TokenCheck:
                 checksum.
 
         Yields:
-            Token ids, shape (up to 524,288,) in the example.
+            Arrays of token ids, in the example of up to 524,288 each.
         """
-        tokens_per_chunk = _CHUNK_BYTES // self.tokens.dtype.itemsize
-        for tokens in self._read_block(block):
+        tokens_per_chunk = _CHUNK_BYTES // self.tokens.dtype.itemsize  # 524,288 of 2 bytes each
+        for tokens in self._read_block(block):  # up to 8 MiB
             if pieces is not None:
                 pieces.add(tokens.view(np.uint8).data)
             for start in range(0, len(tokens), tokens_per_chunk):

@@ -188,10 +188,13 @@ class IndexFileWriter:
             Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
             "sha256": "77cd…"}}`.
         """
-        sha256_by_name = files.write(make_room)
+        sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
+
+        # Note for `upload` what it has to upload.
         self._sha256_not_uploaded |= sha256_by_name
         self._sidecars_not_uploaded.append(files.sidecar)
 
+        # The caller also wants to know the sizes.
         notes: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
             size = (self._folder / name).stat().st_size

@@ -293,15 +293,17 @@ def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 
 
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
-    """Yield errors of the parts of a group that do not fit together.
+    """Yield the mistakes in how the parts of a group divide its training data.
 
-    The keys tokens and epochs fix the amount that is read of a part. The parts without them share
-    what these leave: in `{web: {share: 0.7}, code: {share: 0.3}, books: {tokens: 1e9}}`, web gets
-    70 % of what books leaves.
+    Some parts may have a fixed amount (`tokens` or `epochs`). The others share what these leave:
+
+        {web: {share: 0.7}, code: {share: 0.3}, books: {tokens: 1e9}}    web: 0.7 of the rest
+        {web: {share: 0.7}, code: {}}                                    an error: code is open
+        {web: {min_share: 0.6}, code: {min_share: 0.6}}                  an error: more than 1
 
     Args:
         where: Key of the group in nanoset.yaml, for the errors.
-        group: The group, whose parts are corpora or further groups.
+        group: The group. Its parts are corpora (collections of texts), or further groups.
     """
     if not group.parts:
         yield ConfigError(

@@ -155,19 +155,19 @@ def _matches_below(
 ) -> Iterator[Path]:
     """Yield the paths in a folder, and in all folders below it, that match a pattern.
 
-    The pattern `**/*.jsonl` has two parts, `**` and `*.jsonl`, with the indices 0 and 1. A name in
-    the folder `raw` may be a folder for `**`, or already a file for `*.jsonl`: its candidates are
-    the parts 0 and 1.
+    While the search goes down from folder to folder, it remembers which parts of the pattern the
+    next name may match. The pattern `**/*.jsonl` has the parts `**`, number 0, and `*.jsonl`,
+    number 1. In the first folder, a name may match either, as `**` also stands for no folder at
+    all:
 
-        name        parts that may match what is below it
-        web         0 and 1: it matched `**`
-        a.jsonl     0 and 1, and 2: it also matched `*.jsonl`, the last part, and so all of the
-                    pattern
+        name        may be matched below it by the parts
+        web         0 and 1: it was a folder for `**`
+        a.jsonl     0 and 1 as well; and it is a result, since it matched the last part, `*.jsonl`
 
     Args:
         folder: The folder.
         pattern: The parts of the pattern between slashes.
-        candidates: The indices of the parts that a name in the folder may match.
+        candidates: The numbers of the parts that a name in the folder may match, here {0, 1}.
         ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
     end = len(pattern)  # an index behind the last part: the whole pattern has matched
