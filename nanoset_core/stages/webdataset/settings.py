@@ -101,21 +101,27 @@ class WebdatasetSpec(Section):
     def broken_rules(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each mistake in the settings of a shuffled dataset.
 
-        These settings are a section of nanoset.yaml, such as
+        These settings are a section of nanoset.yaml. For example:
 
-            corpora: {web: 0.7, code: 0.3}    texts, whose names must be valid and different, and
-                                              how often, or in which proportions, they are used
+            corpora: {web: 0.7, code: 0.3}    collections of texts, and the share of each
             sequence_length: 2049             tokens of a training sample
-            bos: true                         whether a sample begins with a special token
+            bos: true                         each sample begins with a special token
+
+        Three things are checked: that the names of the corpora are valid and different; that a
+        sample with a special token has room for another one; and that the corpora's numbers fit
+        together.
 
         Args:
             where: Place of the section, such as "nanoset.yaml: webdatasets.tars".
         """
+        # `check_corpora` raises an error if a name is wrong, which `raised` turns into a list.
         yield from raised(check_corpora, self.names, f"{where}.corpora")
+
+        # A sample needs at least one token after the special one: a length of 2 or more.
         if self.bos and self.sequence_length < 2:
-            # A sample needs at least one token after the special one.
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
+        # Errors in how the corpora are mixed, such as numbers that are all 0.
         yield from self._mix_errors(where)
 
     def _mix_errors(self, where: str) -> Iterator[ConfigError]:

@@ -157,8 +157,9 @@ def _buckets_choice(
 ) -> EngineChoice:
     """Compute the memory and disk that the engine `buckets` needs to shuffle tokens into tar files.
 
-    A worker process holds the samples of as many tars (shards) in memory as it can. If these are
-    not all, samples are sorted into temporary files on the disk first. For 10 tars of 1 GB:
+    Each worker process has an equal part of the memory. It holds the samples of as many tars
+    (shards) as it can. If these are not all, the samples are sorted into temporary files first, so
+    that the disk must have room for all of them. For 10 tars of 1 GB:
 
         memory of a worker      tars in memory      disk for temporary files
         12 GB                   10                  0
@@ -174,11 +175,14 @@ def _buckets_choice(
     Raises:
         ConfigError: The memory does not hold the samples of one tar.
     """
+    # How many tars fit into the memory of a worker. `_shard_rows` is the samples of a tar. Each
+    # takes its tokens, and ROW_BYTES (80) to sort it. `_fixed_bytes` are needed in any case.
     worker_bytes = memory_bytes // workers
     _check_budget(plan, worker_bytes)
     shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
     shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes
 
+    # Temporary files have the tokens of each sample, and its number in NUMBER_BYTES (8).
     scratch_bytes = 0
     if n_shards > shards_in_memory:
         n_samples = -(-plan.contexts * n_shards // plan.shards)  # in these tars, rounded up

@@ -114,12 +114,12 @@ class TokenSource:
     ) -> TokenSource:
         """Return the tokens of a dataset in Megatron's format, to shuffle them.
 
-        The dataset is a pair of files: data/web.bin has the tokens, and data/web.idx says which of
-        them are a sequence. There are two cases:
+        The dataset is a pair of files: data/web.bin has the tokens, and data/web.idx says where
+        each sequence of tokens is in the .bin. There are two cases:
 
-        - The sequences are the whole .bin, in order. Then it is read without the .idx. - The
-        dataset is a view, a selection of sequences of a larger .bin, in any order. Then the .idx
-          is needed to find them.
+            its sequences are          example for 10 tokens        read
+            the whole .bin, in order   [0, 4), [4, 10)              only the .bin, from start to end
+            a selection (a view)       [6, 9), [0, 4)               the .bin by the .idx
 
         Args:
             name: Name of the source, such as "web".
@@ -133,10 +133,10 @@ class TokenSource:
         dataset = MMapIndexedDataset(prefix, validate=validate)
         if greatest_id is None:
             greatest_id = _greatest_of_dtype(dataset.dtype)
-        if fills_bin(dataset):
+        if fills_bin(dataset):  # the sequences are the whole .bin, in order
             idx = None
             n_tokens = dataset.token_count
-        else:
+        else:  # a view
             idx = idx_path(prefix)
             n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
         return cls(
@@ -293,11 +293,15 @@ class TokenSource:
 
         A damaged file may have ids that are negative or too large, such as 70,000 if the vocabulary
         ends with 50,256. Such tokens must not become training data. The error names the document.
+        To find it, the caller's function `position_of` is called, which says where a token is in
+        the source:
+
+            tokens          [[5, 9], [70000, 2]]     the wrong one has the index 2 of all four
+            position_of     2 → 108                  it is token 108 of the source
 
         Args:
             tokens: Some tokens of this source, in an array of any shape.
-            position_of: Returns the position within the source of the n-th element of `tokens`. It
-                is called only for the error.
+            position_of: This function.
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -307,7 +311,8 @@ class TokenSource:
         index = first_foreign(tokens, self.greatest_id)  # of the first wrong token
         if index is None:
             return
-        # Only now is the dataset needed, to find the document.
+        # To find the document, open the dataset. Its name is the path without ".bin". (It is
+        # imported only here, because most calls do not need it.)
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
@@ -338,11 +343,12 @@ def _greatest_of_dtype(dtype: np.dtype) -> int | None:
 
 
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
-    """Return the same sources of tokens, but opened already, if the last call was for the same.
+    """Return sources of tokens that are opened already, if the last call was for the same sources.
 
     A worker process writes several tar files, one after the other, from the same sources. Opened
-    sources may hold blocks that were fetched from a bucket, and need not be fetched again. If a
-    file has changed since (by its size or time), they are not used.
+    sources may hold blocks that were fetched from a bucket, and need not be fetched again. The last
+    call's sources are remembered; but if a file has changed since (by its size or time), they are
+    not used.
 
     Args:
         sources: The sources that are needed.
@@ -350,6 +356,8 @@ def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
     Returns:
         The sources of the last call if they equal these; otherwise these.
     """
+    # `_latest_sources` returns its first argument, and has a cache (lru_cache) of one call. So with
+    # equal arguments, it returns the sources of the last call.
     signatures = tuple(stat_signature(source.path) for source in sources)
     return _latest_sources(sources, signatures)
 

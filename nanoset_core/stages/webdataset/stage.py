@@ -281,17 +281,20 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return which version of a shuffled dataset some tar files may exist of, given its plan.
+        """Return the name of the folder in which unfinished tar files of a dataset may be, or None.
 
-        Before the tars are written, a plan is stored that says which training sample goes into
-        which tar. The tars of each plan are in a folder that is named by a digest, such as "3f2a…",
-        so the digest says where to look for tars of a build that was killed.
+        A shuffled dataset is made in two steps: a plan says which training sample goes into which
+        tar, and then the tars are written. They go to a folder that is named by their version, a
+        digest of the plan and settings, such as "3f2a…". If the build was killed, there is the
+        plan, and maybe such a folder. The command `nanoset gc`, which deletes old outputs, must
+        know it, to keep these tars.
 
         Args:
-            manifest: Record of any output of the project.
+            manifest: Record of an output of the project. If it is a plan, the version is computed
+                from it.
 
         Returns:
-            The digest; None if the output is no such plan.
+            The digest; None if the output is no plan of tars.
         """
         if manifest.stage != PLANS:
             return None
@@ -323,22 +326,22 @@ class WebdatasetStage(Resumable):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of a shuffled dataset whose build was killed, to delete them.
 
-        Only files that a build of this project has written may be deleted. It writes a marker for
-        each tar file, which is a small file that names the version of the dataset:
+        The folder must not have files of another program. A build names the folder by the version
+        of the dataset, a digest. It writes a marker for each finished tar, a small file with the
+        version:
 
             3f2a…/shard-00000000.tar
             3f2a…/<markers>/shard-00000000.json        {"made_from": "3f2a…", ...}
 
-        Without markers, another program may have written the tars.
+        So if the markers have the same digest as the folder's name, a build has written the files.
 
         Args:
             access: Access to the outputs of the project.
-            folder: A folder without a manifest, which would say that the dataset is complete. Its
-                name is the version.
+            folder: A folder without a manifest, which would say that the dataset is complete.
 
         Returns:
-            Paths of the tars, lists and markers below the folder. None if the markers name another
-            version than the folder, or if there are none.
+            Paths below the folder: the tars, the markers, and the lists of tars, whether these
+            exist or not. None if there are no markers, or if one names another version.
         """
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS

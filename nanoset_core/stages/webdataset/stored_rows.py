@@ -193,25 +193,29 @@ class StoredRows:
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
         """Yield which rows of which stored object each request has to read.
 
-        Each object (part) in the bucket has the tokens of a range of training samples (contexts),
-        one row for each, in shuffled order. The requested samples follow each other in this order,
-        so their rows are neighbours in each object. For the samples 2, 5, 0 and 7:
+        The tokens of all training samples (contexts) were stored in objects of a bucket. An object,
+        or part, has the samples of a range of numbers, one row for each, in shuffled order. The
+        samples that are wanted here follow each other in this order, so their rows in an object
+        follow each other, too. Suppose that the shuffled order of 8 samples is 3 6 1 4 2 5 0 7, and
+        that the last four are wanted, 2 5 0 7:
 
-            object      samples of its rows 0 to 3      rows to read      index in [2, 5, 0, 7]
-            0-3         3  1  2  0                      2 and 3           0 and 2
-            4-7         6  4  5  7                      2 and 3           1 and 3
+            object    its rows 0 to 3      rows to read    index of these in [2, 5, 0, 7]
+            0-3       3  1  2  0           2 and 3         0 and 2
+            4-7       6  4  5  7           2 and 3         1 and 3
 
         Args:
             plan: Says which sample goes into which tar.
-            contexts: Numbers of the samples, in the shuffled order, shape (n_contexts,).
+            contexts: Numbers of the wanted samples, in the shuffled order, shape (n_contexts,).
         """
-        # The shuffled order sorts the samples by keys, which are pseudo-random numbers. So the
-        # first row to read of an object is how many of its samples have lower keys than those
-        # requested.
+        # Each sample has a key, a pseudo-random number, and the shuffled order is by ascending
+        # keys. So sample 2, the first of those that are wanted, has their lowest key.
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
         lowest_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
         for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
             part = self.part(int(contexts[indices[0]]))
+
+            # Samples of the object with lower keys come before: 3 and 1 in the first object. There
+            # are two, so the rows to read begin with row 2.
             first_row = _n_lower_keys(part, lowest_key, plan.settings.seed)  # 2
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]

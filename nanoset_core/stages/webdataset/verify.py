@@ -224,9 +224,11 @@ def verify_plan(project: Project, name: str) -> Report:
 def verify_group(project: Project, name: str, group: str) -> Report:
     """Check one group of the tar files of a shuffled dataset, also if others are not written yet.
 
-    A large dataset is written in groups of tars, by several machines. After a group is written, its
-    tars must exist with their recorded size. The first tar is also opened, and its first and last
-    sample are compared with the plan, which says which sample goes into which tar.
+    A large dataset is written in groups of tars, by several machines. Two things are checked:
+
+        every tar of the group    it exists, with the size that was recorded
+        the first tar             its first and last sample are those that the plan assigns to it,
+                                  which was made before all tars
 
     Args:
         project: Its outputs have the plan and the tars.
@@ -246,7 +248,8 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         report.figures["shards"] = len(facts_by_tar)
         _begin_counting_contexts(report)
 
-        # Opening one tar shows whether the group was written from the plan.
+        # Open the first tar only: all tars of a group are written by the same plan, and to read
+        # them all would take long.
         plan, _ = current_plan(project, name)
         if facts_by_tar:
             first_tar = next(iter(facts_by_tar))
@@ -384,11 +387,15 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
 def _check_evenness(report: Report, plan: Manifest) -> None:
     """Warn if the samples of a dataset are not shuffled as evenly as chance would shuffle them.
 
-    The plan, which decides the order of the samples, was measured when it was made. For example:
+    When the plan of the shuffle was made, its evenness was measured. For example, the plan says:
 
-        rank_correlation   0.0003    Does a sample's place before tell its place after? (0: no)
-        same_source        0.31      How often are two neighbours from the same source of text?
-        even               True      Are these and other measures close to what chance gives?
+        rank_correlation        0.0003    how a sample's old and new place are related: 0 is not
+                                          at all, 1 is the same order
+        same_source             0.31      share of the samples whose neighbour is from the same
+        same_source_expected    0.31      source of text, and what chance gives
+        even                    true      these and other measures are close to what chance gives
+
+    Only if `even` is false, there is a warning, with the measures.
 
     Args:
         report: Gets the warning. It is about the plan, or about tars that were made from it.

@@ -252,11 +252,14 @@ def _rows_of_stored_tokens(
 ) -> RowSupplier:
     """Decide where the samples of tar files are taken from, if the tokens are in a bucket.
 
-    Each worker process writes a few neighbouring tars (shards) at a time. There are two ways:
+    Each worker process writes a few neighbouring tars (shards) at a time, whose samples are spread
+    over all tokens. There are two ways to get them:
 
-        SweptRows        read all tokens for these tars, and keep those of their samples
-        RowsFromStore    read all tokens once, and store them in the bucket in shuffled order; then
-                         read just the samples of these tars
+        SweptRows        for each few tars, read all tokens, and keep those of their samples
+        RowsFromStore    once, read all tokens, and store them in the bucket in shuffled order; then
+                         read just the samples of each few tars
+
+    The second is used if the tars are also in a bucket, and if it is less work.
 
     Args:
         target: The plan, which says which sample goes into which tar, and where the tars go.
@@ -272,6 +275,8 @@ def _rows_of_stored_tokens(
     # For few tars, it is less work to read all tokens several times.
     if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
         return SweptRows(sources)
+
+    # Store the samples in a folder of the bucket, below that of the tars, such as .../tars/<ROWS>.
     rows_folder = target.access.store.below(target.access.name(target.folder / ROWS))
     stored_rows = store_rows(plan, sources, rows_folder, worker_memory, options)
     return RowsFromStore(stored_rows, sources)
@@ -365,19 +370,25 @@ def _fitting_division(
 def _tars_on_disk(plan: ShufflePlan, access: FileAccess) -> int:
     """Make room for tar files on the disk, and return how many fit until they are sent to a bucket.
 
-    If the disk may hold 10 GB of files that are not sent yet, and a tar has 3 GB, 3 tars fit. If a
-    tar has 12 GB, the result is 1 all the same: room is made for it.
+    The user limits the disk space for copies of files. Part of it is for tars that are not sent
+    yet. To make room for them, old copies are deleted:
+
+        part for unsent tars    size of a tar    room that is made    result
+        10 GB                   3 GB             10 GB                3
+        10 GB                   12 GB            12 GB                1, the least possible
 
     Args:
         plan: Says how many samples a tar has.
-        access: Access to the folder of the tars, from which old copies of files are deleted.
+        access: Access to the folder of the tars.
 
     Raises:
         StorageError: The disk has no room for a single tar.
     """
-    room_for_tars = access.room_for_unsent or 0
+    room_for_tars = access.room_for_unsent or 0  # 10 GB
     total_bytes, _ = output_bytes(plan)  # of all tars
     tar_bytes = -(-total_bytes // plan.shards)  # of an average tar, rounded up
+
+    # Room for at least one tar. The text is for the error if the disk is too small for it.
     access.make_room(max(room_for_tars, tar_bytes), f"a tar of {plan.shard_size:,} samples")
     return max(1, room_for_tars // tar_bytes)
 
@@ -415,9 +426,12 @@ def _write_runs(
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     """Write some neighbouring tar files of a shuffled dataset, in a worker process.
 
-    The samples of all these tars are collected first. Then some tars are written at once, in
-    threads. Each tar that is finished is sent to the bucket, if there is one, and gets a marker, a
-    small file that says so. So if the process is killed, the next build skips this tar.
+    There are three steps:
+
+        1  collect the samples of all these tars
+        2  write the tars, some at once, each in a thread
+        3  for each finished tar: send it to the bucket, if there is one, and write a marker, a
+           small file that says so; if the process is killed, the next build skips this tar
 
     Args:
         target: The plan, which says which sample goes into which tar, and where the tars go.
@@ -428,16 +442,17 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     """
     plan = target.plan
     plan.check_compressor()  # the worker may run on another machine
-    rows = run.rows.open(plan, run.shards)
-    n_threads = _SHARDS_AT_ONCE[plan.settings.member]
+    rows = run.rows.open(plan, run.shards)  # the samples of all these tars
+    n_threads = _SHARDS_AT_ONCE[plan.settings.member]  # 2 or 3, by the format of the samples
     tars: list[TarFacts] = []
-    # On a worker of a cluster, `for_a_task` gives this task a folder for its files.
+    # `access` writes to the bucket or folder of the tars. On a worker of a cluster, `for_a_task`
+    # gives this task a folder for its files, so that tasks do not disturb each other.
     with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             write = partial(_write_shard, plan, run.shards, rows, folder)
-            for facts in pool.map(write, run.shards):
+            for facts in pool.map(write, run.shards):  # finished tars, in their order
                 _publish_tar(folder, facts, target.made_from, access)
                 tars.append(facts)
         finally:

@@ -101,15 +101,17 @@ class ShuffleOptions(RejectOptions):
             tars               --tail pad             samples in tars cannot be changed
             .bin/.idx pairs    --context-bos "<s>"    there is no --tokenizer, which knows its id
 
+        (With --context-bos, each sample begins with this token.)
+
         Args:
             kind: What the input is: raw text, .bin/.idx pairs of tokens, or tars.
 
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
         """
-        found = f"input {kind}, tail {self.tail}"
-        self._check_tokenizer(kind, found)
-        self._check_contexts(kind, found)
+        found = f"input {kind}, tail {self.tail}"  # for the errors
+        self._check_tokenizer(kind, found)  # the first two mistakes
+        self._check_contexts(kind, found)  # the third
         if self.context_bos and self.tokenizer is None:
             raise ConfigError(
                 "a token needs its tokenizer",
@@ -154,12 +156,14 @@ class ShuffleOptions(RejectOptions):
     def _check_tokenizer(self, kind: InputKind, found: str) -> None:
         """Check that the user has named a tokenizer if one is needed.
 
-        - Text needs one, which turns it into tokens. Other input is tokens already. - Padding
-        (--tail pad) needs one, which says which id the pad token has, and the text of this
-          token, such as --pad "<|padding|>".
+        There are two mistakes:
+
+            text as input, but no --tokenizer      it is needed to turn text into tokens
+            --tail pad, but no --tokenizer, or     short samples are filled up with this token,
+            no --pad                               such as "<|padding|>"; the tokenizer knows its id
 
         Args:
-            kind: What the input is.
+            kind: What the input is: text, or something that consists of tokens already.
             found: The input and the tail in words, for the error: "input text, tail pad".
 
         Raises:

@@ -174,17 +174,20 @@ def shuffle(
 def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> TarsFolder:
     """Return where the tar files of a shuffle go, and where they are written first.
 
-    Tars are written to a draft folder of this machine, and moved or uploaded when all are finished:
+    Tars are written to a draft folder of this machine. When all are finished, the folder is moved
+    to the output, or uploaded if that is in a bucket:
 
         output              draft
         data/web            data/.web.scratch/tars
-        s3://bucket/web     .../tars/web, in a folder for temporary files
+        s3://bucket/web     <folder for temporary files>/tars/web
 
     Args:
         output: The folder that the user named, on this machine or in a bucket.
-        work: Folder of this machine for unfinished files.
+        work: Folder of this machine for unfinished files: data/.web.scratch, for example.
         stack: Deletes temporary folders at the end of the shuffle.
     """
+    # `folder` is the output as a path, and `access` reads and writes its files. For a bucket, the
+    # path is one on this machine to which files are copied when they are read.
     folder, access = stack.enter_context(folder_and_access(output))
     return TarsFolder(
         folder=folder,
@@ -269,12 +272,17 @@ def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Mani
 def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
     """Lock the folder of unfinished tar files, so that only one call at a time writes there.
 
-    A call that was killed has left unfinished tars there. They are kept if this call makes the same
-    tars, and deleted otherwise. A file in the folder says what they were to become: it has a digest
-    of the input and settings, such as "3f2a…".
+    Each output has such a folder, on this machine. For the output data/web:
+
+        data/.web.scratch/            `work`, which is locked
+        data/.web.scratch/recipe      a digest of the input and settings, such as "3f2a…"
+        data/.web.scratch/tars/       `draft`, the unfinished tars
+
+    A call that was killed has left unfinished tars there. They are kept if this call has the same
+    digest, so that it can continue with them, and deleted otherwise.
 
     Args:
-        work: The folder. It contains the lock.
+        work: The folder.
         recipe: Input and settings of this call.
         draft: Folder of the unfinished tars, in `work`.
 
@@ -288,6 +296,7 @@ def _locked(work: Path, recipe: Recipe, draft: Path) -> Iterator[None]:
                 where=work,
                 remedy="wait for it, or give another --output",
             )
+        # Delete tars that were to become something else.
         recipe_file = work / "recipe"
         is_same_recipe = False
         if recipe_file.exists():

@@ -112,12 +112,12 @@ class TarsFolder:
 
         What is in the folder, and whether it may be written:
 
-            nothing, or there is no folder       yes
-            a result of the same command         yes with `overwrite`; otherwise only if it has the
-                                                 same input and settings, and nothing is lost
-            tars that a killed call uploaded     yes with `overwrite`; otherwise only if they have
-                                                 the same input and settings
-            anything else                        no
+            1  nothing, or there is no folder      yes
+            2  a result of the same command        yes with `overwrite`; otherwise only if it has
+                                                   the same input and settings, and nothing is lost
+            3  tars that a killed call uploaded    yes with `overwrite`; otherwise only if they have
+                                                   the same input and settings
+            4  anything else                       no
 
         Args:
             recipe: Input and settings of the new result.
@@ -126,17 +126,19 @@ class TarsFolder:
         Raises:
             ConfigError: It may not be written.
         """
+        # 1. Nothing.
         names = self.names()  # None if there is a file instead of a folder
         if names is not None and len(names) == 0:
             return
 
+        # 2. An earlier result. `_check_not_replaced` raises an error if something would be lost.
         earlier = self._earlier_result()
         if earlier is not None:
             if not overwrite:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # The digest says from which input and settings the killed call was making its tars.
+        # 3. Tars of a killed call. The digest says from which input and settings it made them.
         uploaded_digest = self.unfinished_upload()
         if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
             return
@@ -191,11 +193,9 @@ class TarsFolder:
     def publish(self, manifest: Manifest) -> Manifest:
         """Move the finished tar files to the output folder, which replaces an earlier result.
 
-        They were written to a draft folder on this machine. There are two cases:
-
-        - The output is on this machine. Then the draft folder is renamed. - The output is in a
-        bucket. Then the tars are uploaded, then the lists that name them, and last
-          the manifest, which says that everything has arrived.
+        They were written to a draft folder on this machine. If the output is also on this machine,
+        the draft folder is renamed. If it is in a bucket, the tars are uploaded; then the lists
+        that name them; and last the manifest, which says that everything has arrived.
 
         Args:
             manifest: The manifest in the draft folder: a record of its files.
@@ -212,20 +212,26 @@ class TarsFolder:
     def _upload(self, manifest: Manifest) -> None:
         """Upload the finished tar files from the draft folder to a bucket.
 
-        The files are sent in such an order that readers find either a complete result or none: the
-        manifest, which says that everything has arrived, comes last.
+        The draft folder has tars, lists of them, and a manifest, which is a file that says what the
+        result was made from, and the size and sha256 of each file. It is the sign of a complete
+        result. So it is not sent with the other files, but written in the bucket when these have
+        arrived.
 
         Args:
-            manifest: The manifest in the draft folder, with the sha256 of each file.
+            manifest: The manifest in the draft folder.
         """
-        # The manifest is not sent as a file. `put_files_in_place` writes it anew when the other
-        # files have arrived, so pass on what it contains.
+        # The function that uploads the files writes the manifest itself. So read what the manifest
+        # in the draft folder contains, and pass it on.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
+
+        # The sha256 of the files are known, so that they need not be computed again.
         for name, fact in manifest.files.items():
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
+
+        # Upload all files in the order that `_delivery` describes, and last the manifest.
         put_files_in_place(draft, self._delivery(list(manifest.files), content))
 
     def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
@@ -239,18 +245,21 @@ class TarsFolder:
             4  the lists
             5  the manifest, which says that everything has arrived; delete the note
 
+        The result is such a description. The upload itself is done by a function that all outputs
+        of this project share.
+
         Args:
             names: Names of the tars, the lists and other files.
             manifest_content: Content of the manifest, such as {"digest": "3f2a…", ...}.
         """
         # A receipt is the general form of steps 1 and 5: a note that an upload has begun, and a
-        # file that says that it is finished.
+        # file that says that it is finished. Both say what the tars are made from.
         receipt = Receipt(
-            name=MANIFEST,
-            opening_name=_UPLOAD_NOTE,
+            name=MANIFEST,  # the file of step 5
+            opening_name=_UPLOAD_NOTE,  # the file of step 1
             made_from={key: manifest_content[key] for key in _KEYS_OF_RECIPE},
-            has_etag_or_time=False,
-            json_form=StoredManifest.json_form,
+            has_etag_or_time=False,  # files are recorded by size and sha256 only
+            json_form=StoredManifest.json_form,  # how its content is written as JSON
         )
 
         lists = tuple(name for name in LISTS if name in names)
