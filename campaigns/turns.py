@@ -112,7 +112,7 @@ class Machine:
         config = self.folder / "project/nanoset.yaml"
 
         process = start_forked(
-            name, "--config", config, *arguments, environment=environment, said=output_file
+            name, "--config", config, *arguments, environment=environment, output=output_file
         )
         process.join(kill_after_seconds)
         if process.is_alive():

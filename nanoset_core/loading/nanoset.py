@@ -167,7 +167,7 @@ class Nanoset(SplitSamples):
         stored_index = 0 if index is None else index
         return self.sample_of(stored_index, index)
 
-    def sample_of(self, index: int, requested_index: int | None) -> Sample:
+    def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return a training sample as the dictionary of arrays that the trainer expects.
 
         A trainer may read a blend, a mixture of several datasets. If it requests sample 7 of the
@@ -175,13 +175,13 @@ class Nanoset(SplitSamples):
         may have the number 7. To fill up a batch, a trainer may also request None. It then gets
         some sample, with a `loss_mask` of zeros, so that nothing is learned from it:
 
-            requested_index    index    result
-            7                  3        sample 3
-            None               0        sample 0 as padding
+            asked    index    result
+            7        3        sample 3
+            None     0        sample 0 as padding
 
         Args:
             index: Number of the sample in this dataset.
-            requested_index: The number that the trainer has requested; None for padding.
+            asked: The number that the trainer has requested; None for padding.
 
         Returns:
             Name → array, such as `tokens`, `labels` and `loss_mask`; the trainer decides which
@@ -196,7 +196,7 @@ class Nanoset(SplitSamples):
         boundaries = None
         if self._form.by_document:
             boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), requested_index, boundaries)
+        return self._form.sample(self._read(index), asked, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a training sample as a flat array, without labels and masks.
