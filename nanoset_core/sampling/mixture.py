@@ -103,8 +103,9 @@ def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None 
           code: {share: 1}                                        code 0.5
 
     Other settings say how many tokens are read of a corpus, or how often it is read at most. So the
-    weights depend on the sizes of the corpora. These are counted in train, or if train has no share
-    of the data, in the first split that has one.
+    weights depend on how many tokens each corpus has. The data is divided into train, valid and
+    test, and the tokens are counted in train; or if train has no share of the data, in the first of
+    the others that has one.
 
     Args:
         mix: The whole tree.
@@ -303,9 +304,15 @@ class _Mixer:
               english: {share: 1, mix: {web: 3, books: {share: 1, max_epochs: 2}}}
               math: {tokens: 20e9}
 
-        `max_epochs` limits how often a text is read. So books can have 0 to 0.1 of the samples if
-        two epochs of it are a tenth of them. A part with `tokens` or `epochs` can have one fraction
-        only: math has exactly 0.2 if training takes 100e9 tokens.
+        If training takes 100e9 tokens, and there are 5e9 tokens of books:
+
+            part       smallest    largest    because
+            web        0           1          nothing limits how often it is read
+            books      0           0.1        `max_epochs`: its text may be read twice, 10e9 tokens
+            english    0           1          it consists of web and books
+            math       0.2         0.2        `tokens`: this is its target, and it has no choice
+
+        Whether all of these can be reached together is checked later.
 
         Args:
             settings: The settings of the part.
@@ -313,7 +320,8 @@ class _Mixer:
             outer_limit: `max_epochs` of the group around it; None for no limit.
 
         Raises:
-            InputError: Its `tokens` or `epochs` are less or more than it can have.
+            InputError: Its `tokens` or `epochs` (which also sets a target) are less or more than it
+                can have.
         """
         # `max_epochs` of the part overrides that of the group around it.
         max_epochs = settings.inner_limit(outer_limit)
@@ -737,17 +745,21 @@ def _check_rest(
 
     All amounts are fractions of the training samples. Some parts of the group have a fixed amount,
     because their settings say how many tokens of them are read. The others, `children`, divide the
-    rest. For example, a rest of 0.6 is an error here, since these parts can have at most 0.5:
+    rest. For example, the group has 0.9, and one part of it has the fixed amount 0.3. So the rest
+    is 0.6. This is an error here, since the children can have at most 0.5:
 
-        child      floor    cap
-        web        0.1      0.2
-        books      0        0.3
-        sum        0.1      0.5
+        child      floor (at least)    cap (at most)
+        web        0.1                 0.2
+        books      0                   0.3
+        sum        0.1                 0.5
+
+    The message is: its parts without tokens and epochs share 60% of train, expected 10% to 50%. If
+    all parts have fixed amounts, there is no child, and only a rest of 0 is possible.
 
     Args:
         group: The group, for the message.
         children: Its parts without a fixed amount.
-        bounds: The smallest amount (floor) and the largest one (cap) that each of them can have.
+        bounds: The floor and the cap of each of them.
         rest: The amount that they have to divide.
 
     Raises:
@@ -762,6 +774,7 @@ def _check_rest(
     if _is_within(rest, floor_sum, cap_sum):
         return
     if children:
+        # found: its parts without tokens and epochs share 60% of train
         found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
     else:
         found = f"no part is left for {100 * rest:.4g}% of train"
@@ -771,22 +784,27 @@ def _check_rest(
 def _check_bounds(part: _Part, bounds: Bounds) -> None:
     """Check that the smallest amount of a part is not more than the largest.
 
-    For example, the settings want at least 0.1 of the training samples from a corpus (`min_share`),
-    but allow to read it only twice (`max_epochs`), which is 0.05 of them. That is an error.
+    For example, settings require that a corpus has at least 0.1 of the training samples
+    (`min_share`), but also that it is read at most twice (`max_epochs`), which is 0.05 of them:
+
+        floor      0.1
+        cap        0.05
+        message    floors within are 10% of train, expected 0% to 5%
 
     Args:
-        part: The corpus or group of a mixture, for the message.
+        part: The corpus (a collection of texts), or the group of corpora, for the message.
         bounds: Its smallest (floor) and largest (cap) fraction of the training samples.
 
     Raises:
         InputError: The floor is higher than the cap.
     """
     if bounds.floor > bounds.cap + _TOLERANCE:
+        # For a group, the floor can be the sum of the floors of the corpora within it.
         raise _impossible_mixture(
             part,
             found=f"floors within are {100 * bounds.floor:.4g}% of train",
             fraction=bounds.floor,
-            minimum=0.0,
+            minimum=0.0,  # a lower floor is possible in any case
             maximum=bounds.cap,
         )
 
@@ -873,16 +891,23 @@ def _key_of_target(settings: MixPart) -> str:
 def _key_of_bound(allotment: _Allotment) -> str | None:
     """Return which setting keeps a part of a mixture from getting more, or less.
 
-    For example, a group has 0.5 of the training samples, and its part "web" has `max_share: 0.4`.
-    If web gets exactly 0.4 * 0.5 = 0.2, then `max_share` was the limit. The limits were computed
-    with the same operations before, so numbers can be compared without a tolerance.
+    The part is a corpus (a collection of texts) or a group of these. What it gets is compared with
+    each of its limits. For example, it is in a group that has 0.5 of the training samples, and gets
+    0.2:
+
+        setting            the part's limit    reached
+        min_share: 0.1     0.1 * 0.5 = 0.05    no
+        max_share: 0.4     0.4 * 0.5 = 0.2     yes: the result is "max_share"
+
+    A part that reaches its limit was given exactly this number, computed with the same operations.
+    So numbers can be compared without a tolerance.
 
     Args:
         allotment: The part, and the fraction of the training samples that it gets.
 
     Returns:
         `min_share`, `max_share` or `max_epochs`; "its parts" for a group that has just what its
-        parts need; None if no limit was reached.
+        parts need at least; None if no limit was reached.
     """
     part = allotment.part
     settings = part.settings
@@ -896,6 +921,7 @@ def _key_of_bound(allotment: _Allotment) -> str | None:
     # The largest fraction is 1, unless `max_epochs` of the part, or of parts within it, limits it.
     if part.max_fraction < 1.0 and fraction == part.max_fraction:
         return "max_epochs"
+    # The smallest fraction is what parts within a group need at least, by their settings.
     if fraction == part.min_fraction:
         return "its parts"
     return None

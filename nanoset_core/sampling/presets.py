@@ -366,20 +366,21 @@ class Preset:
     ) -> int:
         """Return how many samples the trainer reads in all, if it mixes datasets by weight.
 
-        That may be more than was requested, since some trainers add up the rounded numbers of the
-        datasets. For example, 11 samples of datasets with the weights 2, 2 and 1:
+        That may be more than was requested, since samples of a dataset are rounded up, and a few
+        more are built to be safe. Some trainers add up these numbers. For example, 11 samples of
+        datasets with the weights 2, 2 and 1:
 
-            rule           result
-            "requested"    11
-            "targets"      13: 4.4, 4.4 and 2.2 are rounded up to 5 + 5 + 3
-            "buffers"      16: with the samples that are built to be safe, 6 + 6 + 4
+            rule           numbers that are added up           result
+            "requested"                                        11
+            "targets"      4.4, 4.4, 2.2, rounded up           5 + 5 + 3 = 13
+            "buffers"      those that are built to be safe     6 + 6 + 4 = 16
 
         Args:
             requested: Samples that were requested: 11.
             taken_by_dataset: Samples that are taken of each dataset: [5, 5, 3].
             built_by_dataset: Samples that are built of each dataset: [6, 6, 4].
-            per_split: Whether valid or test can have other datasets than train. Some trainers have
-                another rule then.
+            per_split: Whether train, valid and test have separate lists of datasets. A trainer may
+                read these in another way, and have another rule then (`per_split_size`).
         """
         rule = self.blend_size
         if per_split and self.per_split_size is not None:

@@ -182,20 +182,25 @@ def _amounts_by_digit(
 ) -> NDArray[np.int64]:
     """Add up what belongs to keys by their next digit, if their first digits are known.
 
-    For example, with decimal digits, for the keys that begin with 3:
+    This is a step of a search for a key without sorting all of them: each pass through the keys
+    finds one more of its digits. Each key has an amount, such as the tokens of a document. For
+    example, with decimal digits, it is known that the key begins with 3 (the prefix):
 
         key             35    38    52
         amount           3     5     2
         next digit       5     8     -       (does not begin with 3)
 
     The sums are 3 for the digit 5, 5 for the digit 8, and 0 for all others. The digits that are
-    used here have 16 bits, so a key of 64 bits has four of them.
+    used here have 16 bits, so a key of 64 bits has four of them:
+
+        digit that is wanted    first    second    third    fourth
+        bits before it          0        16        32       48        the prefix
+        bits after it           48       32        16       0         `shift`
 
     Args:
         chunks: The keys and amounts in chunks.
         prefix: The first digits, as one number: 3.
-        shift: How many bits of a key follow the next digit: 48 for the first digit, which has no
-            prefix, then 32, 16 and 0.
+        shift: The last row.
 
     Returns:
         The sums, shape (65536,).
@@ -248,11 +253,18 @@ def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     """Convert unsigned integers back to the numbers from which `order_keys` has made them.
 
-    `order_keys` changes the bits of numbers so that unsigned integers are in the same order. Here
-    they are changed back. For integers (with 4 bits in place of 64) and for floats:
+    Numbers such as -1 and 1 can be sorted bit by bit if their bits are changed first: `order_keys`
+    does this, and here they are changed back. For int64, it has inverted the first bit, which is 1
+    for negative numbers. So invert it again. With 4 bits in place of 64:
 
-        0111  →  1111    -1        first bit 0    all bits are inverted: a negative float
-        1001  →  0001     1        first bit 1    the first bit becomes 0: a positive float
+        key 0111  →  1111, which is -1
+        key 1001  →  0001, which is  1
+
+    For floats, it has inverted all bits of negative ones, and only the first bit, which was 0, of
+    the others. So the first bit of the key tells which was done:
+
+        key 0...    negative float: invert all bits
+        key 1...    other float: invert the first bit
 
     Args:
         keys: The unsigned integers, shape (n_keys,).
@@ -264,4 +276,5 @@ def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     if np.dtype(dtype) == np.int64:
         return (keys ^ _SIGN_BIT).view(np.int64)  # inverts the first bit
     is_negative = (keys & _SIGN_BIT) == 0
-    return np.where(is_negative, ~keys, keys ^ _SIGN_BIT).view(np.float64)
+    bits = np.where(is_negative, ~keys, keys ^ _SIGN_BIT)
+    return bits.view(np.float64)

@@ -221,13 +221,20 @@ def _running_sums(
     The documents are put one after another in the order of `document_index`. For example, those of
     a block have 3, 5 and 4 tokens. So in this block, they end at the tokens 3, 8 and 12.
 
+    Sums of 32 bits take half the memory of 64 bits, so they are used if the last one is small
+    enough:
+
+        longest document     tokens of a block               sums
+        8,000                at most 65,536 * 8,000          32 bits in all blocks: below 2**31
+        1,000,000            may be 2**31 or more            each block is tested
+
     Args:
         sizes: Tokens of each document, shape (n_sequences,).
         document_index: The documents in the order of reading, shape (n_positions,).
         threads: How many threads compute blocks ahead of the caller; 1 means none.
     """
-    # Sums of 32 bits take half the memory of 64 bits, if they are small enough. In most datasets,
-    # even a block that has only the longest document would be. Then no block has to be tested.
+    # Suppose that a block has only the longest document, again and again. If even that has few
+    # tokens, no block has to be tested.
     all_blocks_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(first_position: int) -> _BlockSums:
@@ -237,12 +244,12 @@ def _running_sums(
         fits_int32 = all_blocks_fit_int32
         if not fits_int32:
             fits_int32 = int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
-        ends = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)
+        ends = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)  # 0, 3, 8, 12
         return _BlockSums(first_position, ends)
 
     first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
-        yield from map(block_sums, first_positions)
+        yield from map(block_sums, first_positions)  # one after another, when they are needed
     else:
         yield from _computed_ahead(block_sums, first_positions, threads)
 

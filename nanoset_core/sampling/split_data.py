@@ -193,20 +193,25 @@ class SplitData:
     def _rows(self, n_sequences: int) -> Rows:
         """Return which documents of a dataset the split (train, valid or test) has.
 
-        The shares of the splits seldom divide them evenly. There are two rules to round. For shares
-        of 0.5, 0.3 and 0.2 of 17 documents:
+        The shares of the splits seldom divide them evenly. Trainers round in one of two ways. For
+        shares of 0.5, 0.3 and 0.2 of 17 documents:
 
-            rule        rounds                                  train     valid      test
-            bookends    the borders 8.5 and 13.6, to 8 and 14   0 to 8    8 to 14    14 to 17
-            cuts        the sizes 8.5, 5.1 and 3.4              0 to 9    9 to 14    14 to 17
+            "bookends"              train        valid         test
+            exact borders           0 to 8.5     8.5 to 13.6   13.6 to 17
+            rounded (to even)       0 to 8       8 to 14       14 to 17
+
+            "cuts"                  train        valid         test
+            exact sizes             8.5          5.1           3.4
+            rounded (to even)       8            5             3             16 in all: 1 is missing
+            result                  0 to 9       9 to 14       14 to 17      train has 1 more
 
         Args:
             n_sequences: Number of documents in the dataset. (If they are stored as several
                 sequences, it is the number of these.)
 
         Returns:
-            The first one, and the one after the last. With few documents, this may be outside of
-            the dataset.
+            The first one, and the one after the last: (8, 14). With few documents, this may be
+            outside of the dataset.
         """
         if self.shares is None:
             return 0, n_sequences  # the split does not share its datasets with others

@@ -196,13 +196,15 @@ class SequenceHasher:
     ) -> None:
         """Keep what is needed to continue the hash of a document in the next chunk of tokens.
 
-        The hash is a sum over words of 8 bytes, each of which is hashed with its number. So the sum
-        and the number of words so far are kept. For example, a document of 25 words is in three
-        chunks:
+        Tokens come in chunks, and a document may go over several of them: it is *open*. Its hash is
+        a sum over words of 8 bytes, each of which is hashed with its number. So the sum
+        (`_open_sum`) and the number of words (`_n_open_words`) so far are kept. For example,
+        document A has 25 words, and B follows it:
 
-            chunk                1     2     3
-            words in it          10    12    3
-            kept afterwards      10    22    0, since the document ends
+            chunk                  1          2          3
+            words in it            10 of A    12 of A    3 of A, 5 of B
+            ended in it (n_ended)  0          0          1
+            kept: _n_open_words    10 of A    22 of A    5 of B
 
         Args:
             sums: Sum of each document of this chunk, including its words in earlier chunks; shape
@@ -213,10 +215,11 @@ class SequenceHasher:
             token_bytes: Bytes of a token.
         """
         if n_ended > 0:
-            # The document that was continued has ended. A next one starts in this chunk.
+            # The document that was open (A) has ended. So an open one starts in this chunk.
             self._open_sum = np.uint64(0)
             self._n_open_words = 0
         if len(sums) > n_ended:
+            # The last document (B) is open. `sums` has its earlier words, but `borders` has not.
             n_tokens = int(borders[-1] - borders[-2])
             self._open_sum = sums[-1]
             self._n_open_words += n_tokens * token_bytes // WORD_BYTES
@@ -257,19 +260,23 @@ class SequenceHasher:
     def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Add up the hashes of the words of each document, including words in earlier chunks.
 
-        A word is 8 bytes of tokens, and is hashed with its number in the document. For example, the
-        first document of this chunk had 3 words in earlier chunks:
+        Tokens come in chunks. A word is 8 bytes of tokens, such as two tokens of 4 bytes, and is
+        hashed with its number in the document. For example, the first document of this chunk began
+        in an earlier one, where it had 3 words:
 
-            words in earlier chunks    0, 1, 2     their sum was kept
-            words in this chunk        3, 4        are added to it
+            document                       A                B
+            numbers of its words here      3, 4             0, 1, 2
+            sum of their hashes            a3 + a4          b0 + b1 + b2
+            kept from earlier chunks       a0 + a1 + a2     -              (the field `_open_sum`)
+            result                         sum of both      b0 + b1 + b2
 
         Args:
             tokens: The tokens of the chunk.
-            borders: Where each document starts in the chunk, and the last one stops; shape
-                (n_sequences + 1,). There may be no document.
+            borders: Where each document starts in the chunk, and the last one stops: [0, 4, 10];
+                shape (n_documents + 1,). There may be no document.
 
         Returns:
-            uint64, modulo 2**64, shape (n_sequences,).
+            uint64, modulo 2**64, shape (n_documents,).
         """
         token_bytes = tokens.dtype.itemsize
         sums = sum_words(
@@ -278,7 +285,8 @@ class SequenceHasher:
             item_bytes=token_bytes,
             n_words_before=self._n_open_words,  # 3
         )
-        # Add the sum that was kept to that of the first document, if there is one. A slice is used
-        # since numpy warns if the sum of two single numbers is 2**64 or more.
+        # Add the sum that was kept to that of the first document: sums[0] += self._open_sum. The
+        # slice does nothing if there is no document. And numpy would warn if the sum of two single
+        # numbers is 2**64 or more, but not for arrays.
         sums[:1] += self._open_sum
         return sums
