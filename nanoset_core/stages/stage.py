@@ -475,21 +475,26 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return which unfinished output of this stage is being made from a finished one of another
-        stage.
+        """Return the digest of an output that follows a plan, and may be written only in part.
 
-        `nanoset gc` deletes outputs that nothing needs. An unfinished output has no manifest that
-        says what it is for. So before anything is deleted, this is asked about each output that is
-        needed:
+        A long work may be killed, and be continued by the next build. Meanwhile, `nanoset gc`,
+        which deletes outputs that nothing needs, must not delete what is written already. An
+        unfinished output has no manifest yet by which it would be found. But the plan from which it
+        is made has one, and the digest of the output, which is the name of its folder, can be
+        computed from it:
 
-            needed      the plan of a webdataset, which says what goes into each of its tars
-            returned    the digest (and so the folder) of the tars, of which some may be written
+            shuffle_plans/web/3f9c…    the plan: which sample goes into which tar file
+            webdatasets/web/a07e…      the tars, such as 20 of 100; the result is "a07e…"
+
+        `nanoset gc` calls this for each output that it keeps, and then keeps the unfinished one,
+        too.
 
         Args:
-            manifest: Manifest of an output of any stage, the file that describes it.
+            manifest: Manifest of an output of any stage, which describes it.
 
         Returns:
-            The digest of the unfinished output; None if there cannot be one, which is the default.
+            The digest; None if the output is no plan of this stage. Most stages have no such plans,
+            so None is the default.
         """
         return None
 

@@ -307,10 +307,15 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that limit how often documents are read, as a part of the recipe.
+        """Return those settings of the index files that limit how often documents are read.
 
-        A recipe is everything that decides the bytes of an output, and its digest names the
-        version.
+        Index files say in which order a trainer reads samples. All settings that decide their bytes
+        are hashed, and the hash names their version. With `max_epochs: 4`, this returns
+
+            {
+                "epochs": {"most": 4.0, "then": "raise", "samples": {"train": 1000}},
+                "epochs_of": "documents",    (if datasets may have documents in common)
+            }
 
         Args:
             split: `train`, `valid` or `test`.
@@ -326,8 +331,9 @@ class NanosetLookup:
         if self.spec.mixture is not None and self.spec.mixture.epoch_limits():
             has_limits = True  # they are among the options of the mixture
 
-        # Early versions ignored that datasets may have documents in common. This option changes the
-        # digest of the recipe, so that such splits are built again.
+        # Early versions of this program counted how often a dataset is read, even if several
+        # datasets have documents in common. Now documents are counted, so such splits become
+        # other ones. This option changes their hash, so that they are built again.
         if has_limits and self.may_share_documents(split):
             options["epochs_of"] = "documents"
         return options

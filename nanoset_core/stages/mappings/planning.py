@@ -187,16 +187,18 @@ class NanosetContext(NanosetLookup):
         """Check the length of a training run that continues an earlier one with other data.
 
         A run may have phases with different data, such as 600 iterations of web text and then 400
-        of code. Each phase continues where the one before it has stopped.
+        of code, with 8 samples each. The numbers of samples count from the start of the run: 4,800
+        for the first phase, and 8,000 for the second one.
 
         Args:
-            config: The settings of the train split.
+            config: The settings of the train split, after limits on how often data is read.
 
         Raises:
             ConfigError: The run has read all its samples already, so that none are left.
-            InputError: Limits on how often data is read leave fewer samples than the phase has.
+            InputError: The limits leave fewer samples than the phase has.
         """
         check_remaining_samples(config)
+        # A phase has a fixed end, at which the next one starts: it may not have fewer samples.
         if self.spec.continue_:
             check_phase_length(config, self.spec.samples.get("train", 0))
 
@@ -217,10 +219,12 @@ class NanosetContext(NanosetLookup):
     def corpora(
         self, planned: PlannedSplit, members: Sequence[MemberCoverage] | None = None
     ) -> list[CorpusCoverage]:
-        """Return what a split reads of each corpus, through all datasets made from it.
+        """Return how often a split reads the documents of each corpus, through all its datasets.
 
-        For example, train reads the corpus `web` and the view `best-web`, which is a selection of
-        its documents. These documents are then read twice:
+        A corpus is a collection of texts. Several datasets may have been made from it, so that
+        adding up what is read of each dataset does not tell how often a document is read. For
+        example, train reads all of `web`, and of the view `best-web`, which is a selection of its
+        documents:
 
             dataset     its documents         of the corpus web
             web         0, 1, 2, 3            documents 0 and 2 are read once,
@@ -231,6 +235,9 @@ class NanosetContext(NanosetLookup):
             members: What the built split takes of each dataset. By default, what the plan says,
                 which is an estimate for a large blend.
 
+        Returns:
+            An entry for each corpus; none if the split has no plan, since it has no data.
+
         Raises:
             MissingError: A dataset that one of these was made from was deleted.
         """
@@ -238,7 +245,8 @@ class NanosetContext(NanosetLookup):
         if plan is None:
             return []
         sample_counts = [member.samples_given for member in members or planned.members]
-        # By the path of a dataset: which of its sequences belong to the split, and what is read.
+        # Path of a dataset → the range of its documents that belong to the split, such as (0, 4);
+        # and how many samples the split takes of it.
         rows_by_prefix = {member.prefix: member.rows for member in plan.members}
         reads_by_prefix = MemberReads.by_prefix(plan, planned.config, sample_counts)
 
@@ -255,22 +263,29 @@ class NanosetContext(NanosetLookup):
     def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
         """Return what a training run has read of a dataset that only its earlier phases contain.
 
-        A run may have phases with different data. This phase reads nothing of the dataset, but it
-        may read the same documents through another one. So what was read before counts.
+        A run may have phases with different data. The report of a phase says how often each
+        document has been read so far. So it needs the datasets of earlier phases, too, if they have
+        documents in common with those of this phase:
+
+            phase 1    reads web
+            phase 2    reads best-web, a selection of web's documents: these are read a second time
+
+        For phase 2, this function returns what was read of web.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: Which of its sequences (`rows`) the earlier phases read, for how many epochs, and
-                how many samples they took.
+            order: In which order the earlier phases read the dataset, and where they stopped.
         """
-        # Tokens of one epoch: those of the sequences that train has of the dataset.
+        # Train may have only a part of the dataset, such as the documents 0 to 980 of 1,000. The
+        # tokens of these are what it reads in one epoch.
         sequence_lengths, _ = self.reader.read(prefix)
         start, stop = order.rows
         tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))
         return MemberReads(
             tokens=tokens,
-            samples_before=order.taken,
+            samples_before=order.taken,  # samples that the earlier phases read
             samples_taken=0,  # the present phase takes no sample of it
+            # How many epochs were shuffled together, which decides which samples were read.
             epochs=order.epochs,
             separate_last_epoch=order.separate_last_epoch,
         )
@@ -284,13 +299,21 @@ class NanosetContext(NanosetLookup):
         settings request more, `on_exhaustion` decides what happens: fewer samples, other weights,
         or an error.
 
+            splits share a blend            a limit may change their common weights: start with the
+                                            settings of all splits
+            each has a blend of its own     start with the settings of this split
+
         Args:
             split: `train`, `valid` or `test`.
+
+        Returns:
+            The settings of this split alone, which limits were exceeded, and the limits.
         """
         # The settings of nanoset.yaml. If splits share one blend, they also share its weights,
         # which limits may change: so these are the settings of all splits.
         splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
         prefix_by_corpus = dataset_prefixes(self, splits)  # corpus → path of its dataset
+        # Only train can continue what a training run has read with other data before.
         read_before = self._read_by_run() if "train" in splits else None
         written_config = settings_as_written(self, splits, read_before)
 
@@ -325,19 +348,21 @@ class NanosetContext(NanosetLookup):
         Returns:
             The settings, and which limits the given ones exceed.
         """
-        # The samples that other splits request matter only if the limits change weights that all
-        # splits share. Otherwise leave them out: if they are too many, this split can still be
-        # built.
+        # The policy "redistribute" changes weights. If all splits share them, it has to know the
+        # samples of all splits. Otherwise, leave out those of other splits: if they are too many,
+        # this split can still be built.
         requested = config.samples(split)
         shares_weights = self.spec.blend is not None
         limits_change_weights = self.spec.on_exhaustion == "redistribute"
-        if not (shares_weights and limits_change_weights):
+        needs_samples_of_all = shares_weights and limits_change_weights
+        if not needs_samples_of_all:
             config = config.with_samples({split: requested})
 
         limited = self._apply_limits(config, limit_by_prefix)
         config_of_split = self._with_samples_of(split, limited.config)
         if requested is None and split == "train":
-            # No number is limited yet. Valid and test may read a document too often in one epoch.
+            # Limits apply to numbers of samples, and there is none: each dataset is read once. Even
+            # then, train may read a document too often. This is not checked for valid and test.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
@@ -359,16 +384,21 @@ class NanosetContext(NanosetLookup):
     def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
         """Return settings that request samples of one split alone.
 
-            setting                          samples of train
-            samples: {train: 1000}           1,000
-            none, with weights               until the first corpus of the blend is used up
-            none, without weights            stays open: each document is read once
+        If the user sets no number, it depends on whether the trainer needs one. To take shares of
+        0.7 and 0.3 of a number of samples, most trainers have to be told the number:
+
+            settings of the user            samples of train
+            samples: {train: 1000}          1,000
+            none, blend with weights        those until the first corpus is used up; or None, if the
+                                            trainer needs no number
+            none, blend without weights     None: the trainer reads each document once
 
         Args:
             split: `train`, `valid` or `test`.
-            config: Settings, which may request samples of other splits, too.
+            config: Settings, which may request samples of other splits, too. Those are removed.
         """
-        samples = config.samples(split)
+        samples = config.samples(split)  # None if the user sets no number
+        # A blend with weights is a mapping, such as {"web": 0.7}; without, it is a list of names.
         is_weighted = isinstance(self.spec.blend_of(split), Mapping)
         if samples is None and is_weighted and config.rules.needs_samples(split):
             samples = self._samples_until_first_is_used_up(config, split)
@@ -396,11 +426,15 @@ class NanosetContext(NanosetLookup):
 
         In one epoch, each dataset is read once. That may already be too often for a document. If
         train reads the corpus `web` and the view `best-web`, a selection of its documents, it reads
-        those twice. With `max_epochs: 1`:
+        those twice. Suppose that they have 1,000 samples together. With `max_epochs: 1`, it depends
+        on `on_exhaustion`:
 
-            what one epoch reads           result
-            no document twice         the settings as they are
-            some documents twice      for `on_exhaustion: stop`, fewer samples than one epoch has
+            raise           an error
+            repeat          no number of samples, as before; only reported
+            stop            a smaller number of samples, such as 700
+            redistribute    other weights of the datasets
+
+        If no document is read twice, nothing changes.
 
         Args:
             config: The settings of train, without a number of samples: they mean one epoch.
@@ -411,6 +445,8 @@ class NanosetContext(NanosetLookup):
             limits it exceeds.
         """
         no_change = LimitedConfig(config, exceeded=())
+        # Some trainers take no number of samples. And if no two datasets have a document in common,
+        # one epoch reads each document once.
         if not config.rules.takes_samples("train") or not self.may_share_documents("train"):
             return no_change
 
@@ -423,7 +459,8 @@ class NanosetContext(NanosetLookup):
         if not limited.exceeded:
             return no_change
 
-        # The policy "repeat" changes nothing, and only reports what is read too often.
+        # The policy "repeat" only reports what is read too often. So return the given settings,
+        # which have no number of samples.
         if self.spec.on_exhaustion == "repeat":
             return LimitedConfig(config, limited.exceeded)
         return limited
@@ -509,24 +546,30 @@ class NanosetContext(NanosetLookup):
             raise _shared_parts_error(exceeded)
 
     def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
-        """Return why a split has no sample, although the settings give it a share of the data.
+        """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
-        For example, valid gets 1 % of the documents, and these have fewer tokens than one sample
-        needs.
+        If a share is too small for a sample, the split before gets it. So there are two settings:
+
+                                train, valid, test
+            as written          98, 1, 1
+            as built            98, 2, 0          test is too small, so valid has its share
+
+        For test, the reason is "it has no sample: …; its share went to the split before it (split:
+        98,2,0). Give it a larger share, or none".
 
         Args:
             split: The split, which has no sample.
             built_config: The settings that the splits are built with.
 
         Returns:
-            The reason, in words; None if the settings give the split no share.
+            The reason, in words; None if nanoset.yaml gives the split no share, so that it is meant
+            to be empty.
 
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
         blend = self.spec.blend_of(split)
-        # With the shares of nanoset.yaml. One that is too small for a sample is built as 0, and
-        # added to that of the split before.
+        # The settings with the shares as nanoset.yaml has them: 98, 1, 1 in the example.
         written_config = self._with_written_shares(built_config)
         if blend is None or not _has_share(written_config, split):
             return None
@@ -535,6 +578,8 @@ class NanosetContext(NanosetLookup):
             raise no_training_sample(written_config, reason)
 
         message = f"it has no sample: {reason}"
+        # If the share was given to the split before, say so: the user finds other shares than
+        # those in nanoset.yaml.
         if not _has_share(built_config, split):
             message += f"; its share went to the split before it (split: {built_config.split})"
         return f"{message}. Give it a larger share, or none"

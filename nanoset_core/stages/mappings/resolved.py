@@ -158,17 +158,24 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
 
 
 def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanoset:
-    """Return settings as the type that stages use, with the data of `mix` as a blend.
+    """Convert the settings of training data, as nanoset.yaml has them, to the type that stages use.
 
-    A mixture, the key `mix`, is a tree of shares. Its corpora become a blend with the weight 1
-    each; the true weights are computed later, from the sizes of the datasets.
+    It has the same values, and two keys whose values are the same however they were written:
+
+        written as                                   blend of the result
+        blend: {web: 0.7, code: 0.3}                 {"web": 0.7, "code": 0.3}
+        mix: {web: {}, code: {epochs: 2}}            {"web": 1.0, "code": 1.0}
+
+    A mixture, the key `mix`, is a tree of shares. Its true weights are computed later, from the
+    sizes of the datasets. Until then, each corpus has the weight 1.
 
     Args:
         spec: The settings as they are written.
-        identifiers: Those of the trainer's tokenizer.
+        identifiers: Those of the trainer's tokenizer, such as its class, from whichever key they
+            come.
     """
     values = {key.name: getattr(spec, key.name) for key in fields(spec)}
-    values["blend"] = spec.data
+    values["blend"] = spec.data  # the property `data` converts a mixture to a blend
     values["tokenizer_identifiers"] = identifiers
     return ResolvedNanoset(**values)
 
