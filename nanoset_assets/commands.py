@@ -644,8 +644,7 @@ def _next_steps(
 
 
 def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
-    """Return the outputs that exist, each with its manifest, a file that lists what is in its
-    folder.
+    """Return the outputs that exist, each with its manifest, which lists the files of its folder.
 
     At its end, `nanoset build` advises what to do next. The advice needs any one of the outputs, to
     say how its current version is found, and the handoff, which has the instructions for training.

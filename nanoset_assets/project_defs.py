@@ -178,28 +178,31 @@ class ProjectDefs:
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
         """Open the project with its current settings, in a Dagster run that builds an output.
 
-        In addition, the run gets a tag with the process that executes it. If the process is killed,
-        a later one can tell by this tag that the run will never end, and report it as failed.
+        This is the first thing that such a run does. It depends on who has started the run:
+
+                                       a server of Dagster            the command `nanoset build`
+            shows progress             in the log of the run          on its terminal
+            builds an output again     if the caller, or a tag of     the same
+            that is up to date         the run, says so
+
+        In addition, the run gets a tag that names the process which executes it. If the process is
+        killed, a later one can tell by this tag that the run will never end, and report it as
+        failed.
 
         Args:
             context: Dagster's context of the run.
-            rebuild: Whether the output is built again even if it is up to date. A tag of the run
-                can demand it as well.
-
-        Returns:
-            The project. It shows its progress in the log of the run, or on the terminal of the
-            command `nanoset build`.
+            rebuild: Whether the output is built again even if it is up to date.
 
         Raises:
             dg.Failure: The settings file has a mistake, or was deleted.
         """
         run = context.run
-        # Dagster may execute this step in a child process, which ends before the run does. That the
-        # child is gone would say nothing about the run, so a child adds no tag.
+        # Name this process in a tag, unless it is a child process that executes only this step of
+        # the run: that ends before the run does, so its end would say nothing about the run.
         if is_run_process():
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
 
-        # `nanoset build`, which has a `build_project`, shows the progress on its terminal.
+        # `nanoset build` has opened the project before (`build_project`). A server has not.
         if self.build_project is None:
             progress = Progress(RunLog(context.log))
         else:

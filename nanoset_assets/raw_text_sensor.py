@@ -235,8 +235,7 @@ class _Tick:
             self.notes.append(str(error))
 
     def _partition_requests(self) -> list[PartitionsRequest]:
-        """Request partitions in Dagster for new folders of raw text, and remove those of deleted
-        ones.
+        """Request partitions in Dagster for new folders of raw text; for deleted ones, removals.
 
         Each corpus (a folder of raw text, such as `raw/web`) is a partition of the assets that are
         made from it. This compares the folders with those that the last call of the sensor has
@@ -476,8 +475,7 @@ class _Tick:
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus (a folder of raw text) is not built now, as something writes to
-        it.
+        """Return whether a corpus (a folder of raw text) waits, since something writes to it.
 
         Usually it waits, so that an upload leads to one build at its end. But if something writes
         to it all the time, such as a crawler, it would wait forever. After a long wait (20 times

@@ -347,8 +347,7 @@ def _dependencies(
 def _partitions_read(
     stage: Stage, config: ProjectConfig, keys: Sequence[Key]
 ) -> dict[tuple[str, ...], list[str]]:
-    """Return the assets that an asset reads; and of which partitions Dagster has to be told, if
-    any.
+    """Return the assets that an asset reads, with the partitions that Dagster has to be told.
 
     For a mixture of the corpora (collections of documents) `web` and `books`, whose datasets are
     two of the partitions of one asset:

@@ -79,8 +79,7 @@ class FoundCorpus:
         return values
 
     def _file_settings(self) -> dict[str, ExplainedValue]:
-        """Return the settings that say which files of a folder belong to this corpus, if not all
-        do.
+        """Return the settings that say which files of a folder belong to this corpus, if any.
 
         A corpus is a collection of texts. If the names of some files in a folder say that they are
         for validation, the folder becomes two corpora. For example, a folder with a.jsonl, b.jsonl

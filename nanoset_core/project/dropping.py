@@ -75,8 +75,7 @@ class _ShardFile:
 
     @staticmethod
     def of(shard: Manifest) -> _ShardFile:
-        """Find out whether the tokens of a shard, a tokenized piece of text, are in a file of its
-        own.
+        """Find out whether the tokens of a shard (a piece of text) are in a file of its own.
 
         All shards of a text collection are joined to a dataset. To save space, the file of a shard
         can then be deleted, and its manifest says which bytes of the dataset are the same tokens:

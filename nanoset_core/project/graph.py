@@ -464,8 +464,7 @@ def inventory_node(corpus: str) -> Node:
 def graph_over(
     project: Project, inventories: Mapping[str, Recipe], corpora: Iterable[str] | None = None
 ) -> Graph:
-    """Return the graph of a project's outputs, given the raw files: it finds out what is out of
-    date.
+    """Return the graph of a project's outputs, given the raw files: it shows what is out of date.
 
     A graph knows what every output should be made from. All of that follows from the raw files:
 

@@ -145,8 +145,7 @@ class _NeedSearch:
         return needed
 
     def _needs_of(self, output: StoredOutput, digest: str) -> _VersionNeeds:
-        """Return which other builds a build of an output needs, so that these are not deleted
-        either.
+        """Return which other builds a build of an output needs, so that these stay, too.
 
         Most builds need what they were made from. Shards are an exception. They are the pieces in
         which text is tokenized, and all shards of a text are joined to a dataset. So all tokens are
@@ -239,8 +238,7 @@ def _needs_by_manifest(root: OutputRoot, manifest: Manifest) -> _VersionNeeds:
 
 
 def _versions_needed_by(root: OutputRoot, manifest: Manifest) -> list[str]:
-    """Return the builds that one build of an output needs, because it was made from them or lists
-    them.
+    """Return the builds that one build of an output needs: it was made from them or lists them.
 
     Most outputs only need what they were made from. The manifest of a build names that as
     "parents". But a few outputs are lists of others. For example, text is tokenized in thousands of

@@ -544,8 +544,7 @@ def _knows_shards(root: OutputRoot, dataset_folder: Path, parents: set[str]) -> 
 
 
 def _parents(root: OutputRoot, folder: Path) -> set[str]:
-    """Read from what a build of an output was made, to find out whether it has documents to be
-    erased.
+    """Read from what a build of an output was made, to find out if it has documents to be erased.
 
     Every build is a version, and is named by a digest. What it was made from is named in two
     places:
