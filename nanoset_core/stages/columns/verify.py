@@ -161,9 +161,11 @@ def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool)
 
 
 def _rows_of_groups(table: Manifest, *, reads_values: bool) -> list[int]:
-    """Return the number of rows of each row group of a table.
+    """Return the numbers of rows in the parts of a table, to compare them with those of another
+    table.
 
-    For example, a table of 70,000 rows has groups of 65,536 and 4,464 rows.
+    A Parquet file consists of row groups, parts that are read one by one. For example, a table of
+    70,000 rows has groups of 65,536 and 4,464 rows.
 
     Args:
         table: Manifest of the table.

@@ -10,14 +10,15 @@ from nanoset_core.stages.stage import Summary, counted
 
 
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
-    """Return the summary of a handoff, the folder with the files that start a trainer.
+    """Return what `nanoset status` and Dagster show of a handoff, the files that start a trainer.
 
-    Dagster and `nanoset status` show it. The summary has a warning if the trainer will not find its
-    index files, which it names after its tokenizer.
+    Megatron-LM names its index files by a hash that also covers its tokenizer. If nanoset.yaml does
+    not describe the tokenizer, the trainer will not find the index files that were built. Then
+    there is a warning, which names the file of the handoff with the lines to add.
 
     Args:
-        manifest: The manifest of the handoff.
-        spec: The section of nanoset.yaml on the nanoset.
+        manifest: The record of the handoff.
+        spec: The section of nanoset.yaml on the training data.
 
     Returns:
         The number and size of the files, and the warning.

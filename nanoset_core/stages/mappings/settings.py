@@ -364,12 +364,13 @@ class NanosetSpec(Section):
         yield from nanoset_errors(where, self)
 
     def epoch_limit(self, corpus: str) -> float | None:
-        """Return how often a corpus may be read at most.
+        """Return how often the documents of a corpus may be read at most in a training run.
 
-        `max_epochs: {web: 4}` limits only web, and `max_epochs: 4` all corpora.
+            max_epochs: 4                → 4 for each corpus (a collection of texts)
+            max_epochs: {web: 4}         → 4 for web, and None for others: no limit
 
         Args:
-            corpus: Name of a corpus or view of the nanoset.
+            corpus: Name of a corpus, or of a view, which selects some of its documents.
 
         Returns:
             A number of epochs, such as 4.0; None if `max_epochs` does not limit the corpus.

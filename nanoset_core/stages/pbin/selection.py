@@ -417,11 +417,15 @@ def filter_pbin(
     *,
     progress: Progress = SILENT,
 ) -> PbinCounts:
-    """Write some documents of a `.pbin`, in their order.
+    """Write some documents of a file of tokens to a new one, in their order.
 
-    The bytes are those of Modalities' `filter_dataset`. The file appears when it is complete.
+    A `.pbin` has the tokens of documents, from which the framework Modalities trains. For example:
 
-    For example, the mask True, False, True keeps the first and the third of three documents.
+        documents    [5, 6], [7], [8, 9]
+        keep         True, False, True
+        result       [5, 6], [8, 9]
+
+    The bytes are those of Modalities' `filter_dataset`. The new file appears when it is complete.
 
     Args:
         source: The file to read.

@@ -40,10 +40,13 @@ _INDEX_ENTRY_BYTES = 20
 def verify_pbin(
     project: Project, stage: Stage, key: Key, *, deep: bool = False, run: Run = run_here
 ) -> Report:
-    """Check the current version of a `.pbin`, which contains tokens and an index of documents.
+    """Check a `.pbin`, the file of tokens and their index from which the framework Modalities
+    trains.
 
-    Its documents and tokens must be those of the dataset that it was made from. If this was
-    deleted, only the index is checked, and with `deep` the sha256 of the file.
+        its size                     that of the record
+        its index and its tokens     those of the dataset that it was made from
+
+    If that dataset was deleted, only the index is checked, and with `deep` the sha256 of the file.
 
     Args:
         project: The project.
