@@ -342,11 +342,16 @@ def _copies_in(
 
     A copy has the same tokens. To compare the tokens of millions of documents would take long. So
     first find those that may be copies, by their lengths and by hashes, and then read the tokens of
-    these only.
+    these only:
+
+        candidates             40, 41, 97                numbers of documents in the corpus
+        named_id_by_number     {40: "a1", 97: "a1"}      copies, and the id of the document that the
+                                                         user has named; 41 has other tokens
+        result                 40 and 97, with their files and lines
 
     Args:
         project: Its outputs are searched.
-        corpus: The corpus to search.
+        corpus: The corpus (collection of texts) to search.
         ignored: Numbers of documents that are not reported, int64, shape (n_ignored,).
         named: The tokens of the named documents.
 
@@ -439,18 +444,21 @@ def _possible_copies(
 ) -> NDArray[np.int64]:
     """Return the documents of a corpus that may be copies of those that the user has named.
 
-    They have as many tokens as one of these. If hashes of the documents are stored, they also have
-    the same hash. For example, the named documents have 80 tokens and the hash 3f9c:
+    A copy has as many tokens as a named document, and the same hash of its tokens. For example, the
+    named documents have 80 tokens and the hash 3f9c:
 
         document    tokens    hash
-        0           120                  ruled out by its length
-        1           80        b113       ruled out by its hash
-        2           80        3f9c       possible
+        0           120                     ruled out by its length
+        1           80        b113          ruled out by its hash
+        2           80        3f9c          possible
+        3           80        not stored    possible
+
+    Hashes are stored for each shard, a part of the corpus. The shards of some corpora have none.
 
     Args:
         project: Its outputs are searched.
         corpus: The corpus to search.
-        sharded: The shards of its dataset, which are parts of it. Hashes are stored for each shard.
+        sharded: The shards of its dataset.
         named: What is known of the named documents.
 
     Returns:

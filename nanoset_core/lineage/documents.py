@@ -465,13 +465,15 @@ class Lineage:
 
         The line may have no document, or, if the dataset repeats documents, several copies of it.
 
-        Large files were cut into pieces, and the stored numbers of lines start again in each piece.
-        For example, if the first piece has 5 lines:
+        Some large files were cut into pieces, whose lines are stored with numbers that start again
+        in each piece. For example, if the first piece has 5 lines, and line 7 of the file is looked
+        for:
 
             line of the file        1    2    …    5    6    7
-            line of the piece       1    2    …    5    1    2
+            stored number           1    2    …    5    1    2
 
-        Then a search for line 7 finds both lines numbered 2, of which the wrong one is left out.
+        Line 7 is stored as 2. A search for 2 finds the lines 2 and 7 of the file. The number in the
+        file is then computed for each of them (`origin.line`), and the wrong one is left out.
 
         Args:
             file: Path of the file, relative to the corpus's folder.
@@ -482,15 +484,13 @@ class Lineage:
         if shards is None:
             shards = range(len(self.shards))
 
-        # If a large file was cut into pieces, the tables of the corpus number lines within each
-        # piece: if the first piece has 5 lines, line 7 of the file is line 2 of the second one.
+        # If lines are numbered within pieces, line 7 is (second piece, 2) in the example.
         number_in_table = line
         line_in_piece = self.numbers.in_piece(file, line)
         if line_in_piece is not None:
             number_in_table = line_in_piece.line
 
-        # This also finds line 2 of the first piece. Its origin has the number in the file, 2, by
-        # which it is left out.
+        # Both lines are found, which have the numbers 2 and 7 in the file. Take 7.
         for origin in self._search(shards, {"file": file, "line": number_in_table}):
             if origin.line == line:
                 yield origin

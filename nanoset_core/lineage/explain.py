@@ -429,17 +429,21 @@ def _piece_origin(
 ) -> PieceOrigin:
     """Describe the tokens that a training sample and a document have in common.
 
-    Both are ranges of a sequence of tokens. For example:
+    Both are ranges of a sequence of a dataset's tokens. For example:
 
         tokens of the sequence that are in the sample          0 to 100
         tokens of the sequence that are from the document      60 to 150
         in common                                              60 to 100
 
+    For people to read, the result has the text of these tokens in two forms: decoded from the
+    tokens, and as it is in the raw file, if that is still there. To find it in the raw file, the
+    raw text of the document is tokenized again, and compared with all of its tokens.
+
     Args:
         dataset: The dataset that has the sequence.
         span: The tokens of the sequence that are in the sample.
         piece: The tokens of the sequence that are from the document.
-        origin: Where the document came from.
+        origin: Where the document came from: its file and line.
         excerpts: Makes the excerpts of its text.
 
     Returns:

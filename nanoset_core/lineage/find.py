@@ -384,11 +384,12 @@ def _shards_with(
 
     A corpus is tokenized in shards, each from some pieces of files. For example:
 
-        piece of a.jsonl     lines 1 to 100    lines 101 to 200    lines 201 to …
-        shard                0                 0                   1
+        piece of a.jsonl               lines 1 to 100    lines 101 to 200    lines 201 to …
+        shard                          0                 0                   1
+        begins at line 150 or before   yes               yes                 no
 
-    Line 150 begins after two of these pieces do, and is in the last one of them. So only shard 0
-    has to be searched.
+    Line 150 is in the last piece that begins at it or before it. So only shard 0 has to be
+    searched.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
@@ -397,8 +398,11 @@ def _shards_with(
         line: Number of the line or row, from 1.
 
     Returns:
-        The one shard, or [] if there is none; None if any shard may have the line, because it is
-        not known from which files the shards were made.
+        The shards that have to be searched:
+
+        [0]      only this one
+        []       none: the corpus does not have the file
+        None     all: it is not known from which files the shards were made
     """
     source_ranges = _sources_of_shards(context, lineage)
     if source_ranges is None:

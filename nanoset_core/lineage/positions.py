@@ -237,8 +237,12 @@ class Split(NamedTuple):
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return in which training samples a document is, and why a part of it is in none.
 
-        For example, the document in line 12 of `a.jsonl` is in the samples 7 and 8 of train, and
-        its last 7 tokens are never seen, because they did not fill a sample.
+        For example, the document in line 12 of `a.jsonl` has 90 tokens. Samples are cut from the
+        dataset, and the document is in two of them. The last 7 tokens did not fill a sample:
+
+            sample 7 of train    tokens 0 to 50 of the document     an *appearance*
+            sample 8 of train    tokens 50 to 83                    another one
+            reason               "7 of its 90 tokens are never seen, because they lie in the …"
 
         Args:
             number: Which dataset of the split has the document: its index in `datasets`.
@@ -269,12 +273,14 @@ class Split(NamedTuple):
     ) -> _PlacedPiece:
         """Find the training samples that have tokens of a piece of a document.
 
-        On the way from the dataset to the samples of a split, tokens may get lost at three steps:
+        On the way from the dataset to the samples of a split, tokens may get lost at three steps.
+        At each step, the tokens are *spans*: which tokens of the piece are in which sample. The
+        samples get other numbers at each step:
 
-            step                                         tokens of a piece of 90 that remain
-            samples are cut from the sequences           83: the last 7 do not fill a sample
-            samples are shuffled, and some are drawn     83
-            a blend takes samples of several datasets    83
+            step                                       samples      tokens of 90 that remain
+            cut samples from the sequences             40 and 41    83: the last 7 do not fill one
+            shuffle the samples, and draw some         7 and 3      83
+            mix samples of several datasets (blend)    15 and 6     83
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -349,8 +355,12 @@ class Split(NamedTuple):
     def _why_unseen(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
         """Return why some tokens of a document are in no training sample: the end of a sentence.
 
-            another split has them       "it belongs to the valid split"
-            they were lost on the way    "they lie in the tail, which does not fill a sample"
+        The tokens are one piece of the document. There are two kinds of reasons:
+
+            the split does not read them    "it belongs to the valid split"; or "that part …" if the
+                                            document has other pieces
+            they were lost on the way       "they lie in the tail, which does not fill a sample"
+            to its samples
 
         Args:
             nanoset: The samples of the document's dataset.
@@ -446,9 +456,16 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
 
     There are three steps from a dataset to the samples that are read. Each may lose tokens:
 
-        the dataset is cut into samples     the last tokens may not fill one
-        the samples are shuffled            not all of them may be needed
-        the blend mixes several datasets    it may take fewer samples than were prepared
+        1. the dataset is cut into samples     the last tokens may not fill one
+        2. the samples are shuffled            not all of them may be needed
+        3. the blend mixes several datasets    it may take fewer samples than were prepared
+
+    If several steps lost tokens, the last of them decides:
+
+        lost at step 1 alone          names step 1
+        lost at 2, and perhaps at 1   names step 2 alone
+        lost at 3, and perhaps at     names step 3, and then step 1 if it lost some; step 2 only if
+        others                        earlier phases have read the samples
 
     Args:
         counts: How many tokens of a piece of the document remain after each step.
@@ -462,7 +479,6 @@ def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
     is_lost_in_draw = counts.drawn < counts.in_sample_index
     is_lost_in_blend = counts.seen < counts.drawn
 
-    # Name the last step that lost tokens. If this is the blend, name the earlier ones as well.
     if is_lost_in_blend:
         why = "the blend takes fewer samples of this corpus than were built"
         if is_lost_in_draw and is_phase:
@@ -529,6 +545,9 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
         sample before the shuffle    0    1          2
         number in the order          1    not read   0
 
+    A run may be divided into phases, which read on in the same order. A phase that begins at number
+    1 does not read sample 2, which an earlier phase has read.
+
     Args:
         nanoset: The samples of the dataset.
         spans: Which tokens of a document are in which samples, numbered before the shuffle.
@@ -538,8 +557,7 @@ def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
     """
     drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
-    # A run may be divided into phases. A later one leaves out the samples that earlier phases have
-    # read, which are those at the positions before `begin`.
+    # Leave out what earlier phases have read: the numbers before `begin`, which is usually 0.
     return drawn.select(drawn.samples >= nanoset.member.begin)
 
 
@@ -612,8 +630,16 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
 def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
     """Return the samples that contain an entry of the document index, or begin or end in it.
 
-    For example, samples 0, 1 and 2 begin in the entries 4, 6 and 6. Then sample 0 contains entry 5
-    and ends in entry 6, and samples 1 and 2 begin in entry 6: entry 6 has all three.
+    Samples are cut from the documents in a shuffled order, the document index. For example, it has
+    8 entries, and there are three samples:
+
+        sample    begins in entry    has the entries
+        0         4                  4, 5, and the start of 6
+        1         6                  a part of 6
+        2         6                  the rest of 6, and 7
+
+    Which samples have tokens of entry 6? Samples 1 and 2, which begin in it, and the last sample
+    that begins before it, sample 0. Of entry 5, only sample 0: none begins in it.
 
     Args:
         sample_index: Row j has the entry in which sample j begins, and an offset; ascending, shape
@@ -623,9 +649,14 @@ def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
     n_samples = len(sample_index) - 1
     start_entries = sample_index[:, 0]
 
-    # The last sample that begins before the entry, and all samples that begin in it.
-    first = max(bisect_left(start_entries, entry) - 1, 0)
-    stop = min(bisect_right(start_entries, entry), n_samples)
+    # How many samples begin before the entry (1 for entry 6), and how many in it or before it (3).
+    n_before = bisect_left(start_entries, entry)
+    n_before_or_in = bisect_right(start_entries, entry)
+
+    # Begin with the last one that begins before the entry, if there is one. The last row of the
+    # sample index may have been counted, but is no sample.
+    first = max(n_before - 1, 0)
+    stop = min(n_before_or_in, n_samples)
     return range(first, stop)
 
 

@@ -189,12 +189,15 @@ class Run:
         """Check that each part of a training run begins with a step, and after the part before it.
 
         A run that was continued with other data consists of several parts. Each was started with
-        its own folder of files, a handoff, which says from which sample of the run on it was used:
+        its own folder of files, a handoff, which says from which sample of the run on it is used.
+        With 8 samples a step, a step begins with the samples 0, 8, 16 and so on. So the parts may
+        begin with these samples:
 
-            handoff of the first data     from sample 0
-            handoff of the second data    from sample 4,800, which must be the first one of a step
+            0, 4,800      correct
+            0, 4,803      wrong: step 601 has the samples 4,800 to 4,807
+            0, 0          wrong: the second part begins where the first one does
 
-        If that is not so, run.yaml, which describes the run, has a mistake.
+        A wrong one means that run.yaml, which describes the run, has a mistake.
 
         Raises:
             ConfigError: One does not begin after the one before it, or begins in the middle of a
@@ -202,6 +205,7 @@ class Run:
         """
         previous_start = -1
         for number, handoff in enumerate(self.handoffs):
+            # First sample of the step to which the first sample of the part belongs: 4,800
             step_start = self._start_of_step_with(handoff.start)
             if handoff.start <= previous_start:
                 raise self._wrong_start_error(number, f"one after sample {previous_start:,}")
@@ -259,7 +263,8 @@ class Run:
 
         This is for a preview: Dagster's UI shows which documents the first step of training would
         read. The files with which a trainer is started, the *handoff*, say in which order samples
-        are read. All that they do not say is assumed: one process (rank), and some batch size.
+        are read. The settings of a run (`RunSpec`), which the user writes in run.yaml later, do not
+        exist yet. So they are assumed: one process (rank), and some batch size.
 
         Args:
             outputs: The outputs that contain the handoff.
@@ -267,7 +272,8 @@ class Run:
             default_batch_size: How many samples a step reads, if the handoff does not say so.
 
         Returns:
-            The imagined run. It begins with sample 0, even if the handoff continues an earlier one.
+            The imagined run. Its first sample is sample 0, even if the handoff is for a later part
+            of a run, which would begin with sample 4,800, for example.
 
         Raises:
             MissingError: The handoff's train split was deleted.
@@ -430,10 +436,16 @@ class Run:
     def _possible_delays(self, handoff: RunHandoff) -> list[int]:
         """Return by how many samples a resumed training run may be late, ascending.
 
-        Some loaders give one sample to each rank (process) in turn. When such a loader is resumed,
-        it starts at a whole turn. With 4 ranks and 10 samples already read, it reads samples 8 and
-        9 again. So it reads all samples after them 2 samples later than a run that was never
-        stopped: 10 % 4 = 2.
+        Some loaders give one sample to each rank (process) in turn. A resumed loader of this kind
+        can only start with a whole turn. For example, 4 ranks have read 10 samples, and are then
+        stopped and resumed:
+
+            turn of 4 samples    0 to 3    4 to 7    8 to 11
+            read before          all       all       8 and 9
+            read after                               8 and 9 once more, 10, 11, …
+
+        Two samples are read twice, so that every later sample is read 2 samples later than without
+        the stop. That is the remainder of 10 / 4.
 
         Args:
             handoff: The trainer's files, whose settings say how the loader deals its samples.
@@ -447,7 +459,8 @@ class Run:
 
         delays = {0}
         # A stretch is a part of the run in which the trainer was not resumed and the batch size did
-        # not change.
+        # not change. The run had read `consumed_at_start` samples when it began; the samples before
+        # `split_start` are those of earlier handoffs.
         for stretch in self.steps.stretches:
             n_already_read = max(stretch.consumed_at_start - handoff.split_start, 0)
             delays.add(n_already_read % stretch.n_ranks)
@@ -667,15 +680,16 @@ def _places_in_handoff(
 
 
 def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) -> DocumentSteps:
-    """Return the steps of a run that read a document from a handoff.
+    """Return in which samples a document is, together with the training steps that read these.
+
+    A `DocumentPlaces` says that a document is in the samples 7 and 8, for example. The result is a
+    `DocumentSteps`. It has all fields of this record, and two more: the handoff, and the steps.
 
     Args:
         run: The run, with the steps that read each sample.
-        handoff: Files with which the trainer was started or continued.
+        handoff: Files with which the trainer was started or continued. The samples are numbered
+            within its data.
         places: The samples of the handoff that contain the document.
-
-    Returns:
-        The steps, together with the samples.
     """
     samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
     return DocumentSteps(
@@ -874,18 +888,20 @@ def _scheduled_batch_size(manifest: Manifest) -> int | None:
 def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
     """Return how many samples a step of a phase reads, and check that run.yaml agrees.
 
-    A phase is a range of a run's steps that has data of its own. How many samples it has was
-    computed from the number of its steps, and from the batch size that was planned. So the run must
-    have the same batch size at all steps.
+    A phase is a part of a run with data of its own, such as the steps 10 to 14. Before the run, the
+    user has planned its *schedule*: 15 steps of 8 samples, written as [15, 8]. So the data of the
+    phase were made of 5 · 8 samples. They only last for its steps if each step of the run has 8
+    samples.
 
     Args:
-        manifest: Manifest of the phase's files, which always contains the planned batch size.
+        manifest: Manifest of the phase's files, which always contains the schedule.
         spec: The settings of the run, from run.yaml.
 
     Raises:
         ConfigError: Some steps have another batch size.
     """
-    batch_size: int = manifest.recipe["options"]["schedule"][1]  # after the number of steps
+    # The schedule is a list of two numbers: steps, and samples of a step.
+    batch_size: int = manifest.recipe["options"]["schedule"][1]
     problems = _batch_size_problems(spec, batch_size)
     if problems:
         raise ConfigError(

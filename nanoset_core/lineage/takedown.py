@@ -240,13 +240,12 @@ class _DocumentSearch:
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
         """Return which documents of a dataset must be deleted, by their numbers.
 
-        They were named by ids, which are stored with the corpus, the collection of all texts. Other
-        datasets are made from a corpus, and have numbers of their own:
+        The user has named documents by ids, which are stored with a corpus, a collection of texts.
+        Other datasets are made from a corpus, and number the documents in their own way:
 
-            corpus          document 40
-            view            documents 3 and 9, if this selection repeats it
-            packs           3 and 9 as well, if they are made from the view: these are sequences
-                            that are filled with documents, whose numbers they keep
+            corpus    all texts, one document after another             document 40
+            view      a selection of these, which may repeat some       documents 3 and 9
+            packs     sequences filled with documents of the view       documents 3 and 9
 
         The result is remembered, as the same dataset is needed several times.
 
@@ -334,6 +333,11 @@ def _samples_with(
 ) -> list[int]:
     """Return the numbers of the training samples that contain tokens of some documents.
 
+    For each document, first look up where it came from, and then where it went:
+
+        number 40 of dataset 0    its origin: line 12 of a.jsonl, with 90 tokens
+                                  its places: tokens 0 to 50 in sample 7, the others in sample 8
+
     To find the samples takes long. So of each dataset only the first `MAX_PLACED` documents are
     looked up. They show well enough which samples are concerned.
 
@@ -343,7 +347,7 @@ def _samples_with(
             for each.
 
     Returns:
-        In no particular order. A sample is repeated if it contains several documents.
+        Such as [7, 8]; in no particular order. A sample is repeated if it has several documents.
     """
     sample_numbers: list[int] = []
     for dataset_number, documents in enumerate(documents_by_dataset):

@@ -262,12 +262,12 @@ class _LineReader:
     def text(self, origin: DocumentOrigin) -> str:
         """Read the text of a document again, from its line in a raw file.
 
-        The byte at which the line begins was recorded when the text was tokenized. In an
-        uncompressed file, the line is read from there. A compressed file has to be read from its
-        start:
+        The byte at which the line begins was recorded when the text was tokenized. For example, the
+        line of the document begins at byte 4,096 of the text:
 
-            a.jsonl       byte 4,096    reads from 4,095 on
-            a.jsonl.gz    byte 4,096    decompresses up to there; a later line continues there
+            a.jsonl       Read from there on (from byte 4,095 on, as that byte must be a line end).
+            a.jsonl.gz    It cannot be read from the middle: decompress all of it up to there. The
+                          next call goes on from there, if its line comes later in the file.
 
         Args:
             origin: The document, with the byte of the decompressed file at which the line begins.
@@ -307,25 +307,28 @@ class _LineReader:
         """Read the line that begins at a byte of an uncompressed file, and the byte before it.
 
         The byte before it shows whether a line really begins there: it has to be a line end. It is
-        not known how long the line is. So a window of some bytes is read, which is made eight times
-        as large until the line fits into it.
+        not known how long the line is. So read some bytes, a window, and try again with a larger
+        one if the line is longer:
+
+            window of 65,536 bytes     most lines fit into it, so that one request is enough
+            window of 524,288 bytes    eight times as large; and so on
 
         Args:
             offset: First byte of the line.
 
         Returns:
-            These bytes in the form of a piece of the file, which the parsers of lines take.
+            The bytes. They are returned as a piece of the file, since the parsers of lines take
+            pieces.
         """
-        # Most lines fit into the first window, which is one request to a bucket. Read eight times
-        # as much for the others.
+        # `_line_within` returns None if the line is longer than the window.
         window_bytes = WINDOW_BYTES
         data = self._line_within(offset, window_bytes)
         while data is None:
             window_bytes *= 8
             data = self._line_within(offset, window_bytes)
 
-        # A piece of an inventory has the number of its first line, and a digest to check it by.
-        # Here neither is known or used.
+        # A piece also has the number of its first line, and a digest to check it by. Neither is
+        # known or used here, so any values will do.
         start = max(offset - 1, 0)
         stop = start + len(data)
         piece = Piece(self._file, start, stop, first_line=1, digest="")
@@ -393,8 +396,9 @@ class _LinePass:
     def line_at(self, offset: int) -> bytes:
         """Read the file up to a line, and return the line.
 
-        The file is read in blocks of lines. For example, blocks end at the bytes 1,000 and 2,050.
-        Then the line at byte 1,200 is in the second block.
+        The file is read in blocks of lines, from its start to its end. `_last_block` is the one
+        that was read last. For example, blocks end at the bytes 1,000 and 2,050. Then the line at
+        byte 1,200 is in the second block.
 
         Args:
             offset: First byte of the line, which the pass has not passed.
@@ -412,8 +416,9 @@ class _LinePass:
 
         line = _line_in_block(self._last_block, offset)
         if _lacks_line_end(self._last_block):
-            # The line ends because the file ends here, or because the file is damaged here. In the
-            # second case, reading the next block raises the FaultError.
+            # The last line of the block has no line end. Either the file ends here, which is fine,
+            # or the file is damaged here, so that no more could be read. Reading on tells which: in
+            # the second case, it raises the FaultError.
             self._blocks.next()
         return line
 

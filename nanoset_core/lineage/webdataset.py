@@ -314,10 +314,13 @@ class Tars:
     def spans(self, context: int) -> Iterator[SourceSpan]:
         """Yield the ranges of tokens of which a training sample (a context) consists, in order.
 
-        Usually, that is one range of one source of text. At the end of a source, it may continue in
-        the next one:
+        Samples of 100 tokens are cut from one source of text after another. Usually, a sample is
+        one range of one source. At the end of a source, it may continue in the next one. For
+        example, web has 950 tokens, and sample 9 begins at its token 900:
 
-            sample of 100 tokens    tokens 950 to 1,000 of web, and tokens 0 to 50 of books
+            source    start    stop    tokens that remain to be taken
+            web       900      950     50
+            books     0        50      0
 
         Args:
             context: Number of the sample before the shuffle.
@@ -330,7 +333,8 @@ class Tars:
         remaining = int(lengths[0])
 
         # Take tokens up to the end of the source. If these do not fill the context, it continues
-        # with the first tokens of the next source (the setting `tail: carry`).
+        # with the first tokens of the next source. (Only the setting `tail: carry` allows that.
+        # Otherwise, the plan has no such contexts, and the first source is enough.)
         while remaining > 0:
             stop = min(start + remaining, self.plan.table.sources[source].tokens)
             if stop > start:  # a source may have no tokens
@@ -342,8 +346,15 @@ class Tars:
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
         """Return in which samples of the tars a document is, and why a part of it is in none.
 
-        For example, the document in line 12 of `a.jsonl` is in sample 17 of tar 3, and its last 7
-        tokens are in no tar, because they did not fill a sample.
+        A webdataset is a set of tars with training samples, which are called contexts until they
+        are written. On the way from the document to the tars, tokens may get lost at three steps.
+        They are counted after each, to say where:
+
+            the document, in line 12 of a.jsonl             90 tokens
+            dataset: packing may leave out some             90
+            planned: contexts are cut from the dataset      83: the last 7 do not fill one
+            written: all tars must have as many samples,    83
+            so some contexts may be left out
 
         Args:
             source: Number of the document's dataset in `datasets`.
@@ -352,13 +363,13 @@ class Tars:
         Returns:
             The samples; none if no tar has tokens of the document. `reason` then says why.
         """
-        # Follow the document's tokens from the dataset to the contexts of the plan.
+        # Where are the document's tokens in the dataset, and in which contexts are these?
         pieces = self._stored_pieces(source, origin.dataset_document)
         planned: list[TarAppearance] = []
         for piece in pieces:
             planned += self._appearances(piece)
 
-        # If all tars must be equal, the contexts with the largest numbers are written to none.
+        # If all tars must be equal, the last contexts of the shuffled order are written to none.
         n_written = self.plan.contexts
         written = sorted(appearance for appearance in planned if appearance.sample < n_written)
 
@@ -375,15 +386,14 @@ class Tars:
     def _reason(self, source: int, counts: _TokenCounts) -> str | None:
         """Return the sentence that says why a document is not completely in the tars.
 
-        For example, "7 of its 90 tokens are never seen, because packing left them out".
+            it has no tokens at all            "never seen: it has no tokens"
+            some tokens got lost on the way    "7 of its 90 tokens are never seen, because …"
+            all of them are in the tars        None
 
         Args:
             source: Number of the document's dataset.
             counts: How many tokens the document has, and how many of them remain after each step to
                 the tars: in the dataset, in the plan, and in the tars.
-
-        Returns:
-            The sentence; None if the document is completely in the tars.
         """
         if counts.dataset == 0:
             return "never seen: it has no tokens"
@@ -430,14 +440,17 @@ class Tars:
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
-        A dataset consists of sequences, one after another. For example, a document is in sequence
-        3:
+        A dataset consists of sequences. Their tokens are counted from the start of the first
+        sequence, one sequence after another. Usually, a document is one sequence. But if the
+        dataset is packed (documents fill sequences of one length), a document may be in pieces, in
+        several sequences:
 
-            sequence                      2            3
-            tokens of the dataset         900 to 1,200 1,200 to 1,250
-            tokens of the document                     0 to 50
-
-        A document that was packed (filled into sequences of one length) may be in several places.
+            the piece                                       number 0       number 1
+            is in this sequence (piece.sequence)            2              3
+            which has these tokens of the dataset           600 to 900     900 to 1,200
+            is at these tokens of the sequence              250 to 300     0 to 40
+            begins with this token of the document          0              50       (piece.first)
+            so it has these tokens of the dataset           850 to 900     900 to 940
 
         Args:
             source: Index of the dataset among those that the webdataset is made from.
@@ -465,6 +478,10 @@ class Tars:
         With sequences of 4, 3 and 5 tokens, these are 0, 4 and 7. By these numbers, tokens of a
         sequence are found among all tokens, from which training samples are cut.
 
+        The .bin, the file of the tokens, may have the sequences in this order, or in another one.
+        In the first case, the numbers follow from the positions in the file. In the second case, a
+        `Stream` was made, which has them.
+
         Args:
             source: Index of the dataset in `datasets`.
             sequences: Numbers of the sequences, shape (n,).
@@ -480,12 +497,14 @@ class Tars:
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
         """Find the training samples that have tokens of a document, and the tars that they are in.
 
-        Samples are cut from the datasets, and then shuffled. So first find the samples by the
-        positions of the tokens, and then where the shuffle has put each of them:
+        Samples of 100 tokens are cut from a dataset. At first, each is a *context*, with a number
+        in the order of the dataset. Then they are shuffled, which gives each a new number, its
+        position (or sample number). They are written to tars in the new order. For example:
 
-            tokens of the document    1,200 to 1,250 of the dataset
-            samples of 100 tokens     12
-            number after a shuffle    317: sample 17 of tar 3, if each tar has 100
+            tokens of the document in the dataset    1,200 to 1,250
+            context with these tokens                12
+            its position after the shuffle           317
+            tar with it, if each has 100 samples     3: its sample 17
 
         Args:
             piece: Consecutive tokens of the document, and their positions among those of its
@@ -495,14 +514,16 @@ class Tars:
             The samples, with their tars. A few of them may be written to no tar, so that all tars
             are equal.
         """
-        # The contexts with tokens of the piece, and where the shuffle has put them.
+        # The contexts with tokens of the piece, and their positions after the shuffle, which can be
+        # computed from the seed.
         table = self.plan.table
         span = piece.span
-        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,)
-        positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)  # (n_contexts,)
+        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,) 12
+        positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)  # 317
 
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
+            # The tokens that the context and the piece have in common
             for overlap in self._overlaps(context, piece):
                 appearance = TarAppearance(
                     sample=position,
@@ -764,8 +785,13 @@ def _sequence_parts(
 ) -> NDArray[np.int64]:
     """Divide a range of a dataset's tokens into the parts that are in different sequences.
 
-    For example, if sequences 0, 1 and 2 have 4, 3 and 5 tokens, the tokens [2, 9) of the dataset
-    are the tokens [2, 4) of sequence 0, [0, 3) of sequence 1, and [0, 2) of sequence 2.
+    For example, sequences 0, 1 and 2 have 4, 3 and 5 tokens. The tokens from 2 on, before 9, are in
+    all of them:
+
+        sequence                         0         1         2
+        its tokens of the dataset        0 to 4    4 to 7    7 to 12
+        in the range                     2 to 4    4 to 7    7 to 9
+        counted from its own start       2 to 4    0 to 3    0 to 2
 
     Args:
         dataset: The dataset.
@@ -774,10 +800,12 @@ def _sequence_parts(
         stop: Position after the last token.
 
     Returns:
-        Sequence, first token in it and stop, int64, shape (n_parts, 3). No part is empty.
+        Sequence, first token in it and stop, int64, shape (n_parts, 3): [[0, 2, 4], [1, 0, 3],
+        [2, 0, 2]]. No part is empty.
     """
     # Where each sequence begins among all tokens, shape (n_sequences,): 0, 4, 7 in the example. The
-    # index of a .bin has these positions in bytes.
+    # index of a .bin has these positions in bytes: 0, 8, 14 for tokens of 2 bytes. They are not
+    # converted, since there may be millions. Instead, `start` and `stop` are converted: 4 and 18.
     if stream is None:
         unit = dataset.dtype.itemsize
         positions = dataset.sequence_pointers
@@ -788,11 +816,12 @@ def _sequence_parts(
     # The sequences that begin before `stop`, from the one on that contains `start`.
     first = bisect_right(positions, start * unit) - 1
     after_last = bisect_left(positions, stop * unit)
-    numbers = np.arange(first, after_last)
-    sequence_starts = positions[first:after_last] // unit
+    numbers = np.arange(first, after_last)  # [0, 1, 2]
+    sequence_starts = positions[first:after_last] // unit  # [0, 4, 7], in tokens
 
     # Cut each sequence to the range, and count its tokens from its own start.
-    first_tokens = np.maximum(start - sequence_starts, 0)
+    first_tokens = np.maximum(start - sequence_starts, 0)  # [2, 0, 0]
+    # The sequence ends where it does, or where the range does: [4, 3, 2]
     stop_tokens = np.minimum(stop - sequence_starts, dataset.sequence_lengths[numbers])
     parts = np.stack([numbers, first_tokens, stop_tokens], axis=1)  # (n_sequences, 3)
 

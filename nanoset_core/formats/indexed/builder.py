@@ -433,18 +433,21 @@ def _check_size(
 ) -> None:
     """Check that a file has the tokens of all sequences of a dataset, and nothing else.
 
-    For example, sequences of 3 and 5 tokens of 2 bytes each need 16 bytes:
+    Datasets are merged by copying their files one after another, so a file must not have gaps. For
+    example, sequences of 3 and 5 tokens of 2 bytes each need 6 + 10 = 16 bytes:
 
-        sequence      0         1
-        its bytes     0 to 6    6 to 16     fine if the file has 16 bytes
-                      0 to 6    8 to 18     refused: there is a gap of 2 bytes
+        sequence 0    sequence 1    the file has
+        0 to 6        6 to 16       16 bytes        fine
+        0 to 6        6 to 16       14 bytes        refused: it is cut off
+        0 to 6        6 to 16       20 bytes        refused, unless it is a range (`is_range`)
+        0 to 6        8 to 18       18 bytes        refused: there is a gap of 2 bytes
 
     Args:
         index: Says where the sequences are in the file.
-        size_bytes: Bytes of all sequences together.
+        size_bytes: Bytes of all sequences together, here 16.
         path: The file.
         start_byte: Byte of the file at which the first sequence starts.
-        is_range: Whether the file has other bytes after the sequences, which are ignored.
+        is_range: Whether the file may have other bytes after the sequences, which are ignored.
 
     Raises:
         FormatError: The file is missing, has more or fewer bytes, or there are gaps.

@@ -148,7 +148,11 @@ def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> St
 
     In these, the index ends with a byte for each sequence, its mode: text or image. They cannot be
     merged in a bucket. The header of the index does not say whether there are modes, but the size
-    of the file does.
+    of the file does. For example, with 1000 sequences:
+
+        header, and an entry for each sequence     up to byte 12,034
+        documents: 8 bytes for each of 801         up to byte 18,442    the end without modes
+        modes: 1 byte for each sequence            up to byte 19,442    the end with modes
 
     Args:
         bin_file: The file of tokens.
@@ -160,7 +164,8 @@ def _pair_without_modes(bin_file: Stored, idx_file: Stored, header: bytes) -> St
     """
     _, _, _, n_sequences, n_document_indices = HEADER.unpack(header)
     pair = StoredPair(bin_file, idx_file, n_sequences)
-    # The header does not say whether there are modes, but the size of the file does.
+    # The part with the documents begins at `documents_offset`. Compute the size of an index with
+    # modes, one byte for each sequence.
     size_with_modes = pair.documents_offset + 8 * n_document_indices + n_sequences
     has_modes = n_sequences > 0 and idx_file.size == size_with_modes
     return None if has_modes else pair

@@ -230,7 +230,12 @@ def _is_merged(prefix: Location) -> bool:
     """Return whether a dataset is the result of an earlier merge.
 
     Each merge leaves a record, a small file next to its output that lists the output's files with
-    their sizes. It also counts if the merge was killed after the first of the two files.
+    their sizes. The dataset is the result if all of these exist, and have these sizes. The record
+    is also written before the files are put in place, and then lists none. If a merge was killed
+    after that, what it has left counts as merged, too.
+
+    Args:
+        prefix: Path of the dataset, such as `data/web` for data/web.bin and data/web.idx.
     """
     record = _record(prefix)
     if record.get("command") != COMMAND:
@@ -330,9 +335,13 @@ class _FolderMerge:
     def delivery(self) -> Delivery:
         """Describe the output of the merge: its files, and what they are made from.
 
-        The latter is written to a receipt, a small file next to the output, which lists the merged
-        files with their sizes. If the same command is started again, it finds by the receipt that
-        nothing has to be done.
+        A merge writes `web.bin` and `web.idx`, and a receipt next to them. This is a small file
+        that says from which files, with which sizes, they were made (`made_from`). If the same
+        command is started again, it finds by the receipt that nothing has to be done.
+
+        The files are put in place in a certain order. Other programs find a dataset by its .idx,
+        and must not find one that is half written. So the .idx is a completing file: it is removed
+        first, and comes last.
         """
         bin_name, idx_name = [file.name for file in pair_files(self.output_prefix)]
         # The merged dataset depends on nothing but the files, so there are no options.
@@ -373,14 +382,19 @@ class _FolderMerge:
         return facts
 
     def write(self, draft: Draft, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Write the merged dataset into a draft folder, from which it is moved to its place.
+        """Write the merged dataset into a draft, a temporary folder, from which it is moved to its
+        place.
 
-            all is in one bucket    the bucket joins the files by itself, if it can do so; then no
-                                    tokens are downloaded
-            otherwise               files are downloaded if necessary, and joined here
+        To merge datasets means to put their files one after another. Some buckets can join objects
+        by themselves. So there are two ways:
+
+            all is in one bucket    The bucket joins the files. No tokens are downloaded.
+            otherwise               Files are downloaded if necessary, and joined on this machine.
+
+        Datasets of texts with images are not joined by a bucket.
 
         Args:
-            draft: Folder of the files before they are moved.
+            draft: The temporary folder.
             sources: Size and ETag of each of `source_files`, as the record of the output lists
                 them.
 

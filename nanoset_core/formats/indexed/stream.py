@@ -77,6 +77,14 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
     `np.searchsorted(ascending, values, side="right") - 1`, which copies arrays that are not aligned
     in memory, such as those of an .idx.
 
+    It is a binary search for all values together. Begin before the first entry. Move ahead by 4
+    entries, by 2 and by 1, each time only if the entry there exists and is not greater. For the
+    value 6 in the example:
+
+        from index -1 ahead by 4    3    9 is greater: stay
+        from index -1 ahead by 2    1    5 is not greater: move
+        from index 1 ahead by 1     2    5 is not greater: move; the result is 2
+
     Args:
         ascending: Sorted entries, shape (n,).
         values: Values to search for, of any shape.
@@ -88,9 +96,8 @@ def last_not_greater(ascending: NDArray[np.integer[Any]], values: ArrayLike) -> 
     last_index = len(ascending) - 1
     indices = np.full(values.shape, -1, np.int64)  # before the first entry
 
-    # Binary search, for all values together. Move ahead by 2^k entries, then by 2^(k - 1), and so
-    # on down to 1, but only if the entry there is not greater than the value. The first step is the
-    # greatest power of two up to the number of entries. If there are none, no step is made.
+    # The first step is the greatest power of two up to the number of entries, and each further one
+    # half as long: 1 << bit is 4, 2 and 1 for 4 to 7 entries. Without entries, no step is made.
     for bit in reversed(range(len(ascending).bit_length())):
         indices_ahead = indices + (1 << bit)
         exists = indices_ahead <= last_index
@@ -277,8 +284,9 @@ def read_tokens(file: TokenFile, start: int, stop: int, stream: Stream | None = 
 
     The file, the .bin, need not have the tokens in the dataset's order. For example:
 
-        dataset    F G H B C        the tokens 2 to 4 are H B C
-        .bin       A B C D E F G H  they are at the positions 7, 1 and 2
+        position      0 1 2 3 4 5 6 7
+        dataset       F G H B C        the tokens from 2 on, before 5, are H B C
+        .bin          A B C D E F G H  they are 1 token from 7 on, and 2 tokens from 1 on
 
     Args:
         file: Reads the .bin.

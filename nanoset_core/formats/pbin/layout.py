@@ -227,6 +227,10 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
                               index counts the header, too
         layout A              a header of 8 bytes, and numbers with the highest byte first
 
+    So first tell A from the others by the header, and then C from D by the first number of the
+    index. In all layouts, the header says how many bytes the tokens have, that is, where the index
+    begins.
+
     Args:
         path: Path of the file, also for messages.
         file: The file, if it is in a bucket: only its header and its index are downloaded. By

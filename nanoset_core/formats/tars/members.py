@@ -124,14 +124,18 @@ class NpyRecords:
     def named(self, names: NDArray[np.uint8]) -> memoryview:
         """Give names to the first files in the buffer, and return their bytes, ready to be written.
 
-        A tar consists of records, one for each file: a header with the name, and the file's
-        content, here the tokens of a training sample as `.npy`. The caller has filled in the tokens
-        before. All else is the same in all records, so only the names and the checksums of the
-        headers are written here.
+        A tar consists of records, one for each file. The buffer (`_records`) has many records of
+        the same size, which are used again and again. For each use, the caller fills in the tokens,
+        and this method the rest of what differs:
+
+            header     name                  00000003_00000041.npy    written here
+                       checksum              sum of all its bytes     written here
+                       size, time and so on                           the same in all records
+            content    the tokens of a training sample, as .npy       written before
 
         Args:
             names: Names in ASCII, uint8, shape (n_members, name_bytes), at most as many as there
-                are records: `00000003_00000041.npy`.
+                are records.
 
         Returns:
             The bytes of these records, without a copy. They are valid until the records are filled

@@ -208,9 +208,16 @@ class _TarSurvey:
     def add(self, sample: TarSample, archive: Archive) -> None:
         """Look at the next sample of a tar, and count it if it has tokens.
 
-        A sample may have several members: its tokens in `0001.npy`, and notes in `0001.info.json`.
-        All samples must have their tokens in members with the same extension. The first sample with
-        tokens shows which it is, unless the user has named it.
+        A sample may have several members, which are files that differ in their extension: its
+        tokens in `0001.npy`, and notes in `0001.info.json`. All samples must have their tokens in
+        members with the same extension. Unless the user has named it (`_is_key_given`), the first
+        sample with tokens shows which it is. This updates:
+
+            _extension              that extension, such as "npy"; None until it is known
+            _n_contexts             number of samples with such a member
+            _n_passed_over          number of members of other samples, for a warning
+            _passed_over_example    name of one of these samples
+            _counts                 number of members by extension, for errors
 
         Raises:
             FormatError: The sample has its tokens in a member with another extension than others.
@@ -235,11 +242,11 @@ class _TarSurvey:
     def result(self) -> TarSource:
         """Return what was found in a tar, after all its samples were looked at.
 
-        Usually, this is the extension of the members with tokens, such as `npy`, and how many there
-        are. It may also be that no member could be read as tokens, for example because all of them
-        are damaged. If there are `.json` or `.txt` members, these count as tokens then. When they
-        are read later, an error says what is wrong with the first one, which helps more than "no
-        tokens".
+            members with tokens were found        their extension, such as "npy", and number
+            none could be read as tokens, but     "json", and their number. When they are read
+            there are `.json` files               later, an error says what is wrong with the first
+                                                  one, which helps more than "no tokens".
+            there are only images, for example    an error: the tar has no tokens
 
         Raises:
             FormatError: The tar has no tokens.
