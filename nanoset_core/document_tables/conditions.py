@@ -774,10 +774,13 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
 
         condition               column        result
         quality >= 3            integers      [3]
-        quality = 'high'        integers      refused
-        quality > true          integers      refused, since true is no number
+        quality = 'high'        integers      refused: a text
+        quality like '3%'       integers      refused: only texts can have a pattern
+        quality = true          integers      refused: a boolean, but the column has numbers
+        is_code = 1             booleans      refused: a number, but the column has booleans
         is_code = true          booleans      [True]
-        is_code in (0, 1)       booleans      [0, 1]: in lists, 0 and 1 may stand for false and true
+        is_code in (0, 1)       booleans      [0, 1], which stand for false and true
+        quality in (true, 3)    integers      [True, 3]: in lists, true also stands for 1
 
     Args:
         operation: The comparison.
@@ -798,7 +801,7 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
     if operation.kind == "in":
         return numbers
 
-    # All other comparisons have one value. `is_code = 1` and `quality > true` are refused.
+    # All other comparisons have one value, which must be a boolean exactly if the column has some.
     [number] = numbers
     if isinstance(number, bool) != pa.types.is_boolean(arrow_type):
         raise _TypeMismatchError(arrow_type, operation)

@@ -128,16 +128,21 @@ class DocumentScan:
     def _query(self, relation: DocumentRelation, only_ids: Any) -> Iterator[ScannedRows]:
         """Let DuckDB look for the documents in one query, and yield them in batches, in order.
 
-        For each document that it finds, DuckDB computes which document it is, the values of the
-        columns, and whether comparisons such as `quality >= 3` are true. From the comparisons,
-        `query.result_of` computes which documents meet whole conditions, such as
-        `quality >= 3 and lang = 'de'`.
+        Suppose that the caller wants the ids of all German documents, and also to know which of
+        them have a quality of at least 3. Then DuckDB is asked for three things, and here is what
+        becomes of them:
+
+            columns: id                   the ids
+            where: lang = 'de'            returned are only documents for which it is true
+            conditions: quality >= 3      a mask: for each returned document, whether it is true
 
         Args:
             relation: Tables with a row for each document.
-            only_ids: An Arrow array with the ids of the documents to look for; None for any id.
+            only_ids: An Arrow array of texts such as ["a7", "b2"]: only documents with one of these
+                ids are returned. None for any id.
         """
-        # For each document, DuckDB computes the columns, and the comparisons of the conditions.
+        # The result of the query has a column for each comparison in the conditions. There are two
+        # in the condition `quality >= 3 and tokens < 100`.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
@@ -155,10 +160,11 @@ class DocumentScan:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            documents = query.result_of(batch)
+            documents = query.result_of(batch)  # their numbers, columns, and masks
             _check_order(documents.rows, last_row)
             last_row = int(documents.rows[-1])
             _check_tokens(documents.columns, relation)
+            # A condition that all returned documents meet was not computed. Add its mask.
             yield self._with_all_masks(documents)
 
     def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:

@@ -224,26 +224,28 @@ class _FinalizerWatch:
         self._has_ended = False
 
     def hook(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception Python would only print; Python calls this to print
-        it.
+        """Send a signal again, such as Ctrl-C, if its exception was lost in a finalizer.
 
-        Python calls it for every exception that a finalizer raises. So there are two cases:
+        A finalizer is code that Python runs when it frees an object, such as `__del__`. Nobody can
+        catch an exception that it raises. So Python passes the exception to `sys.unraisablehook`,
+        which is this method, and continues as if nothing had happened. There are two cases:
 
-            a fault of the finalizer, such as ZeroDivisionError    printed, as usual
-            KeyboardInterrupt, so a signal has arrived             the signal is sent again
+            ZeroDivisionError, …    a fault of the finalizer      it is printed, as usual
+            KeyboardInterrupt       Ctrl-C was pressed meanwhile  the signal of Ctrl-C is sent again
 
         Args:
             unraisable: The exception, and where it was raised.
         """
         # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is not one, and
-        # neither is the exception that Dagster raises for a signal.
+        # neither is the exception that Dagster, a scheduler, raises if it receives a signal.
         is_fault = issubclass(unraisable.exc_type, Exception)
         number = None if is_fault else received_signal()
         if number is None:
             self.previous_hook(unraisable)
             return
-        # `threading.Thread.start` would wait for the new thread. The signal would then arrive while
-        # the finalizer still waits.
+        # Send the signal from another thread, when this finalizer will have ended: otherwise, the
+        # finalizer would swallow it once more. `threading.Thread.start` waits until the new thread
+        # runs, so that the finalizer might still be running when the signal arrives.
         _thread.start_new_thread(self._send_later, (number,))
 
     def _send_later(self, number: int) -> None:

@@ -183,7 +183,9 @@ class RayClient(ClusterClient):
         error = handle.outcome.exception()
         if error is None:
             return handle.outcome.result()
-        # Ray wraps the error of a task in one of its own, whose text is a whole traceback.
+        # Ray wraps the error of a task in one of its own, whose text is a whole traceback. Raise
+        # the error of the task, unless it is that nanoset cannot be imported. Then the task did
+        # nothing wrong, but the machine lacks nanoset, and the error below tells the user so.
         if isinstance(error, RayTaskError) and _import_failure(error.cause) is None:
             raise error.cause from error
         raise _as_cluster_error(error) from error
@@ -262,21 +264,25 @@ def _as_cluster_error(error: BaseException) -> Exception:
 def _import_failure(error: BaseException) -> str | None:
     """Return why a machine of the cluster cannot import nanoset, or None if it can.
 
-    Nanoset has to be installed on every machine of the cluster. If it is missing, the error is one
-    of these two. For both, the result is "No module named 'nanoset_core'", perhaps with its type:
+    Nanoset has to be installed on every machine of the cluster. The error that arrives from a
+    machine without it depends on when nanoset was imported there:
 
-        ModuleNotFoundError with `name="nanoset_core"`, if the task imported it
-        an error of Ray, whose text is a whole traceback that ends with
-            `ModuleNotFoundError: No module named 'nanoset_core'`
+    - While the task was running: a ModuleNotFoundError whose `name` is "nanoset_core".
+    - Earlier, when Ray loaded the function that runs tasks: an error of Ray, whose text is a whole
+      traceback. Its last line is "ModuleNotFoundError: No module named 'nanoset_core'".
 
     Args:
         error: The error of a task, or one of Ray.
+
+    Returns:
+        "No module named 'nanoset_core'" in the first case, and the last line in the second one.
     """
     # A task itself may lack another package, so its error counts only if nanoset is missing.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nanoset_core"):
         return str(error)
-    # If Ray cannot load the function that runs tasks, the text of its error is a traceback. Only
-    # nanoset is imported then, so any import error in the last line means that it is missing.
+    # When Ray loads the function that runs tasks, only nanoset is imported. So any import error
+    # means that nanoset is missing. An AttributeError means that the machine has an old version of
+    # it, which lacks the function.
     last_line = _last_line(error)
     if last_line.startswith(("ModuleNotFoundError:", "ImportError:", "AttributeError:")):
         return last_line
@@ -326,34 +332,39 @@ class Mailbox:
     async def put(self, run_folder: str, message: Message) -> None:
         """Add a message, and wait until the process that handed out the tasks has received it.
 
-        So a task that sends its progress faster than it is received has to wait here.
+        So a task that sends its progress faster than it is received has to wait here. `take` gives
+        the message to that process, and the call of `take` after that ends the waiting.
 
         Args:
             run_folder: Folder of the run, which says which run the message belongs to.
             message: The message.
         """
-        delivery = self._next
+        delivery = self._next  # all messages that the next `take` will return
         delivery.messages.append((run_folder, message))
-        self._has_messages.set()
-        await delivery.has_arrived.wait()
+        self._has_messages.set()  # a waiting `take` continues
+        await delivery.has_arrived.wait()  # set by the `take` after the next one
 
     async def take(self) -> list[tuple[str, Message]]:
         """Wait until there are messages, and return all of them.
 
-        The next call confirms that they have arrived, and only then may the senders continue:
+        The process that handed out the tasks calls this in a loop. If it calls again, it must have
+        received what the previous call returned. Only then does `put` return to the senders of
+        these messages:
 
             put("10 %"), put("20 %")    both wait
-            take()                      returns "10 %" and "20 %"
-            take()                      both puts return; waits for the next messages
+            take()                      returns "10 %" and "20 %"; both puts still wait
+            take()                      both puts return; this call waits for new messages
 
         Returns:
             (folder of the run, message) for each, in the order in which they came.
         """
+        # What the previous call returned has arrived. Let its senders continue.
         self._taken.has_arrived.set()
-        await self._has_messages.wait()
+
+        await self._has_messages.wait()  # until `put` has added a message to `self._next`
         self._has_messages.clear()
         self._taken = self._next
-        self._next = _Delivery()
+        self._next = _Delivery()  # collects the messages for the next call
         return self._taken.messages
 
 
@@ -394,19 +405,24 @@ class _RayWorker(TaskWorker):
         self._has_delivered(within_seconds=_DELIVERY_SECONDS)
 
     def _has_delivered(self, within_seconds: float) -> bool:
-        """Return whether all messages have arrived at the process that handed out the task, or will
-        in time.
+        """Return whether all messages of this worker have arrived, after waiting for that if
+        necessary.
 
-        If the mailbox, by which they are sent, was lost, they count as arrived: nobody can receive
-        them.
+        Messages are sent one after the other, to an actor (a process of Ray) that keeps them in
+        order for the process that handed out the task. So all have arrived if the last one has.
+
+        If the actor was lost, for example because its machine was switched off, nobody can receive
+        the messages any more, so there is nothing to wait for. Then the result is True as well: Ray
+        counts a call as ready also if it has failed.
 
         Args:
-            within_seconds: How long to wait for that.
+            within_seconds: How long to wait at most.
         """
         import ray
 
-        if self._last_put is None:
+        if self._last_put is None:  # no message was sent
             return True
+        # `put` of the mailbox returns once the message has been received, or fails if it was lost.
         arrived, _ = ray.wait([self._last_put], timeout=within_seconds)
         return bool(arrived)
 

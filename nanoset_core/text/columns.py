@@ -47,17 +47,21 @@ def row_bytes(array: Any) -> float:
 
 
 def _longest_shared_value(array: Any) -> float | None:
-    """Return the size of the longest value, if the column stores a value once for many rows.
+    """Return the size of the longest value if an array stores each value once for many rows.
 
-    Some encodings save memory in this way. A dictionary stores ["en", "de"] once, and a small
-    number in each row. A program that gives each row its own copy may then need far more memory
-    than the file has.
+    Three kinds of Arrow arrays save memory in this way:
+
+        dictionary         values ["en", "de"], and their numbers in the rows: 0, 0, 1, 0, …
+        run-end encoded    values ["en", "de"], and the rows at which each of them ends: 1000, 1200
+        view               a text in each row is a reference to bytes, which rows may share
+
+    A program that gives each row its own copy may then need far more memory than the array has.
 
     Args:
         array: An Arrow array, the values of a column.
 
     Returns:
-        The size in bytes; None if the encoding stores a value for each row.
+        The size in bytes; None if the array is of another kind, which stores a value for each row.
     """
     import pyarrow as pa
 
@@ -71,25 +75,31 @@ def _longest_shared_value(array: Any) -> float | None:
 
 
 def _longest_value(values: Any) -> float:
-    """Return the size in bytes of the longest value of an Arrow array, or more if it is not known.
+    """Return how many bytes of memory the longest value of an Arrow array takes, or an upper limit.
+
+        values             result
+        texts or bytes     size of the longest one: 3 for ["a", "abc"]
+        lists, structs     size of all together, since Arrow does not tell that of a single one
+        numbers            size of each, such as 8 for int64
+        anything else      what `row_bytes` estimates for a row of such an array
 
     Args:
-        values: The values, such as texts, numbers or lists.
+        values: The values that an array such as a dictionary stores once, for many rows.
 
     Returns:
-        For ["a", "abc"], 3. For lists, the size of all lists together, since Arrow does not tell
-        that of a single one.
+        A float, since it may be computed as an average.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     is_strings_or_bytes = is_bytes_array(as_bytes(values))
     if is_strings_or_bytes:
-        return float(pc.max(pc.binary_length(values)).as_py() or 0)  # None if all are null
+        longest = pc.max(pc.binary_length(values)).as_py()  # None if there are only nulls
+        return float(longest or 0)
     if pa.types.is_nested(values.type):
-        # Arrow does not tell the size of a single list or struct. None is larger than all together.
         return float(values.get_total_buffer_size())
-    # Numbers all have one size, the average. Otherwise the values are in a further encoding.
+    # All numbers have the same size, so the size of an average row is that of the longest one. The
+    # values may also be a dictionary or views themselves, for which `row_bytes` looks once more.
     return row_bytes(values)
 
 

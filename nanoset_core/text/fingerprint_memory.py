@@ -125,20 +125,28 @@ class FingerprintMemory:
         return pieces
 
     def mark(self, piece: Piece) -> int | None:
-        """Return the inode number that a file had when it was hashed, or None if it is not known.
+        """Return a number that shows later whether a file was replaced since it was hashed.
 
-        A file system gives another inode number to each file. So if a file still has the same
-        number, it was not replaced by another one. An object in a bucket has none. A number that is
-        computed from its ETag, which changes with each version of the object, takes its place.
+            a file on a disk       its inode number: a file that takes its place gets another one
+            an object in a bucket  a number computed from its ETag, which changes with each version
+
+        The number was stored when the file was hashed: in the file of this machine, or in the one
+        that machines share in the store of the outputs.
 
         Args:
-            piece: All of a file. For a piece that is only a part of a file, the result is None.
+            piece: All of a file, with its hash.
+
+        Returns:
+            The number; None if no number was stored, or if the hash that was stored with it is
+            another one, or if the piece is only a part of a file.
         """
         for entries in (self._entries, self._entries_in_store):
             # There may be no entry, or a damaged one.
             with suppress(LookupError, TypeError):
                 entry = entries[piece.path]
+                # For an object in a bucket, the place of the inode has the number from the ETag.
                 _size, _mtime_ns, inode = entry["stat"]
+                # The entry lists the pieces of the file: [start, stop, first line, hash] of each.
                 has_only_this_piece = entry["pieces"] == [_row(piece)]
                 if has_only_this_piece:
                     return int(inode)
@@ -187,14 +195,18 @@ class FingerprintMemory:
         return entry
 
     def save(self, paths: Collection[str]) -> None:
-        """Save what is known about some files, to a local JSON file and perhaps to a bucket.
+        """Save the hashes of some files to a JSON file on this machine, and perhaps to a bucket.
 
         If the outputs of the project are in a bucket, other machines have the same file there, and
-        may have added digests of other files. So theirs and ours are combined:
+        may have added hashes of other files. So theirs and ours are combined:
 
             in the bucket       a.jsonl, b.jsonl
             on this machine              b.jsonl, c.jsonl
             saved to both       a.jsonl, b.jsonl, c.jsonl
+
+        If nothing was added since the last upload (`self._is_in_store`), only the file on this
+        machine is written. It then ends in a line feed, by which the next process sees that nothing
+        has to be uploaded.
 
         Args:
             paths: The files. What is known about any other file is dropped, since it was deleted.
@@ -203,8 +215,8 @@ class FingerprintMemory:
         if self._path is None:
             return
 
-        # Other machines may have uploaded entries of other files. An upload replaces the file in
-        # the store, so it has to contain these entries, too.
+        # An upload replaces the file in the bucket, so it has to contain the entries of other
+        # machines, too.
         upload_access = None if self._is_in_store else self._access
         entries = self._entries
         if upload_access is not None:
@@ -217,10 +229,9 @@ class FingerprintMemory:
                 upload_access.store.put(upload_access.name(self._path), data)
             self._is_in_store = True
 
-        # Write the local file, unless it has this content already. Its last byte shows a later
-        # process whether the store has the same entries.
+        # Write the local file, unless it has this content already.
         if self._is_in_store:
-            data += _IN_STORE
+            data += _IN_STORE  # the line feed
         if not self._path.exists() or read_regular(self._path) != data:
             write_atomic(self._path, data)
 
@@ -232,16 +243,22 @@ class FingerprintMemory:
         return _parse(self._access.store.read(self._access.name(self._path)))
 
     def _pieces_in(self, entries: Mapping[str, Any], stat: FileStat) -> list[Piece] | None:
-        """Return the pieces of a file with their digests, if its present version is known.
+        """Return the hashes of a file's pieces, if they are known and the file has not changed
+        since.
+
+        There are four reasons why the file has to be hashed anew:
+
+            no entry           the file is new
+            a damaged entry    somebody has edited the file with the entries, for example
+            another version    the file now has another size or time than in the entry
+            not cut            a large object in a bucket was one piece, and must be several now
 
         Args:
-            entries: What is known, from the local file or from a bucket: path → entry. An entry may
-                be damaged, which counts as unknown.
-            stat: Name, size and times of the file, as it was just listed. If the entry has others,
-                the file has changed since.
+            entries: What is known, from the local file or from a bucket: path → entry.
+            stat: Name, size and times of the file, as it was just listed.
 
         Returns:
-            The pieces; None if the file has to be hashed.
+            The pieces with their hashes; None if the file has to be hashed.
         """
         try:
             entry = entries[stat.path]
@@ -255,8 +272,8 @@ class FingerprintMemory:
         except (LookupError, TypeError, ValueError):  # damaged, or not written by this program
             return None
 
-        # A setting lets large objects in a bucket be cut into pieces without being read. The entry
-        # may be older than this setting: then the object has to be cut now.
+        # `_is_cut_unread` is a setting: large objects in a bucket are cut into pieces without being
+        # read. If the entry is older than the setting, the object has to be cut now.
         if self._is_cut_unread and is_large(stat) and _is_one_uncut_object(pieces):
             return None
         return pieces

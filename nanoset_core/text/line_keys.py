@@ -128,13 +128,20 @@ class LineKeys:
     def id(self) -> str | None:
         """The key that holds the ids of documents, or None if no key is named like one.
 
-        For example, "id" or "meta.doc_id". Its values are texts, integers or UUIDs.
+        For example, the lines {"id": 7, "url": "a.org", "text": "Once"}, … have these keys:
+
+            self.texts     {"url": 5, "text": 80}    keys with texts, and their average lengths
+            self.others    {"id": "int"}             all other keys, and the types of their values
+
+        Then the result is "id". Both "id" and "url" are usual names of ids, but "id" is the
+        likelier one. Ids are texts, integers or UUIDs. A key whose texts are all empty (length 0)
+        has no ids.
         """
-        keys = [key for key, length in self.texts.items() if length > 0]
+        keys = [key for key, length in self.texts.items() if length > 0]  # not only empty texts
         keys += [key for key, type_name in self.others.items() if type_name in _ID_TYPES]
-        text_key = self.text
-        for name in _ID_NAMES:
-            key = _key_named(name, keys)
+        text_key = self.text  # the key that holds the text of a document, such as "text"
+        for name in _ID_NAMES:  # "id", "_id", "doc_id", …, "url", from the likeliest on
+            key = _key_named(name, keys)  # such as "meta.id" for "id"
             if key is not None and key != text_key:
                 return key
         return None

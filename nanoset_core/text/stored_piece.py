@@ -85,7 +85,7 @@ class StoredPiece:
         with open_raw(self.path, begin=self.position, end=self.piece.end) as file:
             status = status_of(file)
             self._check_not_shorter(status.st_size)
-            self._check_etag(status.st_ino)
+            self._check_etag(etag_number=status.st_ino)  # objects in a bucket have no inode
             for block in blocks_of(file, self.position, self.piece.end, READ_BYTES):
                 self._hash.update(block)
                 self.position += len(block)
@@ -130,29 +130,30 @@ class StoredPiece:
     def _is_known_by_etag(self) -> bool:
         """Return whether the ETag of an object in a bucket shows that its bytes are unchanged.
 
-        An ETag is a name that a bucket gives to each version of an object, and can be asked for
-        without a download. There are three cases:
+        A bucket gives an ETag to each version of an object. It can be asked for without a download.
+        If it is another one than before, the object was written anew, perhaps with the same bytes.
+        So what follows depends on what was recorded about these bytes when the object was listed:
 
-            what was recorded              the ETag is the same     the ETag is another one
-            the ETag instead of a hash     True                     SourceChangedError
-            a hash, and the ETag           True                     False: the hash decides
-            a hash only (local files)      False: the hash decides
+            recorded                     same ETag now    another ETag now
+            the ETag, but no hash        True             SourceChangedError
+            a hash and the ETag          True             False, and the caller compares the hash
+            a hash only (local files)    False, and the caller compares the hash
 
         Raises:
             SourceChangedError: Only the ETag was recorded, and the object has another one.
         """
         has_etag_as_digest = self.piece.digest.startswith(ETAG)
         if not has_etag_as_digest and self._mark is None:
-            return False
+            return False  # a hash only
 
-        # An object has no inode. Its status has a number that is made from its ETag instead.
+        # ETags are texts, but compared as numbers. An object has no inode number. In place of it,
+        # its status has a number that is computed from the ETag.
         with open_raw(self.path) as file:
-            present_mark = status_of(file).st_ino
+            present_etag_number = status_of(file).st_ino
         if has_etag_as_digest:
-            self._check_etag(present_mark)
+            self._check_etag(present_etag_number)
             return True
-        # With another ETag, the bytes may still be the same: the caller then compares their hash.
-        return self._mark == present_mark
+        return self._mark == present_etag_number  # `_mark` is the number when it was listed
 
     def _check_not_shorter(self, size: int) -> None:
         """Check that a file still has all bytes of the piece (a part of a file) that is read.
@@ -168,21 +169,21 @@ class StoredPiece:
         if size < self.piece.end:
             raise source_changed(self.path, f"{size:,} bytes", f"at least {self.piece.end:,} bytes")
 
-    def _check_etag(self, inode: int) -> None:
+    def _check_etag(self, etag_number: int) -> None:
         """Check the ETag of an object in a bucket, if that was recorded instead of a hash.
 
-        A bucket gives another ETag to each version of an object.
+        A bucket gives another ETag to each version of an object. If a hash was recorded, nothing is
+        checked here, since the hash is compared when the bytes have been read.
 
         Args:
-            inode: The number by which the file system tells files apart. Objects have none. In its
-                place, `status_of` returns a number that is computed from the ETag.
+            etag_number: A number that is computed from the present ETag of the object.
 
         Raises:
             SourceChangedError: The object has another ETag than the one that was recorded.
         """
         digest = self.piece.digest
         has_etag_as_digest = digest.startswith(ETAG)
-        if has_etag_as_digest and digest != etag_digest(inode):
+        if has_etag_as_digest and digest != etag_digest(etag_number):
             raise source_changed(self.path, "another ETag", "the one that was listed")
 
     def _describe(self, digest: str) -> str:

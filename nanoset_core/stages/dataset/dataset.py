@@ -331,26 +331,33 @@ class Dataset(ABC):
         return documents[first_lengths > 0]
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield how many tokens of certain documents are in certain rows, which are sequences.
+        """Yield how many tokens of certain documents are in certain rows of this dataset.
 
-        A row of this dataset has the position of its first byte in the .bin of the corpus. This
-        shows which document its tokens are from. For example, with two documents of the corpus that
-        take the bytes 0 to 100 and 100 to 300:
+        A row is a sequence of tokens. This dataset may have the rows of a corpus in another order,
+        for example shuffled. It has no tokens of its own: for each row, it knows at which byte of
+        the corpus's token file (.bin) the row starts. In that file, each document takes a known
+        range of bytes:
 
-            first byte of each row     100   0    200
-            document of the row          1   0      1
+            document of the corpus         0           1
+            its bytes                      0 to 100    100 to 300
+
+            row of this dataset            0      1    2
+            its first byte in the .bin     100    0    200
+            so its document is             1      0    1
 
         Args:
-            rows: Numbers (start, stop) of sequences of this dataset.
-            documents: Numbers of documents in the corpus.
+            rows: Numbers (start, stop) of rows: (0, 3) for all in the example.
+            documents: Numbers of documents in the corpus: range(1, 2) for only document 1.
 
         Yields:
-            The document and the number of tokens of each row that is part of a document, in blocks.
+            The document and the number of tokens of each row that belongs to one of the documents
+            (here those of the rows 0 and 2), in blocks.
         """
+        # Which bytes of the corpus's .bin belong to the documents: 100 to 300 for document 1.
         places = _PlacesInCorpus.of(self.corpus.index, documents)
-        if places is None:
+        if places is None:  # the documents have no tokens
             return
-        # If the rows are sorted, leave out those before and after all rows of these documents.
+        # If the rows are in the order of the .bin, leave out those before and after these bytes.
         first_row, stop_row = self._rows_between(rows, places.start_byte, places.stop_byte)
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
             block_stop = min(block_start + SEQUENCES_AT_ONCE, stop_row)

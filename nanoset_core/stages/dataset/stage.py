@@ -92,21 +92,24 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the list of shards that a dataset was merged from, so that `nanoset gc` keeps it.
+        """Return which other output `nanoset gc` must keep because of a dataset: its list of
+        shards.
 
-        `nanoset gc` deletes what nothing needs. Trainers do not need the shards any more, but they
-        show from which file and line each document came.
+        `nanoset gc` deletes outputs that nothing needs. A dataset was merged from shards, which are
+        the tokens of parts of a corpus. Trainers do not need these any more. But they show from
+        which file and line each document came, so they are kept as long as the dataset is.
 
         Args:
-            outputs: The output root.
-            manifest: Manifest of the dataset.
+            outputs: The folder or bucket with all outputs.
+            manifest: Manifest of the dataset, the file that describes it.
 
         Returns:
-            The digest of the list of shards; nothing if it was deleted.
+            The digest by which the list of shards is known, such as ["a07e…"]; [] if it was
+            deleted.
 
         Raises:
-            FormatError: The manifest of such a list is damaged, so that it is not known whose it
-                is.
+            FormatError: The manifest of a list of shards is damaged. It may be the one that is
+                looked for, so `nanoset gc` must not go on as if there were none.
         """
         try:
             tokenized = shards_of(outputs, manifest, strict=True)

@@ -670,32 +670,41 @@ class TokenCheck:
 def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
     """Return where the tokens of a dataset are stored: all bytes of its .bin.
 
-    The result can be sent to other processes and machines, which then read parts of it.
+    The result can be sent to other processes and machines, which then read parts of it. If the file
+    is in a bucket, it could be replaced in the meantime. So the result has the version of the file
+    with it, which the readers compare. (For a file on a disk there is none: it would be made from
+    numbers which may differ between the machines that share the disk.)
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        as_copies: Read the local copy of a file in a bucket, if it exists.
+        as_copies: If the .bin is in a bucket, and there is a copy of it on this machine, return the
+            place of the copy.
     """
     store, prefix = dataset.stored(as_copies=as_copies)
     bin_name = f"{prefix}.bin"
     mark = None
-    if not isinstance(store, LocalStore):
+    is_on_disk = isinstance(store, LocalStore)
+    if not is_on_disk:
         stored = store.stat(bin_name)
         if stored is not None:
-            mark = stored.mark
+            mark = stored.mark  # a text that the bucket gives to this version of the file
     return StoredArray(store, bin_name, dataset.dtype, mark=mark)
 
 
 def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
-    """Return where the lengths of sequences are stored: in the .idx, right after its header.
+    """Return where the lengths of a dataset's sequences are stored: in its .idx, after the header.
 
-        header      34 bytes
-        lengths     4 bytes for each sequence
+        bytes of the .idx       content
+        0 to 34                 header
+        34 to 38                length of sequence 0, in tokens (an int32)
+        38 to 42                length of sequence 1, and so on
+
+    The result can be sent to other processes and machines, which then read parts of the array.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        as_copies: Read the local copy of a file in a bucket. It exists: opening the dataset has
-            downloaded the .idx.
+        as_copies: If the .idx is in a bucket, return the place of the copy on this machine, which
+            was downloaded when the dataset was opened. It can only be read on this machine.
     """
     if as_copies:
         path = Path(idx_path(dataset.prefix)).absolute()

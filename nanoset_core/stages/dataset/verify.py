@@ -563,6 +563,9 @@ def _tokens_of_documents(
 
     They are valid until those of the next document are requested: then their memory may be freed.
 
+    If the dataset is in a bucket, the tokens are downloaded: all documents at once, as that takes
+    the fewest requests. Only if the space for downloads is limited, one document after the other.
+
     Args:
         dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents, shape (n_documents,).
@@ -574,11 +577,12 @@ def _tokens_of_documents(
     starts = token_starts(dataset, first_sequences)
     stops = token_starts(dataset, stop_sequences)
 
-    # From a bucket, tokens are downloaded. If the room for downloads is limited, `spans` yields a
-    # slice of one document at a time; otherwise one of all documents, which takes few requests.
+    # If the space for downloads is limited, the spans are slice(0, 1), slice(1, 2), … with one
+    # document each. Otherwise there is one span with all documents.
     itemsize = dataset.dtype.itemsize
     for span in dataset.spans(len(documents), at_once=1):
-        # (n_tokens of the dataset,) but only these documents are downloaded, and may be read.
+        # An array as long as all tokens of the dataset, so that a token has the same index in both.
+        # Only the tokens of these documents have been downloaded; the other ones must not be read.
         all_tokens = dataset.tokens_for(starts[span] * itemsize, stops[span] * itemsize)
         for start, stop in zip(starts[span].tolist(), stops[span].tolist(), strict=True):
             yield all_tokens[start:stop]
