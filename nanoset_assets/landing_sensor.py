@@ -93,8 +93,8 @@ def _evaluate(
     if not new_ids:
         return dg.SensorResult(skip_reason=idle_reason)
 
-    # Leave out the corpora that an active run works on (books): the next call looks at them again.
-    # All others count as handled.
+    # Leave out the corpora that an active run works on (books), and those after the first 200: the
+    # next call looks at them again. All others count as handled.
     candidates = _candidates(context.instance, project_defs, new_ids)
     handled_ids |= {corpus: new_ids[corpus] for corpus in candidates.corpora}
 

@@ -89,8 +89,8 @@ def plan_gc(project: Project, **policy: Any) -> GarbageCollection:
             if shard.why_not is None:
                 shards_to_shorten.add(shard.folder.name)
 
-        # 2. Find old versions that nothing needs. The other shards will read from the current
-        #    dataset. So do not count that they still need an older one now.
+        # 2. Find old versions that nothing needs. All shards without such a reason will read from
+        #    the current dataset. So do not count that some of them need an older one now.
         collection = _find_garbage(project, Policy(**policy), builds_by_name, shards_to_shorten)
     return _with_dropped_tokens(collection, duplicates)
 

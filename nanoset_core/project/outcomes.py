@@ -136,10 +136,8 @@ def _outcome_of_row(graph: Graph, nodes: Sequence[Node], old: Manifest, new: Man
     if old.digest == new.digest:
         return Outcome(label, "survives", "both versions are the same")
 
-    # What were the existing outputs made from, directly or not?
-    source_digests = _source_digests(
-        graph, nodes, last_node, manifest
-    )  # such as {"3f9c…", "c04d…"}
+    # What were the existing outputs made from, directly or not? Such as {"3f9c…", "c04d…"}.
+    source_digests = _source_digests(graph, nodes, last_node, manifest)
     if new.digest in source_digests:
         outcome = Outcome(label, "rebuilt", "it is made from the new version")
         # Add how many index files this took, and how many were used again.
