@@ -476,19 +476,26 @@ class _SpeculatedBlocks:
     def _restart(self, wrong_blocks: IntArray) -> _RunningBlocks:
         """Prepare to compute blocks of samples again that started from wrong numbers.
 
-        These are the *counts*: how many samples of each dataset were taken before the block. A
-        block is wrong if it started with other counts than the block before it ended with:
+        All blocks were computed at the same time. So each had to guess its *counts*: how many
+        samples of each dataset come before it. Now the block before it is computed, and says how
+        many there really are. For example, the guess of block 5 was wrong:
 
-            end_counts of block 4         2, 2
-            start_counts of block 5       3, 1       becomes 2, 2
-            difference                    -1, 1
+            counts at the end of block 4         2, 2       `end_counts`
+            counts at the start of block 5       3, 1       `start_counts`, becomes 2, 2
+            difference                           -1, 1      new minus old
+
+        The block is computed from 2, 2. The difference tells when this can stop: as soon as it is
+        0, all further samples are the same as before.
 
         Args:
-            wrong_blocks: Numbers of the blocks, ascending, such as [5]; shape (n_wrong,).
+            wrong_blocks: Numbers of the blocks, ascending, such as [5]; shape (n_wrong,). Block 0
+                is never wrong.
         """
-        right_counts = self.end_counts[wrong_blocks - 1]  # (n_wrong, n_datasets)
-        differences = right_counts - self.start_counts[wrong_blocks]
+        right_counts = self.end_counts[wrong_blocks - 1]  # (n_wrong, n_datasets) [[2, 2]]
+        differences = right_counts - self.start_counts[wrong_blocks]  # [[-1, 1]]
         self.start_counts[wrong_blocks] = right_counts
+
+        # An object that computes all these blocks at the same time, from the right counts.
         lanes = lanes_of(self.weights, right_counts, self.first_samples[wrong_blocks])
         return _RunningBlocks(wrong_blocks, differences, lanes)
 
@@ -503,24 +510,27 @@ class _SpeculatedBlocks:
             block                     3         5
             counts the first time     20, 12    18, 14
             counts this time          20, 12    17, 15
-            difference                0, 0      -1, 1
+            `running.differences`     0, 0      -1, 1
             stays                     no        yes
 
+        `running.lanes` is the object that computes the next samples of all blocks together. It
+        cannot drop a block, so make a new one, which continues the other blocks where the old one
+        has stopped.
+
         Args:
-            running: The blocks that are computed again.
+            running: The blocks that are computed again: [3, 5].
             n_done: How many samples of each of them were computed: 32.
 
         Returns:
-            The blocks whose counts differ.
+            The blocks whose counts differ: [5].
         """
-        is_different = running.differences.any(axis=1)  # (n_running,)
+        is_different = running.differences.any(axis=1)  # (n_running,) [False, True]
         if is_different.all():
             return running  # without copying all counts
 
-        blocks = running.blocks[is_different]
-        counts = running.lanes.counts()[is_different]
-        next_samples = self.first_samples[blocks] + n_done
-        # An object that continues these blocks from their next samples.
+        blocks = running.blocks[is_different]  # [5]
+        counts = running.lanes.counts()[is_different]  # [[17, 15]]
+        next_samples = self.first_samples[blocks] + n_done  # the 32 first ones are done
         lanes = lanes_of(self.weights, counts, next_samples)
         return _RunningBlocks(blocks, running.differences[is_different], lanes)
 
@@ -528,15 +538,21 @@ class _SpeculatedBlocks:
         """Decide again which datasets some samples are taken from, and return what has changed.
 
         The samples are divided into blocks. The first time, these blocks started from wrong numbers
-        of samples taken before. So `lanes` computes them again. For example, three samples of a
-        block:
+        of samples taken before. So they are computed again, the same samples of all blocks at once.
+        `picks` has a column for each block, and a row for the first samples of all blocks, one for
+        the second, and so on. For example, samples 0 to 2 of the blocks 3 and 5:
 
-            datasets the first time     0, 1, 0      two of dataset 0, one of dataset 1
-            datasets this time          1, 1, 0      one of dataset 0, two of dataset 1
-            result for this block       -1, 1
+                       datasets the first time     datasets this time
+            block      3    5                      3    5
+            sample 0   0    1                      1    1
+            sample 1   1    0                      1    0
+            sample 2   0    0                      0    0
+
+        Block 3 has one sample of dataset 0 less than before, and one of dataset 1 more. So the
+        result is [-1, 1] for block 3, and [0, 0] for block 5.
 
         Args:
-            blocks: Numbers of the blocks, shape (n_blocks,).
+            blocks: Numbers of the blocks: [3, 5]; shape (n_blocks,).
             samples: Which samples of each block, such as those from 32 to 96.
             lanes: Computes the next samples of all these blocks together. It has computed them up
                 to the first of `samples`.
@@ -545,7 +561,6 @@ class _SpeculatedBlocks:
             How many more samples are taken of each dataset than the first time, shape (n_blocks,
             n_datasets).
         """
-        # `self.picks` has a row for the first samples of all blocks, one for the second, and so on.
         old_picks = self.picks[samples, blocks]  # (n_samples, n_blocks)
         new_picks = np.empty_like(old_picks)
         lanes.advance(new_picks)  # fills them
@@ -830,19 +845,25 @@ class Lanes(ABC):
     def _times(self, n_steps: int) -> FloatArray:
         """Return the numbers of the next samples, but at least 1, as the trainers count.
 
-        For example, of two ranges of samples that are computed at once, one continues at sample 0
-        and the other one at sample 4. For two samples each, these are
+        A sample is taken from the dataset for which weight * number - (samples taken so far) is
+        largest. For sample 0 this would be 0 for all datasets. So 1 is used in place of 0, and the
+        first sample is from the dataset with the largest weight.
 
-            1    4
-            1    5
+        For example, two ranges of samples (*lanes*) are computed at once. One continues at sample 0
+        and the other one at sample 4. For the next three samples of each:
+
+            lane 0    lane 1
+            1         4         1 in place of 0
+            1         5
+            2         6
 
         Args:
-            n_steps: How many samples of each range.
+            n_steps: How many samples of each range: 3.
 
         Returns:
             Numbers, shape (n_steps, n_lanes).
         """
-        steps = np.arange(n_steps, dtype=np.float64)[:, None]  # (n_steps, 1)
+        steps = np.arange(n_steps, dtype=np.float64)[:, None]  # (n_steps, 1) 0, 1, 2
         return np.maximum(self._next_samples + steps, 1.0)
 
     @abstractmethod
@@ -1003,24 +1024,31 @@ class ColumnLanes(Lanes):
     def _advance_chunk(self, times: FloatArray, picks: NDArray[np.integer]) -> None:
         """Decide for many samples which dataset each is taken from.
 
-        The samples are those of several ranges, called *lanes*. A step computes the next sample of
-        each lane. It is from the dataset with the largest error, weight * time - count, which is
-        the one that is furthest behind its weight. For two lanes and three steps:
+        Datasets are mixed by weight: the next sample is from the dataset that is furthest behind
+        its weight, which has the largest *error*, weight * number - count. For example, the weights
+        are 0.75 and 0.25, and the samples 0 to 2 were 2 of dataset 0 and 1 of dataset 1:
+
+            error of dataset 0 for sample 3    0.75 * 3 - 2 =  0.25    the largest: take it from 0
+            error of dataset 1                 0.25 * 3 - 1 = -0.25
+
+        A sample depends on those before it. But ranges of samples that are far apart, called
+        *lanes*, are computed at the same time, each from its own counts. A step computes the next
+        sample of each lane:
 
             picks       lane 0    lane 1
-            step 0      0         2
-            step 1      1         0
-            step 2      0         0
+            step 0      0         1         sample 3 in lane 0
+            step 1      0         0
+            step 2      1         0
 
         Args:
             times: Number of each sample, but at least 1. Shape (n_steps, n_lanes).
             picks: Filled with the dataset of each sample, shape (n_steps, n_lanes).
         """
         for times_of_step, picks_of_step in zip(times, picks, strict=True):
-            self._compute_errors(times_of_step)
-            datasets = self._first_with_largest_error()  # (n_lanes,)
+            self._compute_errors(times_of_step)  # self._errors: [[0.25], [-0.25]] for lane 0
+            datasets = self._first_with_largest_error()  # (n_lanes,) [0]
             picks_of_step[:] = datasets
-            self._count(datasets)  # the next errors depend on the new counts
+            self._count(datasets)  # the next errors depend on the new counts: 3 and 1
 
     def _compute_errors(self, times: FloatArray) -> None:
         """Compute how far each dataset is behind its weight: weight * time - count.

@@ -298,18 +298,21 @@ def _read_words(
 ) -> NDArray[np.uint64]:
     """Divide texts into words of 8 bytes, each of which is read as one number of 64 bits.
 
-    The last word of a text may extend beyond it, and has bytes of the next text then. The caller
-    clears these. For example, texts of 3 and 9 bytes:
+    For example, texts of 3 and 9 bytes follow each other in the data, which has the bytes 0 to 11:
 
-        bytes of the data    0 1 2|3 4 5 6 7 8 9 10 11
-        word of text 0       bytes 0 to 7, of which 3 to 7 are those of text 1
-        words of text 1      bytes 3 to 10, and 11 to 18; zeros are taken to follow the data
+        text    its bytes    its words
+        0       0 to 2       0 to 7, where 3 to 7 are of text 1
+        1       3 to 11      3 to 10, and 11 to 18, where 12 to 18 are zeros after the data
+
+    So the last word of a text can have bytes that are not of this text. The caller clears these.
 
     Args:
         data: Bytes of all texts.
         starts: First byte of each text: [0, 3]; shape (n_texts,).
         words_per_text: Number of words of each text, at least 1: [1, 2]; shape (n_texts,).
-        item_bytes: 1, 2, 4 or 8; all starts are multiples of it. Greater ones are faster.
+        item_bytes: 1, 2, 4 or 8: all texts start at multiples of this, for example since they
+            consist of numbers of 4 bytes. Greater ones are faster. (It is 1 in the example, because
+            of the start 3.)
 
     Returns:
         The words as little-endian numbers, shape (n_words,).
@@ -328,36 +331,38 @@ def _read_words_of_items(
     """Divide texts into words of 8 bytes, if all texts start at multiples of 2, 4 or 8 bytes.
 
     numpy reads words fast only if they are at multiples of 8 bytes. So make copies of the data in
-    which they are. For texts that start at multiples of 4 bytes, there are two copies, which are
-    stored one after the other. For data of 24 bytes, each copy has 4 words:
+    which they are. For texts that start at multiples of 4 bytes, there are two copies. For data of
+    24 bytes, each copy has 4 words:
 
                   number of the word     0         1          2           3
         copy 0    bytes of the data      0 to 7    8 to 15    16 to 23    none
         copy 1    bytes of the data      4 to 11   12 to 19   20 to 23    none
 
-    A text that starts at byte 12 has its words in copy 1, from word 1 on.
+    For example, a text starts at byte 12 and has two words. 12 is 8 * 1 + 4, so it is in copy 1
+    (which is shifted by 4), from word 1 on. Both copies are stored one after the other, 4 words
+    each. So its words are at the places 4 * 1 + 1 = 5, and 6.
 
     Args:
         data: Bytes of all texts.
-        starts: First byte of each text, shape (n_texts,).
-        words_per_text: Number of words of each text, at least 1; shape (n_texts,).
+        starts: First byte of each text: [12]; shape (n_texts,).
+        words_per_text: Number of words of each text, at least 1: [2]; shape (n_texts,).
         item_bytes: 2, 4 or 8; all starts are multiples of it.
 
     Returns:
         The words of all texts, shape (n_words,), as `_read_words` does.
     """
     copies = _shifted_copies(data, item_bytes)  # (n_copies, words_per_copy)
-    words_per_copy = copies.shape[1]
+    words_per_copy = copies.shape[1]  # 4
 
-    # (n_texts,) For byte 12: copy 12 % 8 // 4 = 1, and word 12 // 8 = 1. Shifts and masks compute
-    # the same, and are faster.
-    item_bits = item_bytes.bit_length() - 1  # item_bytes is 2**item_bits
-    copy_numbers = (starts & 7) >> item_bits  # starts % 8 // item_bytes
-    first_words = starts >> 3  # starts // 8
+    # For each text, compute its copy, starts % 8 // item_bytes, and its first word in this copy,
+    # starts // 8. As 8 and item_bytes are powers of 2, faster operations on bits give the same.
+    item_bits = item_bytes.bit_length() - 1  # 2, since 4 is 2**2
+    copy_numbers = (starts & 7) >> item_bits  # (n_texts,) 12 % 8 // 4 = 1
+    first_words = starts >> 3  # (n_texts,) 12 // 8 = 1
 
-    # Where the words are if all copies are one array: word 1 of copy 1 is at 1 * 4 + 1 = 5.
-    first_places = copy_numbers * words_per_copy + first_words  # (n_texts,)
-    places = _places_of_words(first_places, words_per_text, distance=1)  # (n_words,)
+    # Where the words are if all copies are one array.
+    first_places = copy_numbers * words_per_copy + first_words  # (n_texts,) 1 * 4 + 1 = 5
+    places = _places_of_words(first_places, words_per_text, distance=1)  # (n_words,) [5, 6]
     return copies.reshape(-1).take(places)
 
 
@@ -437,6 +442,9 @@ def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint
         copy 0    0 1 2 3 4 5 6 7|8 9 a b c d e f|zeros     has the words that start at 0, 8
         copy 1    4 5 6 7 8 9 a b|c d e f 0 0 0 0|zeros     has the words that start at 4, 12
 
+    The word of zeros at the end is read for an empty text that starts at the end of the data. It
+    also makes room for the last bytes if their number is not a multiple of 8.
+
     (If words could start at any byte, eight copies would be needed. That takes longer than it
     saves.)
 
@@ -449,8 +457,9 @@ def _shifted_copies(data: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint
     """
     n_copies = WORD_BYTES // item_bytes
     copies = np.empty((n_copies, len(data) // WORD_BYTES + 1), "<u8")
+    # View the words as bytes, without copying them. Each row is a copy, which is filled in here.
     for number, copy_bytes in enumerate(copies.view(np.uint8)):
-        shifted = data[number * item_bytes :]
+        shifted = data[number * item_bytes :]  # bytes 4 to f for copy 1
         copy_bytes[: len(shifted)] = shifted
         copy_bytes[len(shifted) :] = 0
     return copies
