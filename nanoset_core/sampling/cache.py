@@ -321,9 +321,9 @@ class FileSet:
         """Return the digests of these index files if all of them exist and are up to date.
 
         When the files are written, a JSON file next to them, the *sidecar*, records their digests
-        and what they were made from:
+        and what they were made from. The digests are returned:
 
-            {"web-shuffle_index.npy": "9f86d0...", ...} is the result
+            {"web-shuffle_index.npy": "9f86d0...", ...}
 
         Nothing is written or deleted here, even though `find` is called with `overwrite=True`: that
         only means that outdated files are no error, since they may be replaced later. The result is

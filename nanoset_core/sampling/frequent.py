@@ -184,9 +184,9 @@ class FrequentValues:
             de       40                    30                           60
             fr       25                    25                           left out
 
-        de lost 10 since it is counted. So 20 were subtracted before, and a forgotten value was in
-        at most as many documents. fr is left out, since values that are forgotten may be in more
-        documents.
+        10 were subtracted from de since it is counted, so 20 before. Before, it may have been
+        counted and forgotten, with up to 20 documents. fr is left out, since a value that is not
+        counted at all may be in up to 30 documents, which is more.
 
         Returns:
             At most `n_values` values, as many as were wanted at the start.

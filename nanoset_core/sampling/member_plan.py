@@ -210,7 +210,7 @@ class MemberPlanner:
         It is different if a training run was stopped and continues with new weights. The trainer
         then plans as if the new weights had held from the start: it asks for 150 samples, of which
         it skips the 80 that it would have read by now. But with the old weights, it really read
-        120. So two numbers of samples must fit into the epochs:
+        120. So there must be enough epochs for 150 samples, and also for 190:
 
             asked for                                `requested`      150             2 epochs
             skipped of these                         `start`           80

@@ -177,7 +177,7 @@ def build_ordered(
 
     But the trainer does not know which samples were read. When it continues, it plans as if the new
     weights had held from the start, and skips the samples that it would have read by now. If these
-    are 2 of this dataset, put any 2 samples in front, which nobody reads:
+    are 2 of this dataset, put any 2 samples in front for that, here two that were read before:
 
         result                                 2  4  3  1  8  5  9  6  7
         skipped by the trainer                 2  4

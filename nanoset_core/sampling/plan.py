@@ -579,14 +579,14 @@ class _SplitPlanner:
 
         There are three cases:
 
-        - The datasets have no weights. Then the trainer takes all samples of each, and fails if a
-          dataset has none: no.
-        - They have weights, and the trainer never repeats a dataset whose samples are used up. Then
-          so few samples may be taken in all that none is from this dataset: yes. (If one is, that
-          is an error later.)
-        - They have weights, and the trainer repeats datasets. It opens the files of each dataset,
-          even if it takes no sample. They only exist if the dataset has MIN_NANOTRON_TOKENS (2)
-          tokens or more.
+        - No, if the datasets have no weights. Then the trainer takes all samples of each, and fails
+          if a dataset has none.
+        - Yes, if they have weights, and the trainer never repeats a dataset whose samples are used
+          up. So few samples may be taken in all that none is from this dataset. (If one is, that is
+          an error later.)
+        - Sometimes, if they have weights, and the trainer repeats datasets, as nanotron does. It
+          opens the index files of each dataset, even if it takes no sample. These only exist if the
+          dataset has MIN_NANOTRON_TOKENS (2) tokens or more.
 
         Args:
             member: What is planned for the dataset.

@@ -357,8 +357,8 @@ def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Cand
 
     So stratum 1 has the packs 5 to 9. But if the position of pack 4 is 0.4999..., it may be rounded
     to 0.5, which is in stratum 1. Therefore the result for stratum 1 is 4 to 9, one pack more at
-    each end where there is one. The caller then computes the positions, and sorts out what is not
-    in it.
+    each end where there is one. The caller then computes the positions of these packs, and leaves
+    out those that are in another stratum.
 
     Args:
         counts: Number of packs of each class: [10]; shape (n_classes,).

@@ -510,9 +510,10 @@ def _list_pieces(filling: _PackFilling) -> PackPlan:
 
     # All steps of each class, one class after another. `class_number` is the last step of a class.
     last_steps = np.array([packs.class_number for packs in classes], np.int64)  # [1, 0]
-    steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))  # 1, 0 | 0
+    steps = _steps_of_classes(last_steps, np.array(filling.parents, np.int64))
+    # steps.classes is [0, 0, 1], and steps.numbers [1, 0, 0]: the steps of class 0, and of class 1.
 
-    # Replace each step by the pieces that it put into a pack.
+    # Replace each step by the pieces that it put into a pack: here one piece each.
     pieces_of_step = np.array(filling.pieces_per_pack, np.int64)[steps.numbers]  # [1, 1, 1]
     length_of_step = np.array(filling.piece_lengths, np.int64)[steps.numbers]  # [3, 7, 7]
     class_of_piece = np.repeat(steps.classes, pieces_of_step)  # [0, 0, 1]
