@@ -378,8 +378,14 @@ class Nanoset(SplitSamples):
     def _pieces_by_numpy(self, span: _SampleSpan) -> list[memoryview]:
         """Return the bytes of a training sample, as the parts of sequences of which it consists.
 
-        For example, the sequences HI and ABC follow one another, and the sample goes from token 1
-        of the first to token 2 of the second. Its parts are "I" and "AB".
+        For example, the sequences HI, OK and ABC follow one another, with tokens of 2 bytes, and
+        the sample goes from token 1 of the first sequence to token 2 of the last one:
+
+            sequence                           HI      OK      ABC
+            first byte in the .bin             40      10      20
+            the part                           I       OK      AB
+            its tokens of the sequence         1 to 2  0 to 2  0 to 2
+            its bytes                          42, 44  10, 14  20, 24
 
         This does the same as `_pieces_by_loop`. It is faster if a sample has many parts, because
         its documents are short.
@@ -389,14 +395,16 @@ class Nanoset(SplitSamples):
         """
         entries = slice(span.first_entry, span.last_entry + 1)
         sequences = self._sequence_of_entry[entries]  # (n_pieces,)
-        pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) first byte of each
+        pointers = self.dataset.sequence_pointers[sequences]  # (n_pieces,) 40 10 20
 
-        # All tokens of each sequence belong to the sample, except at both ends of it.
+        # Each part starts where its sequence does, but the first one some tokens later.
         start_bytes = pointers.copy()
-        start_bytes[0] += span.first_token * self._token_bytes
-        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
-        stop_tokens[-1] = span.stop_token
-        stop_bytes = pointers + stop_tokens * self._token_bytes
+        start_bytes[0] += span.first_token * self._token_bytes  # 42 10 20
+
+        # Each part stops where its sequence does, but the last one some tokens earlier.
+        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)  # 2 2 3
+        stop_tokens[-1] = span.stop_token  # 2 2 2
+        stop_bytes = pointers + stop_tokens * self._token_bytes  # 44 14 24
         return self._slices(start_bytes, stop_bytes)
 
     def _slices(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[memoryview]:

@@ -254,13 +254,18 @@ class SampleForm:
     def _attention(self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
         """Return the attention mask of samples: True where a token must not look.
 
-        No token may look at later tokens. By an option, tokens may not look at other documents,
-        either. For a sample with the documents A B and C:
+        No token may look at later tokens. By an option (`reset_attention`), tokens may not look at
+        earlier documents, either. For a sample with the documents A B and C:
 
             token    must not look at    with the option
             A        B, C                B, C
             B        C                   C
             C        nothing             A, B
+
+        Megatron-LM returns masks of many samples in two forms, and so does this function:
+
+            an option depends on the ends of documents    an array with a mask for each sample
+            otherwise                                     a list with the same mask for all samples
 
         Args:
             shape: Shape of the tokens: (sequence_length,), or (n, sequence_length) for n samples.
@@ -277,8 +282,8 @@ class SampleForm:
         if self.reset_attention and is_end is not None:
             return self._causal | _is_of_later_document(is_end)
 
-        # Megatron-LM makes a copy of it for each sample if any option depends on the ends of
-        # documents, and otherwise lets all samples share the array. Do the same.
+        # Here all samples have the mask of later tokens. `needs_ends` says whether any option, such
+        # as one for position ids, depends on the ends of documents.
         if self.needs_ends:
             shape_of_masks = (*shape[:-1], *self._causal.shape)
             return np.broadcast_to(self._causal, shape_of_masks).copy()

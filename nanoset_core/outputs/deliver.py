@@ -232,10 +232,17 @@ class Delivery:
     def _is_complete(
         self, existing: Iterable[str], listed: Collection[str], changed: Iterable[str]
     ) -> bool:
-        """Return whether all files of the output exist, and those in its receipt are unchanged.
+        """Return whether all files of the output exist, and none of them was changed.
 
-        A receipt is a JSON file that lists the files of an output. Those of older versions do not
-        list all files, so a file that is not listed may be as it is.
+        A receipt, a JSON file, lists the files of an output with their sizes. Receipts of older
+        versions of this program do not list all of them, so a file that is not listed counts as
+        unchanged. For example, the output consists of web.bin and web.idx:
+
+            existing    listed      changed     result
+            both        both        none        True
+            both        both        web.bin     False: web.bin is listed, and differs
+            both        web.bin     web.idx     True: web.idx is not listed, as in an older receipt
+            web.bin     both        none        False: web.idx does not exist
 
         Args:
             existing: Names of the files of the output that exist.
@@ -287,7 +294,11 @@ class Delivery:
         """Return the existing files that differ from the receipt, each with what has changed.
 
         The receipt is a JSON file next to the output. It lists the size of each file, and a
-        checksum or a time of change.
+        checksum or a time of change:
+
+            web.bin has another size         "web.bin has 90 bytes, and had 80"
+            web.idx is not in the receipt    "web.idx was not there when the others were made"
+            web.txt is as it was             not in the result
 
         Args:
             existing: Names of the files of this output that exist.
@@ -295,13 +306,16 @@ class Delivery:
                 {"web.bin": {"bytes": 80, "mtime_ns": 17673...}}.
 
         Returns:
-            Name → change, such as `{"web.bin": "web.bin has 90 bytes, and had 80"}`.
+            Name → change.
         """
         changes = {}
         for name in existing:
-            change: str | None = f"{name} was not there when the others were made"
+            change: str | None
             if name in entries:
+                # None if the file is as the receipt says
                 change = change_of(self.store, name, entries[name], by_size=self.compares_sizes)
+            else:
+                change = f"{name} was not there when the others were made"
             if change is not None:
                 changes[name] = change
         return changes
@@ -332,20 +346,21 @@ class Delivery:
 
     @contextmanager
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
-        """Yield a temporary folder to write the files of an output into, and deliver them at the
+        """Yield a temporary folder for the files of an output, and move them to their places at the
         end.
 
             with delivery.drafting() as draft:
                 (draft.folder / "web.pbin").write_bytes(...)
             # web.pbin was moved, or uploaded, to its place, with a receipt next to it
 
-        If the block fails, nothing is delivered. If the process is killed, a later call removes the
-        temporary folder.
+        A receipt is a small file that says what the output was made from. If the block fails,
+        nothing is moved. If the process is killed, the temporary folder, the draft, remains. A
+        later call removes it.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
-            sweeps: Whether to remove first what killed processes have left, for which the whole
-                folder is listed.
+            sweeps: Whether to remove first what killed processes have left: old drafts, and
+                temporary files of receipts. To find them, the whole folder is listed.
 
         Yields:
             The draft. The caller writes all files to its folder, under their final names.
@@ -361,9 +376,10 @@ class Delivery:
 
             # The draft is named after one of the files, so that its purpose can be seen.
             name_of_draft = self.files[-1]
+            # Remove temporary files and folders that are named after these two, if killed processes
+            # have left some.
             swept_names: tuple[str, ...] = ()
             if sweeps:
-                # Killed processes may have left drafts, and temporary files of receipts.
                 swept_names = (name_of_draft, self.receipt.name)
             with draft_folder(self.folder, name_of_draft, swept_names) as folder:
                 draft = Draft(folder)

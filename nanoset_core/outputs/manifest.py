@@ -463,14 +463,20 @@ class StoredManifest(Record):
             self._check_file(name, fact)
 
     def _check_file(self, name: str, fact: FileFact) -> None:
-        """Check the paths in one entry of a manifest, so that a forged manifest cannot point
-        elsewhere.
+        """Check the paths in one entry of a manifest, which may have been forged.
 
         A manifest lists the files of an output. If it is read from a shared folder, anybody may
-        have written it, and a file named `../../keys` would lead out of the output's folder.
+        have written it, and a file named `../../keys` would lead to a secret file elsewhere. An
+        entry has up to three paths:
+
+            name      web.bin                    the file, in the output's folder
+            within    datasets/web/3f9c…/a.bin   a file of another output that contains its bytes,
+                                                 if it is not stored by itself
+            pieces    web.pieces                 a file with the checksums of its pieces, if it was
+                                                 joined from pieces within a bucket
 
         Args:
-            name: Path of the file below the output's folder, such as `web.bin`.
+            name: Path of the file below the output's folder.
             fact: What the manifest says about the file.
 
         Raises:
@@ -491,13 +497,15 @@ class StoredManifest(Record):
             raise ValueError(f"no list of the pieces of {name!r}")
 
     def _is_list_of_pieces(self, name: str) -> bool:
-        """Return whether a file can list the pieces that another file was joined from.
+        """Return whether a file of the output may be a list of pieces of another file.
 
-        A list that is itself joined from pieces, or stored in a file of another output, would lead
-        from file to file. So a list must be a plain file with a checksum.
+        A bucket may join a large file from pieces. Then another file of the output lists the
+        checksums of these pieces, by which the large file is checked. So the list itself must be
+        easy to check: it has a checksum of its own, is not joined from pieces, and is not a range
+        of another file. Otherwise, a forged manifest could lead from one file to the next.
 
         Args:
-            name: Path below the output's folder.
+            name: Path of the list below the output's folder.
         """
         fact = self.files.get(name)
         if fact is None or fact.sha256 is None:

@@ -285,12 +285,12 @@ class OutputRoot:
         twice:
 
             datasets/web/3f9c…    exists: returned at once
-            datasets/web/a07e…    is missing: `write` makes it in a temporary folder
+            datasets/web/a07e…    is missing: made here, and uploaded if outputs are in a bucket
 
         Args:
             recipe: What the output is made from.
-            write: Writes the files to the folder that it is passed, and returns what it knows about
-                them.
+            write: Is called with a temporary folder, writes the files to it, and returns what it
+                knows about them.
 
         Returns:
             The manifest of the output. It is not the version that others read, until
@@ -308,19 +308,25 @@ class OutputRoot:
         try:
             return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
-            # The folder that was just made has vanished. Another process has found the damaged
-            # version before, and moved this one away by mistake, to put its own in the place. Make
-            # the output again, in case that process was killed before it did so.
+            # The folder that was just made has vanished. This may happen if there was a damaged
+            # version, and two processes noticed it. This one replaced it. Then the other one moved
+            # the new folder away, which it took for the damaged one, to put its own there. In case
+            # it was killed before it did so, make the output again, unless it exists.
             self._make_missing(recipe, write)
             return self._upload(folder)
 
     def _existing_version(self, folder: Path) -> _ExistingVersion:
-        """Look for a version of an output, and check that it is whole.
+        """Look for a version of an output, and check that it can be used.
 
-            it has a manifest, and all files    whole
-            it has no manifest                  missing
-            a file is missing or damaged        neither: it cannot be used
-            the user has asked to rebuild       neither, without looking
+        There are three results, for a folder such as datasets/web/3f9c…:
+
+                                                whole           is_missing
+            it has a manifest, and all files    the manifest    False
+            it has no manifest                  None            True
+            it cannot be used                   None            False
+
+        The last one means that a file is missing or damaged, or that the user has asked to rebuild
+        all outputs, so that it is not even looked at.
 
         Args:
             folder: Folder of the version.
@@ -385,17 +391,18 @@ class OutputRoot:
         describes it) is read.
 
         Args:
-            place: Its local folder.
+            place: Its local folder, such as `/cache/outputs/datasets/web/3f9c…`.
             is_new: Whether the bucket is known not to have it, which saves requests.
 
         Returns:
-            The manifest, which reads files from the bucket from now on.
+            The manifest. From now on, it reads the files from the bucket, and no more from the
+            local folder.
 
         Raises:
             MissingError: Another process has removed the output from this machine.
         """
-        # This process may remember which version of the output is current. Look it up again, since
-        # that version may be the one that is replaced now.
+        # This process may remember which version of the output is in use, to save requests. Forget
+        # it, since that version may be the one that is replaced now.
         self.forget(place.parent)
         manifest = self.local.manifest_at(place)  # read from the disk of this machine
         if manifest is None:
@@ -404,6 +411,7 @@ class OutputRoot:
             )
 
         checksums = {name: fact.sha256 for name, fact in manifest.files.items()}
+        # Copy the files to the bucket, the manifest last. `objects` says what the bucket has.
         objects = publish_folder(self.access, place, checksums, MANIFEST, is_new=is_new)
         return replace(manifest, access=self.access, stored=objects)
 
@@ -575,13 +583,16 @@ class OutputRoot:
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Return the versions of several outputs that are in use, with few requests to a bucket.
 
+        For the datasets `web` and `books`, this returns what `current_version` returns for each of
+        them. But in a bucket, `datasets` is listed once, and each version is then looked up in this
+        listing.
+
         Args:
             stage: First folder of their paths, such as `datasets`.
-            names: The rest of each path, such as `web` and `books`. In a bucket, all these folders
-                are listed together.
+            names: The rest of each path, such as `web` and `books`.
 
         Returns:
-            What `current_version` returns for each name, in the same order.
+            A version for each name, in the same order.
         """
 
         def look_up(access_with_listing: FileAccess, folder: Path) -> CurrentVersion:

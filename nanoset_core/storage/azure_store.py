@@ -130,11 +130,11 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request about a container, which is Azure's name for a bucket; repeat it if it
-        fails.
+        """Send a request about a bucket, which Azure calls a container; repeat it if it fails.
 
-        Azure's client has coroutines, which all have to run in one thread, that of the library
-        fsspec. This method runs a coroutine in that thread, and waits in this one for its result.
+        Azure's client is asynchronous: a request is a coroutine, and all coroutines have to run in
+        one thread, that of the library fsspec. So `sync` runs the coroutine there, and waits in
+        this thread for its result. `_ask` does that once more if the request fails for a moment.
 
         Args:
             name: Name of a blob (object) or folder, for messages.
@@ -237,21 +237,26 @@ class AzureStore(ObjectStore):
     def _request_page(self, folder: str, token: str | None, *, one_level: bool) -> _Page:
         """Request one page of a listing. A page has up to 5,000 blobs, Azure's name for objects.
 
+        Azure's client is asynchronous, so the request is an inner function, which `_request` runs
+        in the thread of that client.
+
         Args:
             folder: The folder that is listed.
             token: Token of the page, which the page before it has given; None for the first page.
-            one_level: Whether folders in it are listed by their names, instead of what is in them.
+            one_level: True lists the folders in it by their names; False lists what is in them
+                instead.
         """
 
         async def send(service: Any) -> _Page:
             """Request the page of a listing, and read all of its entries."""
             container = service.get_container_client(self.container)
             list_blobs = container.walk_blobs if one_level else container.list_blobs
-            # Only their metadata tell folders from blobs in accounts that have folders.
+            # Some accounts list folders among the blobs. Only the metadata of such an entry shows
+            # that it is a folder, so request the metadata, too.
             blobs = list_blobs(
                 name_starts_with=prefix_of(self.key(folder)), include=["metadata"], **_OPTIONS
             )
-            pages = blobs.by_page(token)
+            pages = blobs.by_page(token)  # an iterator, which begins with the page of the token
             first_page = await anext(pages)
             entries = [entry async for entry in first_page]
             return _page(entries, pages.continuation_token)

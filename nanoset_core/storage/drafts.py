@@ -58,15 +58,20 @@ def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[N
 def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None]:
     """Check that a folder can be created or replaced, and explain the system's errors in the block.
 
+    To replace a local folder, a new one is written next to it, and renamed. In a bucket, nothing
+    can be renamed, and objects are written to the folder itself. So these folders are written to:
+
+        to replace /data/web            /data
+        to replace s3://bucket/a/web    s3://bucket/a/web
+
     Args:
-        folder: The folder. On a disk, its parent has to be writable, since a finished folder is
-            renamed.
+        folder: The folder.
         expected: What the errors say was expected, such as an amount of room.
 
     Raises:
         StorageError: The place cannot be written to, or is full.
     """
-    # A local folder is renamed, so that its parent is written to.
+    # To rename a local folder writes to its parent.
     written_folder = folder.parent if isinstance(folder, Path) else folder
     with writing_into(written_folder, expected=expected):
         yield
@@ -127,10 +132,12 @@ def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
 def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     """Yield what is needed to look at the files of a folder, locally or in a bucket.
 
-        data/web              (data/web, access to that folder)
-        s3://bucket/a/web     (<temporary folder>/web, access to s3://bucket/a)
+    Files that are read from a bucket are copied to a temporary folder, `/tmp/x` here. The yielded
+    path is that of the folder's copies, which do not exist until a file is read:
 
-    Files that are read from a bucket are copied to the temporary folder.
+        folder               path         access
+        data/web             data/web     to data/web
+        s3://bucket/a/web    /tmp/x/web   to s3://bucket/a, with copies in /tmp/x
 
     Args:
         folder: The folder. One in a bucket must not be the whole bucket, which has no name.
@@ -141,7 +148,8 @@ def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
     if isinstance(folder, Path):
         yield folder, FileAccess(folder)
         return
-    # The parent is accessed, so that the folder has a name in it, and a path for its copies.
+    # An access has paths of files below its folder, but none for the folder itself. So access the
+    # parent, in which the folder has a name.
     with temporary_folder(folder.name) as copies:
         yield copies / folder.name, FileAccess(copies, folder.parent.place)
 

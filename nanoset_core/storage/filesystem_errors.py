@@ -84,8 +84,9 @@ def is_transient(error: BaseException) -> bool:
     they are recognised by the HTTP status of the answer and by the names of their classes:
 
         status 500, 503 or 429 (too many requests)      True
-        aiohttp's ClientConnectionError                 True: the connection broke
+        status 401 from Google, "Invalid Credentials"   True: they have just expired
         status 404 or 403                               False: the server refuses the request
+        aiohttp's ClientConnectionError                 True: the connection broke
 
     Args:
         error: What the request raised.
@@ -99,8 +100,10 @@ def is_transient(error: BaseException) -> bool:
     if status >= 400:
         return False  # the server refused the request
 
-    # Has the connection broken? If so while a body was read, the status may be that of the answer's
-    # head, such as 200. Azure's client then raises an error that contains that of the connection.
+    # Here the server has not answered, or the status is that of a success, such as 200. Then the
+    # connection may have broken afterwards, while the body of the answer was read. To find out,
+    # compare the names of the error's class and of its base classes. Azure's errors contain the
+    # error of the connection; for others, this adds the name of None's class, which does no harm.
     class_names = {base.__name__ for base in type(error).__mro__}
     inner_error = getattr(error, "inner_exception", None)
     class_names.update(base.__name__ for base in type(inner_error).__mro__)

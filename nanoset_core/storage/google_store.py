@@ -313,7 +313,12 @@ class GoogleStore(ObjectStore):
         """Return the bytes and the description of a small object, or None if it does not exist.
 
         The description (size, version, time of change) comes with the bytes, in the headers of the
-        answer, so that one request is enough.
+        answer, so that one request is enough. It is not enough in two cases. Then one request for
+        the description and one for the bytes are sent:
+
+            the headers lack the version          some servers do not send it
+            there are no bytes, or not as many    perhaps the connection broke in the headers: then
+            as the headers say                    the client returns those that have arrived
         """
         answer = self.request(
             name,
@@ -325,12 +330,10 @@ class GoogleStore(ObjectStore):
         )
         if answer is None:
             return None
-        # If the connection breaks within the headers, aiohttp returns those that have arrived, and
-        # no bytes. Then, and if the server does not say which version it sent, ask in two requests.
         size = len(answer.body)
         is_whole = size > 0 and answer.headers.get("Content-Length") == str(size)
         if not is_whole or not _has_version(answer):
-            return ObjectStore.read_stored(self, name)
+            return ObjectStore.read_stored(self, name)  # by two requests
         return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
@@ -869,14 +872,18 @@ class _GoogleUpload(PartsUpload):
         is_first_attempt = True
 
         def attempt() -> Answer:
-            """Send the part, or what is missing of it if an earlier attempt has failed."""
+            """Send the part, or what is missing of it if an earlier attempt has failed.
+
+            The part is a range of an object, such as the bytes [16, 24). `_send_rest` sends what is
+            after `_position`, the number of bytes that the server has already.
+            """
             nonlocal is_first_attempt
             if is_first_attempt:
                 is_first_attempt = False
                 return self._send_rest(part, begin, total)
 
-            # The last attempt failed, but some bytes may have arrived. Ask which, by a request
-            # without bytes, and send the others.
+            # The last attempt failed, but some bytes may have arrived. Ask how many the server has,
+            # by a request without bytes: it may have 20. Then send the bytes [20, 24).
             answer = self._post(b"", total)
             if answer.status != _INCOMPLETE:
                 return answer  # all bytes had arrived, and the object is complete

@@ -241,20 +241,25 @@ class _Heartbeat:
             is_deleted = _try_to_delete(self._store, self._name)
 
     def _renew(self) -> None:
-        """Show that this process is alive, by giving the object a new time.
+        """Show that this process is alive, by giving its object a new time.
 
-        To write the object again does that. For a file of a local folder, it is enough to change
-        its time, unless its content has to change, too.
+        Other processes look at the time of the object. If it is old, they take this process for
+        dead.
+
+            an object in a bucket                   write it again, which gives it a new time
+            a local file with the same content      change its time, which works on a full disk, too
+            a local file with new content, or       write it again
+            whose time could not be changed
         """
         data = self._data()
         is_unchanged = data == self._written_data
         self._written_data = data
         if isinstance(self._store, LocalStore):
-            # The time can be renewed on a full disk, too.
+            # If this fails, for example because the file is gone, go on and write it.
             with contextlib.suppress(OSError):
                 os.utime(self._store.folder / self._name)
                 if is_unchanged:
-                    return
+                    return  # the new time is all that is needed
         write_object(self._store, self._name, data)
 
 

@@ -359,14 +359,15 @@ def leased(
 
 @contextlib.contextmanager
 def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
-    """Keep a lease in its store, an object that protects outputs from deletion, until the block
-    ends.
+    """Keep a lease in its store until the block ends, so that nobody deletes outputs that it names.
+
+    A lease is an object that names outputs which this process uses. The steps are:
 
         1. write the lease                      from now on, nobody begins to delete these outputs
         2. wait for commands that delete        they began before, and may not know this lease
         3. wait for builds of the same output   only if `on_wait` is passed
         4. run the block                        a thread renews the lease every few seconds
-        5. delete the lease
+        5. delete the lease                     also after an error
 
     Args:
         lease: The lease.
@@ -387,7 +388,8 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
             lease.draw_ticket(other_names)
             _wait_for_turn(lease, on_wait)
 
-        # In the block, `at_work` reports the progress of this lease.
+        # While the block runs, the function `at_work` finds this lease in `_current_work`, and
+        # writes to it what the process is doing.
         _set_in_block(stack, _current_work, lease.work)
         yield
 

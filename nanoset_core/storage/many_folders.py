@@ -70,9 +70,13 @@ def _listing_if_cheaper(
 
     A request lists up to a thousand objects. Suppose that subfolders have some ten objects:
 
-        3 of 5,000 subfolders are needed     list each of them: 3 requests, and not 50
-        500 of 500 subfolders are needed     list the folder: 5 requests, and not 500
-        3 of 4 subfolders are needed         list the folder: 1 request
+        subfolders needed    list the folder    list each subfolder    result
+        3 of 5,000           50 requests        3 requests             None
+        500 of 500           5 requests         500 requests           the listing
+        3 of 4               1 request          3 requests             the listing
+
+    How many objects there are is not known before. So if few subfolders are needed, send one
+    request for the folder, and see whether it returns all objects.
 
     Args:
         access: Access to the files.
@@ -93,8 +97,8 @@ def _listing_if_cheaper(
     if n_folders > _FEW_FOLDERS:
         return objects
 
-    # For a few subfolders, a common listing is cheaper only if a single request returns all of it.
-    # A request that returns a thousand objects may be followed by many others.
+    # A few subfolders are needed. Read a thousand objects, which sends one request. If there are
+    # fewer, these are all. Otherwise, there may be millions: give up.
     first_objects = list(islice(objects, _OBJECTS_PER_REQUEST))
     is_complete = len(first_objects) < _OBJECTS_PER_REQUEST
     return first_objects if is_complete else None

@@ -118,6 +118,9 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         the machine, such as a full disk      "the disk is full", with what to do about it
         the path, of which a part is a file   "the folder cannot be made"
 
+    The first kind may also happen later, in the block. It is replaced by `explained`, which is
+    around all of this.
+
     Args:
         folder: The folder.
         expected: What there should have been room for, for the message.
@@ -137,8 +140,9 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
             if error.errno not in _EXPLANATIONS:
                 # The machine is all right, so the path must be wrong.
                 raise _wrong_path_error(folder, error) from error
-            # Something is wrong with the machine, such as a full disk: `explained` replaces the
-            # error. Let its message name the folder instead of the temporary file.
+            # Something is wrong with the machine, such as a full disk. `explained`, which is around
+            # this, catches the error, and names its file in the new message. That would be the
+            # temporary file, which no user knows. So name the folder in its place.
             error.filename = os.fspath(folder)
             raise
         yield

@@ -505,8 +505,14 @@ class S3Store(Store):
     def _put_single_part(self, name: str, part: Part) -> None:
         """Write a small object by one request, and check that the bucket has received its bytes.
 
-        The answer of the bucket has a digest of what it has received. If it is not that of the
-        bytes, they were damaged on the way, and the request is sent again.
+        The bucket's answer has a digest of the bytes that it has received. This is compared with
+        the bytes that were sent:
+
+            the same digest       done
+            another one           the bytes were damaged on the way: send them again
+
+        `ask` sends the request, and passes the answer to `check_received`. If that raises an error,
+        `ask` sends the request again.
 
         Args:
             name: Name of the object.

@@ -253,26 +253,36 @@ def join(
 def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bool:
     """Return whether joining objects may have failed because the server is OpenStack Swift.
 
-    If an object was uploaded in parts, Swift stores a list of its parts, and copies this list
-    instead of the bytes of the object. The copy is then smaller than the object.
+    A server with S3's protocol does not say which program it runs. But Swift has a fault. If an
+    object was uploaded in parts, it stores a list of these parts, and when it is told to copy the
+    object, it copies the list. So two things show that this may have happened:
+
+        a copy has another size than its object, or is too small, as a list is
+        one of the objects was uploaded in parts
+
+    The caller then reads the objects and sends their bytes itself.
 
     Args:
         error: Why joining the objects failed.
         sources: The objects.
     """
-    # The list has another size than the source, which is reported as a change of the source, or it
-    # is smaller than S3 allows for a part.
+    # A copy of another size is reported as if the object had changed (SourceChangedError). Or the
+    # server refuses it, as it is smaller than S3 allows for a part (EntityTooSmall).
     is_other_size = isinstance(error, SourceChangedError)
     _, code = status_of(error.__cause__)
     is_too_small = code == "EntityTooSmall"
 
-    # The ETag of an object is an MD5 only if it was uploaded by one request.
+    # The mark of a stored object is its ETag. It has the form of an MD5 only if the object was
+    # uploaded by one request.
     was_any_sent_in_parts = any(md5_of_etag(source.mark) is None for source in sources)
     return (is_other_size or is_too_small) and was_any_sent_in_parts
 
 
 def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) -> None:
-    """Join many objects in two steps: first groups of them, and then the results.
+    """Join objects that are too many for one upload: first groups of them, and then the results.
+
+    S3 limits how many parts an upload may have. So groups of objects, runs, are joined to temporary
+    objects, each by an upload of its own. Then these are joined:
 
         a, b, c, …    →    temporary object 0
         x, y, z, …    →    temporary object 1    →    the new object
@@ -282,7 +292,7 @@ def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) 
     Args:
         store: The bucket.
         name: Name of the new object.
-        runs: The groups, in order. Each is small enough for one upload.
+        runs: The groups, in order. Each is small enough for one upload; `sources` are its objects.
         joined: Receives the progress of the first step, which takes almost all of the time.
     """
     # Name the temporary objects so that they are in the same folder, and known to be unfinished.
@@ -383,15 +393,18 @@ class Joining:
     ) -> None:
         """Write the new object by an upload in parts, several of them at the same time.
 
-        The bucket copies most parts itself, from one of the objects that are joined. Small ones are
-        too small to be copied, since S3 demands 5 MiB. They are read and sent together:
+        An upload in parts is begun, gets its parts in any order, and is completed: then the bucket
+        joins them. `uploading` begins it, and completes it at the end of its block. For most parts,
+        the bucket copies a range of one of the objects. Ranges of less than 5 MiB must not be
+        copied, by the rules of S3. They are put together to a part that is read and sent:
 
             objects    |──── 64 MiB ────|─ 1 MiB ─|─ 2 MiB ─|──── 64 MiB ────|
             parts      |     copied     |     read and sent                    |
 
         Args:
             name: Name of the object.
-            plan: For each part, the ranges of the objects that it consists of.
+            plan: For each part, the ranges of the objects that it consists of: a single range if
+                the bucket copies it.
             copies: Whether the bucket copies the parts that it can. False: this process reads and
                 sends all bytes.
 
@@ -406,7 +419,7 @@ class Joining:
                 """Copy or send one of the parts, and report its bytes as joined."""
                 part = plan[number]
                 if copies and not _is_sent(part):
-                    [copied_range] = part  # a part that is copied has a single source
+                    [copied_range] = part  # the bucket copies a range of a single object
                     self._copy(upload, number, copied_range)
                 else:
                     upload.send(number, bytes_part(self.read(part)))
@@ -414,7 +427,7 @@ class Joining:
 
             in_parallel(write_part, range(len(plan)))
 
-        # At the end of its block, `uploading` lets the bucket join the parts to the object.
+        # The block of `uploading` has ended, with which the bucket has joined the parts.
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
     def _check_size(self, name: str, *, expected_size: int) -> None:

@@ -147,7 +147,8 @@ def _client(process: int, server: Server, address: str | None, read_seconds: int
             session=session,
             client_kwargs={"region_name": region},
             config_kwargs=client_settings(server, read_seconds),
-            # Listings must be fresh, and this function is the cache of file systems.
+            # s3fs would keep listings, but they must be fresh. It would also keep file systems, but
+            # the cache of this function does that already.
             use_listings_cache=False,
             skip_instance_cache=True,
         )

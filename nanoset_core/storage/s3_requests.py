@@ -266,8 +266,16 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 def is_redirect(error: BaseException) -> bool:
     """Return whether a request failed because the server redirected it to another address.
 
-    A server of AWS does that if the bucket is in another region. The redirect may be the error
-    itself, or one of its causes, as in the chain HTTPClientError → TooManyRedirects.
+    A server of AWS does that if the bucket is in another region. The libraries report it in three
+    ways:
+
+        an answer with a status such as 301    they did not follow the redirect
+        TooManyRedirects                       they followed it to the same server again and again
+        RecursionError                         the same: botocore follows by calling itself, until
+                                               Python's stack is full
+
+    Each of them may be the error itself, or the cause of another one, as in the chain
+    HTTPClientError → TooManyRedirects.
 
     Args:
         error: What the request raised. Its causes are looked at, too, at most ten (_MAX_CAUSES).
@@ -277,8 +285,6 @@ def is_redirect(error: BaseException) -> bool:
     for _ in range(_MAX_CAUSES):
         if cause is None:
             return False
-        # botocore follows a redirect of S3 by a recursive call, which asks the same server again,
-        # until Python's stack is full. Its HTTP client stops after a number of redirects.
         is_endless = isinstance(cause, RecursionError) or type(cause).__name__ == "TooManyRedirects"
         status, _ = status_of(cause)
         if is_endless or status in _REDIRECTS:

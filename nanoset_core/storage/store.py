@@ -431,7 +431,11 @@ class Store(ABC):
         expected_digests = sha256 or [None] * len(sources)
 
         def bytes_of_sources() -> Iterator[bytes]:
-            """Yield the bytes of all sources, in order, and check each source at its end."""
+            """Yield the bytes of all sources, in order, and check each source at its end.
+
+            The sources are the objects that are joined, with the sha256 of those for which it is
+            known. On the way, the bytes are added to `object_sha256`, that of the new object.
+            """
             for source, expected_sha256 in zip(sources, expected_digests, strict=True):
                 source_sha256 = hashlib.sha256()
                 for block in self.blocks(source):

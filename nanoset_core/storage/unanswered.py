@@ -94,19 +94,18 @@ class Unanswered:
             with requests.asking("s3://bucket/a.bin"):
                 client.get_object(...)    # after 10 s: "s3://bucket/a.bin: no answer for 10 s"
 
-        The thread watches all requests of this process that are pending. It is started by the first
-        one, and ends by itself once none is pending.
+        One thread watches all requests of this process. The first request starts it. It ends by
+        itself when no request is left, and then sets `_is_watched` to False, so that the next one
+        starts it again.
 
         Args:
             what: The object that the block requests, and its server, for the warning.
-            patience: Seconds that the server may be silent in addition to ten (SILENT_SECONDS), if
-                the operation takes long.
+            patience: How many seconds more than ten (SILENT_SECONDS) the server may be silent: 50
+                for an operation that may take a minute.
         """
         key = object()  # stands for this request alone
         with self._lock:
             self._pending[key] = PendingRequest(time.monotonic(), patience, what)
-            # One thread watches all requests. It ends once none is pending, and then sets
-            # `_is_watched` to False, so that the next request starts another one.
             needs_thread = not self._is_watched
             self._is_watched = True
         if needs_thread:

@@ -178,13 +178,17 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Let the block read a file of a bucket as if it were local, and download only what it asks
-    for.
+    """Let the block read a file of a bucket as if it were local; only what it asks for is
+    downloaded.
 
-    For `s3://bucket/web`, which stands for web.bin and web.idx, the block gets:
+    A dataset `s3://bucket/web` consists of web.bin and web.idx. For this path, the block gets:
 
         path      /tmp/…/copies/web, in a temporary folder that is empty at first
-        access    downloads web.idx to this folder when the block asks for it
+        access    downloads a file to this folder when the block asks for it: web.idx becomes
+                  /tmp/…/copies/web.idx
+
+    If the block fails, the error names s3://bucket/web and not the temporary path, which the user
+    does not know.
 
     Args:
         path: The file, or how the names of several files begin.
@@ -202,7 +206,8 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
     with temporary_folder("copies") as folder:
         copy = folder / path.name
         access = FileAccess(folder, store_of(path.parent))
-        # Explain errors of the disk, and let other errors name the file in the bucket.
+        # `explained` turns errors such as a full disk into errors that say what to do. In other
+        # errors, `_errors_naming` replaces the path of the copy by that of the file in the bucket.
         with explained(folder, expected=_ROOM), _errors_naming(path, copy):
             yield copy, access
 
