@@ -632,14 +632,12 @@ def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -
         best-web     5 times
 
     If each were read as often, the best documents would be read 2 + 5 = 7 times, although web says
-    that they may be read twice. So these documents get limits of their own, on the sum of both. The
-    result has one for each limit of a dataset:
+    that they may be read twice. So limits are put on the sum of what is read of all copies:
 
-        because of    documents in               read through both, at most
-        web           1 * web + 1 * best-web     2 times
-        best-web      1 * web + 1 * best-web     5 times
-
-    (The numbers 1 are copies: how often the dataset contains the documents.)
+        documents      because of    limit
+        the best       web           times(web) + times(best-web) <= 2
+        the best       best-web      times(web) + times(best-web) <= 5
+        all others     web           times(web) <= 2
 
     Args:
         corpora: The collections of documents that the datasets contain. In each, documents are
