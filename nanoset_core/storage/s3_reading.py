@@ -116,11 +116,12 @@ async def _read_into_memory(body: Any) -> io.BytesIO:
 def _client(process: int, server: Server, address: str | None, read_seconds: int) -> _Client | None:
     """Return a client that reads from a server with s3fs; None if s3fs is not installed.
 
-    To connect takes long, so it is done once, and the cache returns the client for later calls with
-    the same arguments. Two of the arguments are only there to create another client in time:
+    To connect takes long, so it is done once: this function is cached, and returns the same client
+    for the same arguments. Two of the arguments are not used in the body. They are only there so
+    that another client is made if they change:
 
         process    a forked process must not share the connections of its parent
-        address    it may come from the environment, which may change
+        address    the server's address may come from the environment, which may change
 
     Args:
         process: Id of the process.

@@ -861,11 +861,15 @@ def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Pa
 
 
 def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the eight bytes from each position on as one little-endian number.
+    """Return the eight bytes from each position on, as one number with the lowest byte first.
+
+    For example, in the bytes 4b 06 4d 2c 01 00 00 00 00 00, position 2 gives the bytes 4d 2c 01 00
+    00 00 00 00, which is the number 0x012c4d.
 
     Args:
-        padded: Any bytes.
-        positions: Positions of `padded`; one that has fewer than eight bytes after it is moved.
+        padded: Any bytes, at least eight.
+        positions: Positions of `padded`; one that has fewer than eight bytes after it is moved
+            back.
     """
     # All words of `padded`, which overlap: the first starts at byte 0, the second at byte 1, …
     n_words = len(padded) - (_WORD_BYTES - 1)
