@@ -404,7 +404,10 @@ def run_here(report: Report, check: DividedCheck) -> None:
     """
 
     def outcome_of(part: Any) -> Any:
-        """Check one part, and return the outcome, or the exception for `conclude` to report.
+        """Check one part of a large output in this process, such as a range of its tokens.
+
+        The check returns an outcome, or the exception for a damaged file, which the caller reports.
+        But if a bucket cannot be reached, nothing is known about the output. Then all stops.
 
         Args:
             part: One of the parts of the check.

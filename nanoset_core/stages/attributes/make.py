@@ -335,17 +335,20 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill a table with the attributes of documents, and create a file that says that it is done.
+    """Fill a table with the attributes of documents, and leave an empty file that says so.
 
-    To count the ids that no document has, each id that was looked up is marked. Tables of another
-    build may be used again, so that the ids of their documents are not looked up. The main process
-    sees by the missing files which ones that are, and has them marked, too.
+    Attributes are values of documents, such as a score, from tables of others. Each id that is
+    looked up in these tables is noted, so that the ids that no document has can be counted at the
+    end. But a build keeps tables that an earlier one has filled, and looks up no ids for them:
+
+        shard 0    filled by this build        the file matched-0 exists: its ids are noted
+        shard 1    kept from an earlier one    no file: the main process notes its ids later
 
     Args:
         table: Receives a row for each document.
         documents: The documents of a shard, which is a part of the corpus.
-        lookup: The rows of the attribute tables. It remembers which ids were looked up.
-        marker: Path of the empty file, such as matched-3 for shard 3.
+        lookup: The rows of the attribute tables. It notes which ids were looked up.
+        marker: Path of the empty file, such as matched-0.
 
     Returns:
         What `fill_by_id` returns: counts of documents without a row, for example.
@@ -450,16 +453,22 @@ class _MarkingTask:
 def _mark_ids_of_other_shards(
     project: Project, shards: Sequence[Manifest], markers: Sequence[Path], lookup: Lookup
 ) -> None:
-    """Mark the ids of documents whose tables of attributes this build has not filled.
+    """Note the ids of documents whose attributes an earlier build has filled in.
 
-    These tables existed already, or another build has made them meanwhile. If the ids of their
-    documents were not marked, they would be counted as ids that no document has.
+    Attributes are values of documents from tables of others, found by the document's id. The build
+    counts the ids of these tables that no document has:
+
+        ids in the tables         doc-1, doc-2, doc-3
+        documents of shard 0      doc-1, looked up by this build, which notes it
+        documents of shard 1      doc-2, filled in by an earlier build, so not looked up
+        ids without a document    doc-3; but without this function, it would be doc-2 and doc-3
 
     Args:
         project: The project.
         shards: All shards of the corpus, which are parts of its documents.
-        markers: For each shard, a file that exists if the ids of its documents are marked.
-        lookup: The rows of the attribute tables, whose index has the marks.
+        markers: For each shard, the path of a file. This build has created it if it has looked up
+            the ids of the shard.
+        lookup: The rows of the attribute tables, which note the ids that were looked up.
     """
     markers_by_shard = zip(shards, markers, strict=True)
     unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]

@@ -67,8 +67,11 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
 def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
     """Report the counts of joined attributes, and what nanoset.yaml forbids.
 
-    Attributes are values of documents from other tables. With `on_missing: fail`, a document
-    without a row in these is an error; otherwise it is only a warning.
+    Attributes are values of documents from other tables. If 3 documents have no row in these, it
+    depends on `on_missing`:
+
+        fail             an error: "3 documents …"
+        anything else    a warning
 
     Args:
         report: Report on the attributes.
@@ -82,6 +85,7 @@ def _check_policies(report: Report, project: Project, manifest: Manifest) -> Non
             where=f"{project.config.file}: {STAGE}.{manifest.name}",
             remedy=violation.remedy,
         )
+    # These warnings may say that documents have no row. If that is an error, it is reported above.
     if report.passed:
         for warning in ATTRIBUTES.show(project, manifest).warnings:
             report.warn(warning, where=manifest.url())

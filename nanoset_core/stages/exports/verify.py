@@ -237,8 +237,10 @@ class _ExportCheck:
         """
         dataset = self.source.dataset
         n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+        # The settings of the export, with the length of samples that it was made with.
         traits = traits_of(self.project, self.manifest.name, dataset.dtype, n_tokens)
         traits = replace(traits, sequence_length=self.manifest.facts["sequence_length"])
+        # `source.manifest` describes the dataset, and `manifest` the export of it.
         return sample_files(
             self.project, self.source.manifest, self.manifest.folder, export_format, traits
         )

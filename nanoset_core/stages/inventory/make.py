@@ -146,8 +146,9 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
         corpus: Name of the corpus.
 
     Returns:
-        The rule; None if the list of files of the last build is damaged, so that all files have to
-        be read.
+        The seconds, the present time, and the content of the last build; None if the list of files
+        of the last build (its inventory) is damaged. Then that content is unknown, so all files are
+        read.
     """
     outputs = project.outputs
     try:
@@ -224,13 +225,15 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
 def with_object_marks(
     project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
-    """Record in ranges of raw text which versions of Parquet and Arrow files were hashed.
+    """Record which version of each Parquet or Arrow file in a bucket its recorded hash belongs to.
 
-    Readers notice a changed file of lines by its hash, but read only parts of tables. So for a
-    table in a bucket, they compare a value that changes with each version of the object, its mark:
+    Text is divided into ranges, which are read later. If a file has changed by then, the reader
+    must notice. A file of lines is read completely, so its hash tells. But of a table, only some
+    columns are read. So for an object in a bucket, a number is recorded that changes with each of
+    its versions, its mark (it is computed from the object's ETag):
 
-        pieces of the range     a.jsonl, b.parquet
-        marks                   {"b.parquet": 1718021234}
+        files of the range     a.jsonl, b.parquet
+        marks                  {"b.parquet": 1718021234}
 
     Args:
         project: The project.
@@ -238,12 +241,13 @@ def with_object_marks(
         ranges: Ranges of the files of the corpus.
 
     Returns:
-        The ranges, each with the mark of every Parquet and Arrow file in it.
+        The ranges, each with the mark of every Parquet and Arrow file in it. Ranges of a folder
+        that is not in such a bucket are returned as they are.
     """
-    if not has_etags(folder):
+    if not has_etags(folder):  # no objects with an ETag, from which marks are computed
         return list(ranges)
 
-    # The marks that objects had when they were hashed are loaded only if they are needed.
+    # Loading the stored marks takes time, so do not if the ranges have no tables.
     pieces = chain.from_iterable(source.pieces for source in ranges)
     has_tables = any(is_table(piece.path) for piece in pieces)
     if not has_tables:
@@ -253,17 +257,23 @@ def with_object_marks(
 
 
 def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str, int]:
-    """Return which version of each Parquet and Arrow file of a range was hashed.
+    """Return which version of each Parquet and Arrow file of a range of text was hashed.
 
-        {"web/a.parquet": 1718021234}
+    Objects in a bucket can be replaced. A mark is a number that changes with each version of an
+    object. By it, a later reader notices that the file is not the one that was hashed:
+
+        files of the range    web/a.parquet, web/b.jsonl
+        result                {"web/a.parquet": 1718021234}
+
+    Files of lines need no mark, since readers compute their hash.
 
     Args:
         source: The range of raw text.
-        memory: The stored digests and marks of the files. A mark changes with each version of an
-            object in a bucket.
+        memory: The stored hashes and marks of the files.
 
     Returns:
-        Path of the file → the mark that the object had when it was hashed.
+        Path of the file → the mark that the object had when it was hashed. Files whose mark is not
+        known are left out.
     """
     mark_by_path: dict[str, int] = {}
     for piece in source.pieces:
@@ -287,15 +297,19 @@ def inventory_recipe(inventory: Inventory) -> Recipe:
 def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     """Store the list of a corpus's files with their digests, and make it the current one.
 
+    The list is the inventory of the corpus. Its folder is named by a digest of the list:
+
         inventory/web/3f9c…/    of last week
         inventory/web/a07e…/    of today, which is current now
+
+    If the files are those of last week again, the folder 3f9c… becomes current again.
 
     Args:
         project: The project.
         inventory: The inventory.
 
     Returns:
-        The manifest of the inventory.
+        The manifest of the inventory, a file that describes it.
     """
     outputs = project.outputs
 
@@ -315,7 +329,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
 
     # The lease keeps `nanoset gc` from deleting the version before it is the current one. If the
     # bucket has lost its copy of a file, `publish` is called again.
-    with leased(outputs.access, [inventory.corpus]):
+    with leased(outputs.access, [inventory.corpus]):  # a note to other processes
         return despite_lost_copies(outputs.access, publish)
 
 

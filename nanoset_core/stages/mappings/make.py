@@ -202,11 +202,15 @@ class IndexFileWriter:
         return notes
 
     def _make_room_keeping(self, idx: Path, size: int, folder: str) -> None:
-        """Make room on the disk for index files, but keep the .idx that they are built from.
+        """Make room on the disk for index files and for the .idx that they are built from.
 
-        The disk space for copies of files in a bucket may be limited. Then copies that were not
-        used for long are deleted. The .idx counts as a file that is needed, together with the new
-        ones.
+        The disk space for copies of files in a bucket may be limited. Then copies are deleted for
+        new files, first those that were not used for longest. The .idx is such a copy, too. It was
+        used just now, so it would be the last one.
+
+            the index files                 600 MB
+            the .idx                        100 MB
+            room that must be available     700 MB, or there is an error
 
         Args:
             idx: The local copy of the dataset's .idx.

@@ -374,8 +374,10 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
     """Yield an error for each setting with which a training run cannot continue with other data.
 
     Such a run reads, say, 1,000 samples of one mixture, and from then on another mixture, without
-    reading again what it has read before. For that, the length of the run must be known, and the
-    weights of its data.
+    reading again what it has read before. So these have to be known:
+
+        the weights of the data       blend: [web, code] has none: an error
+        the length of the run         neither `samples` nor `schedule`: an error
 
     Args:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
@@ -392,7 +394,8 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
             remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
         )
 
-    # Phases need a schedule, which another rule checks.
+    # A nanoset with phases needs `schedule`. Another rule reports if it is missing, so do not
+    # report it twice.
     has_samples = nanoset.schedule or "train" in nanoset.samples
     if not has_samples and not nanoset.phases:
         yield ConfigError(

@@ -177,18 +177,23 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
 
 
 def _samples_before(handoff: Manifest) -> int:
-    """Return how many samples a run has read before the data of a handoff begins.
+    """Return how many samples a run has read before the data of one of its phases begins.
 
-    If the handoff is for the iterations 600 to 1,000 of a run with 8 samples each, that is 4,800.
+    A run may have phases, with data that is described separately. The iterations 600 to 1,000 of a
+    run with 8 samples each begin after 4,800 samples. Their options have this:
+
+        "span": [600, 1000]          first iteration of the phase, and its end
+        "schedule": [1000, 8, …]     iterations of the run, samples in each, and more
 
     Args:
-        handoff: Manifest of the handoff, which is a folder with the arguments of the trainer.
+        handoff: Manifest of the phase's handoff, which is a folder with the arguments of the
+            trainer.
     """
     options = handoff.recipe["options"]
     if not options.get("span"):  # the run has no phases
         return 0
-    start_iteration, _ = options["span"]  # the iterations of the phase
-    global_batch_size: int = options["schedule"][1]  # after the number of iterations
+    start_iteration, _ = options["span"]  # 600
+    global_batch_size: int = options["schedule"][1]  # 8
     return int(start_iteration) * global_batch_size
 
 

@@ -122,15 +122,17 @@ class TokenizeJob:
             return MadeShards(attempt.shards, options)
 
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
-        """Try to tokenize all ranges of text, until a tokenizer gives wrong tokens.
+        """Try to tokenize all ranges of text, and stop if a tokenizer gives wrong tokens.
 
-        The caller then tries again without this implementation.
+        A tokenizer has several implementations (engines), and the tokens of the fast ones are
+        checked now and then. If they are wrong, a record of that is stored. The caller then calls
+        this method again, without this engine.
 
         Args:
-            options: Settings that decide the tokens. They name the implementations to avoid.
+            options: Settings that decide the tokens. They name the engines to avoid.
 
         Returns:
-            Either the tokens of all ranges, or a record of the wrong ones.
+            Either the tokens of all ranges, or the record of wrong ones.
         """
         try:
             return _Attempt(shards=self._make(options))

@@ -262,9 +262,14 @@ class Losses:
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
     def ids_text(self) -> str:
-        """Describe how many documents have an id that is not text, and in which files.
+        r"""Describe how many documents of which files have an id that is not kept as it is.
 
-            3 documents with ids that cannot be kept, so that no list names them: a.jsonl 3
+            id                              kept as                    counted in
+            "doc-1"                         doc-1                      neither
+            [1, 2], or a very long text     nothing                    unkept_ids
+            bytes that are not UTF-8        \xNN for each such byte    escaped_ids
+
+        "3 documents with ids that cannot be kept, so that no list names them: a.jsonl 3"
 
         Returns:
             One or two clauses for a message; empty if all ids are text.

@@ -439,15 +439,24 @@ class _ShardInProgress:
             )
 
     def count(self, batch: DocumentBatch, encoded: Encoded, facts: ShardFacts) -> None:
-        """Count a batch that was written; report the progress every half second.
+        """Add a batch that was written to the counts of the shard, and report the progress.
+
+        A shard is a part of a corpus that one process tokenizes, batch by batch. Its counts are
+        kept in fields of this object, until `all_facts` returns them:
+
+            _facts             documents, tokens and so on; also characters that vanish, since the
+                               tokenizer has no token for them
+            _lines_of_pieces   lines in each piece of a large file
+            _repeats           finds documents with equal tokens
+            _read_bytes        for the progress, which is reported every half second
 
         Args:
             batch: The documents, and lines that were rejected since they are no documents.
-            encoded: The tokens of the documents. Documents with equal tokens count as repeated.
+            encoded: The tokens of the documents.
             facts: The numbers of documents, tokens and so on in the batch.
         """
         self._facts = self._facts + facts
-        if self._vanishing is not None:
+        if self._vanishing is not None:  # None if the tokenizer has tokens for all characters
             self._facts.vanished += self._vanishing.count(batch.texts)
         self._lines_of_pieces += batch.lines_of_pieces
         self._repeats.add(encoded)
@@ -469,10 +478,20 @@ class _ShardInProgress:
         self._reported_at = time.monotonic()
 
     def all_facts(self) -> dict[str, Any]:
-        """Return what the manifest of the shard records, once all batches were counted.
+        """Return what is recorded about a shard, once all batches were counted.
 
-        {"documents": 3400, "tokens": 250000, "rejected": 3, "repeated": 0, …}
+        A shard is a part of a corpus that one process tokenizes. Its manifest has, for example:
+
+            {
+                "documents": 3400, "tokens": 250000, "rejected": 3, "repeated": 0, …
+                "encoder": {"engine": "numpy", "audited": 34, …}
+            }
+
+        The last entry names the implementation (engine) of the tokenizer, and how many documents
+        were tokenized a second time by another one to check it. So tokens can be made again if the
+        engine turns out to be wrong.
         """
+        # How many documents have the same tokens as an earlier one is known only at the end.
         self._facts.repeated = self._repeats.among(self._facts.documents)
         engine = self._engine
         encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)

@@ -599,10 +599,12 @@ def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losse
     try:
         lost = _losses_of_record(call, record)
         refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
-        # A fault is a file that could not be read to its end. `file_faults` names these files.
+        # A fault is a file that could not be read to its end. `facts.faults` is their number, and
+        # `file_faults` has their names. If the list of rejects was deleted, names are missing.
         names_all_unreadable = len(lost.file_faults) == lost.facts.faults
     except (KeyError, TypeError, FormatError):
         return None  # a record of another version, or a damaged file of rejects
+    # A refusal is the error for more losses than the present call allows.
     if refusal is not None or not names_all_unreadable:
         return None
     return lost

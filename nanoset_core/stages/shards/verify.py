@@ -49,7 +49,10 @@ def verify_shards(
         project: Its outputs are checked, against the limits for lost text in its settings.
         corpus: Name of the corpus.
         deep: Compare the sha256 of all files, instead of their sizes and the ends of tables.
-        run: Runs the parts of a deep check, here or on other machines.
+        run: Runs a deep check, which is divided into parts: here, or on other machines.
+
+    Returns:
+        The report. An error that is raised during the checks becomes an entry of it.
     """
     report = Report(f"{STAGE}/{corpus}")
     with report.catching(remedy=BUILD):
@@ -61,7 +64,8 @@ def verify_shards(
 
         is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
         if is_fresh:
-            # Read the inventory that the shards were made from, for the error if it is damaged.
+            # The shards were made from the current list of files, the inventory. Read it to see
+            # that it is not damaged: `report.catching` adds the exception to the report.
             current_inventory(project, corpus)
 
         if deep:
