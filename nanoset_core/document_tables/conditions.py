@@ -831,9 +831,12 @@ def _is_number_type(arrow_type: Any) -> bool:
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
     """Return the SQL that compares a column with floats. It differs from DuckDB in two cases:
 
-        condition          value of a document    DuckDB    here
-        quality > 3        NaN                    true      false
-        quality in (0.0)   -0.0                   true      false
+        condition           value of a document    DuckDB    here
+        quality > 3         NaN                    true      false
+        quality in (0.0)    -0.0                   true      false
+
+    For the first one, the SQL is `x > 3 AND NOT isnan(x)`. For the second one, it is
+    `x IN (0.0) AND (x <> 0 OR signbit(x) IN (FALSE))`: a zero counts only without a minus sign.
 
     Args:
         operation: The comparison.
@@ -851,7 +854,7 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
     # For DuckDB, 0.0 equals -0.0. Yet `in` distinguished them in the first version of conditions,
     # and must still choose the same documents. So a zero has to have the sign of a listed zero.
     if operation.kind == "in" and 0 in values:
-        # TRUE if -0.0 is listed, and FALSE if 0.0 is.
+        # "TRUE" (there is a minus sign) if -0.0 is listed, and "FALSE" if 0.0 is. Perhaps both are.
         sign_bits = {_sql_literal(math.copysign(1, value) < 0) for value in values if value == 0}
         listed_signs = ", ".join(sorted(sign_bits))
         return f"{comparison} AND ({number} <> 0 OR signbit({number}) IN ({listed_signs}))"

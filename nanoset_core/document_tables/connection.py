@@ -28,12 +28,16 @@ BATCH_DOCUMENTS = 1 << 16
 def explaining_memory() -> Iterator[None]:
     """Within the block, turn DuckDB's error about a lack of memory into one that says what to do.
 
+        duckdb.OutOfMemoryException  →  MemoryError  →  NanosetError, whose message names "DuckDB"
+
+    The second step is done by `explained`, which does the same for all other lacks of memory.
+
     Raises:
         NanosetError: The system refuses memory to DuckDB, for example because of `ulimit -v`.
     """
-    # `explained` turns a MemoryError into a NanosetError whose message names "DuckDB". The import
-    # is within the block, since loading DuckDB's library may already need too much memory.
+    # `explained` names what was being read, usually a file: "DuckDB" takes the place of its path.
     with explained(Path("DuckDB")):
+        # Loading DuckDB's library may already need too much memory, so import it here.
         import duckdb
 
         try:

@@ -127,12 +127,14 @@ def interruptible() -> Iterator[None]:
                 # The parent process wants it ignored, as nohup does: it stays so.
                 ignored_signals.append(number)
             elif handler in (signal.SIG_DFL, _exit):
-                # The handler would end the process at once. Python's raises KeyboardInterrupt.
+                # The default, and this module's `_exit`, would end the process at once. Replace
+                # them by Python's handler of Ctrl-C, which raises KeyboardInterrupt.
                 signal.signal(number, signal.default_int_handler)
             # Any other handler stays, since it was set on purpose.
 
-        # Note each signal that arrives. If one arrives while a finalizer runs, Python drops its
-        # KeyboardInterrupt, so send it once more afterwards.
+        # Note each signal that arrives, for `received_signal`. If one arrives while a finalizer
+        # runs, such as `__del__`, Python prints its KeyboardInterrupt and goes on as if nothing had
+        # happened. So send such a signal once more when the finalizer has ended.
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield
 
@@ -141,11 +143,12 @@ def interruptible() -> Iterator[None]:
 def signals_held() -> Iterator[Callable[[], None]]:
     """Hold back signals that end the process, until the `with` block is ready to handle them.
 
-    Without this, there would be a gap between the two lines in which Ctrl-C is not handled:
+    `interruptible` lets Ctrl-C raise KeyboardInterrupt. Without `signals_held`, Ctrl-C could arrive
+    after `interruptible` has begun, and before `try`. Then `clean_up` would not be called:
 
         with signals_held() as release, interruptible():
-            try:                       # a signal that arrived before this line is still held back
-                release()              # it arrives here
+            try:
+                release()              # a Ctrl-C since the first line raises KeyboardInterrupt here
                 build()
             except KeyboardInterrupt:
                 clean_up()
@@ -333,12 +336,12 @@ def children_shielded() -> Iterator[None]:
 
     If a user presses Ctrl-C, the terminal sends SIGINT to a command and to all of its child
     processes. If each of them reacted, they would end in any order, with a traceback each. Instead,
-    only the command itself receives the signal. It decides what to finish, and ends its children by
-    SIGTERM:
+    only the command itself reacts. It decides what to finish, and ends its children by SIGTERM:
 
-        SIGINT (Ctrl-C)             children ignore it
-        SIGHUP (closed terminal)    children ignore it
-        SIGTERM (kill)              children end
+        signal                      children of this block    since they inherit from this process
+        SIGINT (Ctrl-C)             do not receive it         that it is blocked
+        SIGHUP (closed terminal)    do not receive it         that it is blocked
+        SIGTERM (kill)              end                       that it is not ignored
 
     Children that are started by threads that begin in the block are shielded, too.
     """

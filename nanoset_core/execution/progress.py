@@ -145,15 +145,20 @@ class Progress:
             self._display.note(text)
 
     def say(self, line: str) -> None:
-        """Show a line that a command prints.
+        """Show a line that a command prints, and note which step has begun.
 
-            merging web …      a step begins, which is named until the next one begins
-            merged 4 files     something has happened
+            merging web …      a step begins, which is named "merging web" until the next line
+            merged 4 files     a step has ended; what comes next has no name
+
+        Commands print a line that ends in " …" (GOES_ON) before a step that takes long, so the
+        ending tells the two cases apart.
 
         Args:
-            line: The line. It is the first case if it ends in `GOES_ON`, which is " …".
+            line: The line.
         """
-        about = line.removesuffix(GOES_ON) if line.endswith(GOES_ON) else ""
+        about = ""
+        if line.endswith(GOES_ON):
+            about = line.removesuffix(GOES_ON)  # "merging web"
         self._begin(BegunStep(about, since=time.monotonic()))
         if self._display is not None:
             self._display.say(line)

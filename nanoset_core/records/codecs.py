@@ -189,6 +189,7 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
         return SettingTextCodec()
     if hint is float and is_yaml:
         return SettingNumberCodec()
+    # str, int, float, bool, None
     if hint in PLAIN_TYPES:
         # JSON does not distinguish 1 from 1.0, so a float may be an int there.
         allowed = frozenset([hint]) if is_yaml else PLAIN_TYPES[hint]
@@ -252,7 +253,11 @@ def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
 def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a mapping whose values have one type, such as `Mapping[str, int]`.
 
-    A codec converts values from JSON or YAML, such as {"web": 3}, and checks them.
+    A codec converts values from a file, such as {"web": 3}, and checks them. YAML is written by
+    users, so the names in a mapping may have to keep rules. JSON is written by this program:
+
+        Mapping[Literal["a", "b"], int] from YAML    each name must be "a" or "b"
+        Mapping[str, int] from JSON                  names are only known to be texts
 
     Args:
         hint: The type of the mapping.
@@ -265,8 +270,7 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
     value_codec = codec_of(value_hint, notation)
     is_setting = get_origin(hint) is Mapping and notation is Notation.YAML
     if is_setting:
-        # Names of settings may have rules: for `Mapping[Literal["a", "b"], int]`, they must be "a"
-        # or "b". This codec finds the rules in the type, and checks the names.
+        # This codec finds the rules for names in the type, and checks them.
         return SettingMappingCodec(hint, value_codec)
     if key_hint is str:
         return MappingCodec(hint, value_codec)
@@ -276,23 +280,25 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
 def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
     """Return the codec of a union, such as `int | str`, whose values have one of several types.
 
+    A codec converts values from a file to values of the program, and checks them. There are two
+    cases:
+
+        int | str                7 and "a" stay as they are: only check that a value is int or str
+        int | tuple[str, ...]    the list ["a"] becomes the tuple ("a",): find the type of the value
+                                 first, and then let the codec of this type convert it
+
     Args:
         hint: The union.
         notation: Whether the values are from JSON or YAML.
-
-    Returns:
-        If values of all the types are the same in the file and in the program, as integers and
-        texts are, a codec that only checks them. Otherwise one that looks for the type of each
-        value.
     """
     member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
 
-    # Codecs of simple types, such as int, return values as they are. If all members of the union
-    # are simple, one codec can check a value by its class: int or str in the example.
+    # The simple types are those whose values stay as they are: {int, str} for `int | str`.
     simple_types: frozenset[type] = frozenset()
     for codec in member_codecs:
-        types_of_member = plain_types_of(codec)  # empty if the codec converts values
-        if not types_of_member:
+        types_of_member = plain_types_of(codec)  # {int} for int; empty if it converts
+        is_converting = not types_of_member
+        if is_converting:
             return UnionCodec(hint, member_codecs)
         simple_types |= types_of_member
     return PlainCodec(hint, simple_types)

@@ -152,15 +152,18 @@ def _errors_in_section(section: Any, file: object, path: str) -> Iterator[Config
     together.
 
     For example, the settings of a blend may have a corpus with a forbidden name (one key), or a
-    weight for a corpus that is not in the list of corpora (two keys).
+    weight for a corpus that is not in the list of corpora (two keys). Rules about one key are part
+    of the type of its field. Rules about several keys are in the method `broken_rules` of the
+    section's class.
 
     Args:
-        section: The section as an object of a dataclass.
+        section: The section, such as that of `en`, as an object of a dataclass with a field for
+            each key.
         file: The file, for messages.
-        path: Path of the section in the file, such as "views.en"; empty for the whole file.
+        path: Where the section is in the file, such as "views.en"; empty for the whole file.
     """
     kind: Any = type(section)
-    for field, hint in own_fields(kind):
+    for field, hint in own_fields(kind):  # a field for each key, and its type
         inner_path = f"{path}.{key_of(field)}".removeprefix(".")  # such as "views.en.of"
         yield from rule_errors(hint, getattr(section, field.name), file, inner_path)
 

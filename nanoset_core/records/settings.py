@@ -449,12 +449,16 @@ def _schema_of_field(
 ) -> dict[str, Any]:
     """Return the JSON schema of the type of a setting, by which editors complete and check a file.
 
+    A section of settings may contain sections of its own kind, such as groups of corpora within a
+    group. The schema of a group would contain the schema of a group, and so on without an end. So
+    the inner ones are only described as {"type": "object"}, which allows any keys.
+
     Args:
-        section: The dataclass that has the setting as a field.
+        section: The dataclass that has the setting as a field, such as that of a group.
         hint: The type of the field, such as `int`, whose schema is {"type": "integer"}.
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
-    # A section may contain itself: a group of corpora contains groups. Their schema would not end.
+    # The sections that values of this type contain: [group] for the type `Mapping[str, group]`.
     sections_within = [inner.section for inner in inner_sections(hint)]
     if section in sections_within:
         return {"type": "object"}

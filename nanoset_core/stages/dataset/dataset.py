@@ -119,7 +119,8 @@ class _PlacesInCorpus:
             corpus: Says where the sequences of the corpus are, and which documents they belong to.
             documents: Numbers of the documents, here range(1, 3).
         """
-        # First sequence of each document, and of the one after them: (n_documents + 1,).
+        # First sequence of each document, and of the one after them: (n_documents + 1,). For the
+        # last document of the corpus, the latter is the number of all sequences.
         first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
         start = int(first_sequences[0])
         stop = int(first_sequences[-1])
@@ -128,8 +129,10 @@ class _PlacesInCorpus:
 
         # The first byte of each sequence. The documents stop where the next sequence begins.
         pointers = np.array(corpus.sequence_pointers[start:stop])  # (n_sequences,)
-        stop_byte = int(np.iinfo(np.int64).max)  # after the last sequence: the rest of the .bin
-        if stop < len(corpus.sequence_pointers):
+        # If there is none, all further bytes belong to them: let them stop at the largest integer.
+        stop_byte = int(np.iinfo(np.int64).max)
+        has_next_sequence = stop < len(corpus.sequence_pointers)
+        if has_next_sequence:
             stop_byte = int(corpus.sequence_pointers[stop])
         return _PlacesInCorpus(documents.start, first_sequences, pointers, stop_byte)
 
@@ -293,25 +296,27 @@ class Dataset(ABC):
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
         """Yield the documents that have tokens in some consecutive sequences.
 
-        A document may be stored in several sequences. For example:
+        A document may be stored in several sequences. A dataset may have only some documents of its
+        corpus. So its documents have two numbers:
 
-            document    7     7     8     9
-            sequence    20    21    22    23
+            sequence                      20    21    22    23
+            document in this dataset       2     2     3     4
+            document in the corpus         7     7     9    12
 
-        The sequences 21 to 22 (start=21, stop=23) have tokens of the documents 7 and 8.
+        The sequences 21 to 22 (start=21, stop=23) have tokens of the corpus's documents 7 and 9.
 
         Args:
             start: Number of the first sequence.
             stop: Number after the last sequence.
 
         Yields:
-            Numbers of documents in the corpus, int64. They are yielded in blocks, to limit memory.
-            A document in several sequences may occur several times.
+            Numbers of documents in the corpus, int64, in blocks, to limit memory. A document in
+            several sequences may occur several times.
         """
         # The documents of the first and of the last sequence, numbered as in this dataset. A
         # sequence belongs to the last document whose first sequence is not after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
-        first, last = last_not_greater(first_sequences, [start, stop - 1]).tolist()
+        first, last = last_not_greater(first_sequences, [start, stop - 1]).tolist()  # 2 and 3
         for block_start in range(first, last + 1, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, last + 1)
             documents = self._with_tokens(np.arange(block_start, block_stop))
@@ -366,15 +371,21 @@ class Dataset(ABC):
     def _tokens_of_documents(self, places: _PlacesInCorpus, rows: slice) -> DocumentTokens:
         """Return how many tokens of certain documents are in consecutive rows, which are sequences.
 
-            first byte of the row in the corpus's .bin    100    0    200
-            its document, if it is one of these             1    none   1
-            its tokens                                     50    30    40
+        This dataset has the sequences of a corpus in another order, for example shuffled. For each
+        row, it knows at which byte of the corpus's token file (.bin) the row starts. There,
+        document 1 has the bytes 100 to 300:
 
-        Then document 1 has 50 and 40 tokens in these rows.
+            row                               5      6      7
+            its first byte in that file     100      0    200
+            so it belongs to document 1     yes     no    yes
+            its tokens                       50     30     40
+
+        The result is that document 1 has 50 tokens (row 5) and 40 tokens (row 7).
 
         Args:
-            places: Where the documents are in the .bin of the corpus.
-            rows: Numbers of the rows in this dataset.
+            places: Which bytes of the corpus's file belong to the documents: 100 to 300 for
+                document 1.
+            rows: Numbers of the rows in this dataset: slice(5, 8).
         """
         row_pointers = np.array(self.index.sequence_pointers[rows])  # (n_rows,) first byte of each
         row_lengths = np.array(self.index.sequence_lengths[rows])  # (n_rows,) in tokens
@@ -387,31 +398,34 @@ class Dataset(ABC):
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int
     ) -> tuple[int, int]:
-        """Leave out sequences that are certainly not in a range of bytes of the token file.
+        """Leave out rows (sequences) that are certainly not in a range of bytes of a token file.
 
-        For example, four sequences start at these bytes, and the bytes 150 to 300 are of interest:
+        For example, four rows start at these bytes, and the bytes 150 to 300 are of interest:
 
-            sequence      0    1      2      3
+            row           0    1      2      3
             first byte    0    100    200    300
 
-        Only sequence 2 starts there, so the result is (2, 3). This works only if the first bytes
-        ascend. In a shuffled dataset they do not, and then nothing is left out.
+        Only row 2 starts in this range, so the result is (2, 3). This can be found quickly, without
+        looking at each row, if the first bytes ascend. In a shuffled dataset they do not. Then
+        nothing is left out, and the caller looks at each row.
 
         Args:
-            rows: Numbers (start, stop) of sequences.
-            start_byte: First byte of the range.
-            stop_byte: Byte after the last one.
+            rows: Numbers (start, stop) of rows: (0, 4).
+            start_byte: First byte of the range: 150.
+            stop_byte: Byte after the last one: 300.
 
         Returns:
-            Numbers (start, stop) of the remaining sequences.
+            Numbers (start, stop) of the remaining rows.
         """
-        # The check reads all pointers, so its result is kept for the next calls.
+        # Whether the first bytes ascend. To find out, all of them are read, so keep the result for
+        # the next calls.
         if rows not in self._is_ascending_by_rows:
             self._is_ascending_by_rows[rows] = _is_ascending(self.index, rows)
         if not self._is_ascending_by_rows[rows]:
             return rows
         first_row, stop_row = rows
         pointers = self.index.sequence_pointers[first_row:stop_row]  # first byte of each sequence
+        # Two rows start before byte 150, and three before byte 300.
         n_before_start, n_before_stop = _count_below(pointers, [start_byte, stop_byte])
         return first_row + n_before_start, first_row + n_before_stop
 
@@ -452,20 +466,24 @@ class Dataset(ABC):
         return pieces
 
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
-        """Return which documents the tokens in some spans of sequences belong to.
+        """Return which documents the tokens in some parts of sequences belong to.
 
-        A span is a part of a sequence, such as the tokens 10 to 20 of sequence 7: [7, 10, 20]. In
-        most datasets, a sequence has tokens of only one document. So the answer is all of the
-        sequence, whatever part of it the span is. (Packed datasets, whose sequences have several
-        documents, override this method.)
+        In most datasets, all tokens of a sequence are from one document. So it does not matter
+        which part of a sequence is asked for:
+
+            sequence 7, tokens 10 to 20: [7, 10, 20]    one piece, which is all of sequence 7
+            sequence 7, tokens 30 to 40: [7, 30, 40]    the same
+
+        In other datasets, sequences have tokens of several documents. Their class overrides this
+        method.
 
         Args:
-            spans: Spans of tokens, int64, shape (n_spans, 3). The columns are the number of the
-                sequence, and the positions of the first token and after the last one in it.
+            spans: The parts, int64, shape (n_spans, 3). The columns are the number of the sequence,
+                and the positions of the first token and after the last one in it.
 
         Returns:
-            For each span, the pieces of documents in it, in order. A piece is returned in full,
-            even if the span contains only a part of it.
+            For each part, the pieces of documents that it overlaps, in order. A piece is returned
+            in full.
         """
         sequences = spans[:, 0]  # (n_spans,)
         return [[piece] for piece in self._whole_sequences(sequences)]
@@ -473,16 +491,17 @@ class Dataset(ABC):
     def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
         """Yield, for each of some sequences, which part of which document it contains.
 
-        A document is stored in one or more sequences. For example, for the sequences [2, 0]:
+        A document is stored in one or more sequences. For example:
 
-            sequence                   0    1    2
-            its tokens                 5    3    4
-            its document               0    1    1
-            tokens of the document     0    0    3      so sequence 2 has the tokens 3 to 7 of
-            in sequences before it                      document 1
+            sequence                                         0         1         2
+            its document                                     0         1         1
+            its tokens                                       5         3         4
+            how many tokens of the document precede it       0         0         3
+            so it has these tokens of the document      0 to 5    0 to 3    3 to 7
 
         Args:
-            sequences: Numbers of the sequences, in any order, shape (n_sequences,).
+            sequences: Numbers of the sequences, in any order, shape (n_sequences,). The comments in
+                the code have the values for [2, 0].
         """
         # The document of a sequence is the last one that does not start after it.
         first_sequences = self.layout.document_indices  # (n_documents + 1,) [0, 1, 3]

@@ -395,14 +395,20 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
 
 
 def _objects_of_shard(shard: Manifest) -> _ShardObjects:
-    """Return where a shard, which has the tokens of a part of a corpus, is stored in a bucket.
+    """Return where the two files of a shard are in a bucket, so that the bucket can join shards.
+
+    A shard has the tokens of a part of a corpus, in a .bin, and the lengths of their sequences, in
+    an .idx. To save space, the tokens may only be stored as a range of a dataset's .bin:
+
+        bin_name               bin_start    bin_size
+        shards/…/tokens.bin    0            1000        the shard has its own .bin
+        datasets/…/….bin       5000         1000        its tokens are the bytes 5000 to 6000
 
     Args:
-        shard: Manifest of the shard. To save space, its tokens may be a range of a dataset's file.
+        shard: Manifest of the shard, the file that describes it.
     """
     access = shard.access
-    # To save space, the tokens may be a range of a dataset's .bin, which starts anywhere in it.
-    bin_path, start_byte = shard.place(BIN)
+    bin_path, start_byte = shard.place(BIN)  # the file with the tokens, and where they start in it
     return _ShardObjects(
         bin_name=access.name(bin_path),
         idx_name=access.name(shard.folder / f"{TOKENS}.idx"),

@@ -36,7 +36,8 @@ def shards_of(outputs: OutputRoot, dataset: Manifest, *, strict: bool = False) -
         MissingError: There is no such list; it was deleted.
         FormatError: The current list cannot be read; or, with `strict`, another one cannot be read.
     """
-    # The current set usually is the one. If the dataset is an old version, look at all sets.
+    # Usually it is the current list. If the dataset is an old version, look at all lists. Each has
+    # a recipe, which says what it was made from. It has to fit the recipe of the dataset.
     current = outputs.current(TOKENIZED.layout.folder, dataset.name)
     if current is not None and has_same_origin(current, dataset):
         return current
@@ -64,19 +65,23 @@ def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingErro
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a list of shards was made from the same text and settings as a dataset.
 
-    Shards are the parts in which a corpus was tokenized, and a dataset is merged from them. If text
-    and settings are the same, the shards have the documents of the dataset in the same order:
+    Shards are the parts in which a corpus was tokenized, and a dataset is merged from them. Each
+    output has a recipe, which says what it is made from. Three things must be the same in both
+    recipes:
 
-        text (its inventory)       3f9c…      3f9c…
-        tokenizer                  9a3f…      9a3f…
+                           recipe of the shards               recipe of the dataset
+        text (a digest)    parents: {"inventory": "3f9c…"}    the same
+        version of code    version: 4                         options: {"tokenization": 4}
+        settings           options: {"tokenizer": "9a3f…"}    the same
 
     Args:
-        tokenized: Manifest of the list of shards.
-        dataset: Manifest of the dataset.
+        tokenized: Manifest of the list of shards, which has its recipe.
+        dataset: Manifest of the dataset, which has its recipe.
     """
-    # Both have one parent: the inventory of the raw files.
+    # The inventory is a list of the files with text. It is all that both were made from.
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
-    # The version of the code that tokenized the files. A dataset has it as an option.
+    # The version of the code that tokenized the text. Since a dataset has a version of its own, it
+    # has that of the tokenization as an option.
     tokenization = dataset.recipe["options"]["tokenization"]
     has_same_code = tokenized.recipe["version"] == tokenization
     return has_same_files and has_same_code and _has_same_token_options(tokenized, dataset)
@@ -88,9 +93,13 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
         option           shards     dataset
         tokenizer        9a3f…      9a3f…        must be equal
         dtype            uint16     uint16       must be equal
+        purged           77cd…      (none)       must be equal, or in neither: it is a digest of the
+                                                 documents that were erased from the text before
         range_bytes      256 MiB    (none)       does not count: says how text was divided
         preset           (none)     megatron     does not count: decides names of files
-        purged           77cd…      (none)       not equal: documents were erased in between
+
+    In this example, documents were erased after the dataset was made and before the shards were, so
+    the result is False.
 
     Args:
         tokenized: Manifest of the list of shards, the parts in which a corpus was tokenized.
@@ -100,7 +109,6 @@ def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
     shard_options = tokenized.recipe["options"]
     token_options = {key for key in options if key not in OPTIONS_OF_DATASET}
 
-    # Recipes have this option only after documents were erased. If the shards were made after that
-    # and the dataset before, only the shards have it, and the options differ.
+    # Compare `purged` also if only the shards have it.
     token_options.add(PURGED)
     return all(shard_options.get(key) == options.get(key) for key in token_options)
