@@ -109,15 +109,15 @@ def check_files(report: Report, manifest: Manifest, *, deep: bool) -> None:
 def check_file(
     report: Report, manifest: Manifest, name: str, *, deep: bool, remedy: str = BUILD
 ) -> bool:
-    """Check that one file of an output exists, and is as it was written.
+    """Check that one file of an output exists, and is as it was written. If not, report an error.
 
-    If not, an error is added to the report. It also says what the user should do. A build finds out
-    by itself that a file is missing or has another size, and rebuilds the output. But it does not
-    read the bytes of files, so it would keep a file with wrong bytes. The user then has to delete
-    the manifest, without which the output counts as missing.
+    The error also says what the user should do. That depends on what is wrong, since a build
+    compares only the sizes of files:
 
-        file            is missing, or has another size    has the right size, but other bytes
-        what to do      run `nanoset build`                delete manifest.json, run `nanoset build`
+        file                                  what to do
+        is missing, or has another size       run `nanoset build`, which makes it again
+        has the right size, other bytes       delete manifest.json, without which the output counts
+                                              as missing, and run `nanoset build`
 
     Args:
         report: Report on the output.
@@ -130,6 +130,7 @@ def check_file(
         Whether the file passed the check.
     """
     path = manifest.place(name).path
+    # The present size. If the folder was listed, `stored` has the sizes of all its files.
     if manifest.stored is None:
         size = manifest.access.size(path)
     else:

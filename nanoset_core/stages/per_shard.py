@@ -212,7 +212,8 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
         incomplete are left out.
     """
 
-    # The outputs of all shards have the same stage and name, and differ in their digests.
+    # The outputs of all shards have the same stage and name, such as columns and web, and differ in
+    # their digests.
     recipe = None
     digests: list[str] = []
     for shard in outputs.shards():
@@ -221,7 +222,9 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
     if recipe is None:  # there are no shards
         return {}
 
-    # Look for all of them together. The last recipe stands for the stage and name of all.
+    # Look for all of them together. Take the stage and name from the last recipe, since they are
+    # the same in all. `find_output` is called for each folder, and returns None if it has no
+    # complete output.
     find_output = partial(_output_in, outputs)
     existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}

@@ -150,8 +150,8 @@ class ColumnWriter:
         if text_bytes is not None:  # None if all texts are empty
             self._values_file.write(memoryview(text_bytes)[start:stop])
 
-        # There, they follow the texts that were appended before. If these have 10 bytes, "art" and
-        # "music" end at 13 and 18.
+        # There, they follow the texts that were appended before. If these have 10 bytes (which is
+        # `_text_bytes`), "art" and "music" end at 13 and 18: their offsets 3 and 8, plus 10.
         ends: NDArray[np.int64] = offsets[1:] - start + self._text_bytes  # (n_rows,)
         ends_file.write(ends.data)
         self._text_bytes += stop - start

@@ -302,6 +302,8 @@ def _sort_part(hashes: NDArray[np.uint64], rows: NDArray[np.int64], ids: Any) ->
     # Read these ids (a, c, b, b), and find the first row of each.
     indices = np.flatnonzero(has_shared_hash)  # (n_shared,) indices in `rows`: [0, 1, 2, 3]
     if len(indices):
+        # Of each different id, a, c and b: where it comes first among those that were read, 0, 1
+        # and 2, and how often it comes, 1, 1 and 2.
         distinct_ids = _distinct(ids.take(pa.array(rows[indices])))
         indices_of_first = indices[distinct_ids.first_indices]  # (n_distinct,) [0, 1, 2]
         is_first[indices_of_first] = True

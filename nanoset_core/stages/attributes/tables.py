@@ -95,6 +95,10 @@ class AttributeTables:
             a.parquet    doc-17, 0.91
             b.parquet    doc-18, 0.12      →    "doc-18" leads to 0.12
 
+        Rows are read in chunks, each with an array of ids, and an array for each other column. The
+        names of these columns (`schema.names`) are those of the first file. They are not known
+        before it is read, so the names are looked up in the loop.
+
         Args:
             folder: Receives the files of the lookup.
             on_read: Called with the bytes of each file that was read.
@@ -110,7 +114,7 @@ class AttributeTables:
         """
         with LookupWriter(folder) as writer:
             for rows in self._chunks(on_read):
-                # The first file decides the names, which are known from the first chunk on.
+                # Column → array of its values, such as {"score": [0.91, 0.12]}.
                 array_by_name = dict(zip(self.schema.names, rows.columns, strict=True))
                 writer.append(rows.ids, array_by_name)
             return writer.finish()

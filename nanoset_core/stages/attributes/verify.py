@@ -70,8 +70,8 @@ def _check_policies(report: Report, project: Project, manifest: Manifest) -> Non
     Attributes are values of documents from other tables. If 3 documents have no row in these, it
     depends on `on_missing`:
 
-        fail             an error: "3 documents …"
-        anything else    a warning
+        on_missing: fail    an error
+        on_missing: keep    a warning
 
     Args:
         report: Report on the attributes.

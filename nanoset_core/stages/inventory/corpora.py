@@ -93,15 +93,23 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 
 
 def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:
-    """Add the corpora that nanoset.yaml declares to those that are whole folders.
+    """Add the corpora that nanoset.yaml declares to those that are whole folders of raw text.
 
-    A declared corpus has only some files of a folder, or the files of a folder of another name. For
-    example, `corpora: {news: {folder: web, files: ["news*.jsonl"]}}`.
+    A declared corpus has only some files of a folder, or the files of a folder of another name:
+
+        folder web, of a.jsonl and news1.jsonl                  the corpus web has both files
+        corpora: {news: {folder: web, files: ["news*"]}}        the corpus news has news1.jsonl
+        corpora: {web: {files: ["books*"]}}                     web has no file: a fault
 
     Args:
         config: The settings of nanoset.yaml.
-        folders: Each folder of raw text as a corpus.
-        names_only: Whether the files of the folders are unknown.
+        folders: Each folder of raw text as a corpus; or its fault, which is an error, such as that
+            it cannot be listed.
+        names_only: Whether the files of the folders were not listed. Then no corpus is left out for
+            having no files.
+
+    Returns:
+        All corpora, and the faults of those that have no files or cannot be listed.
     """
     corpora = dict(folders.corpora)
     faults = dict(folders.faults)
@@ -115,7 +123,7 @@ def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_onl
             if names_only or contents.texts:
                 corpora[name] = contents
             else:  # its patterns leave out all files of the folder
-                corpora.pop(name, None)
+                corpora.pop(name, None)  # a folder of the same name, with all its files
                 faults[name] = no_text(config.corpus_folder(name), contents)
     return RawText(corpora, faults, folders.unread_entries)
 

@@ -26,21 +26,23 @@ def continue_run(
     consumed_samples: int,
     exact: bool,
 ) -> NanosetConfig:
-    """Return settings with which a run continues after the samples that it has read before.
+    """Return settings with which a training run goes on after the samples that it has read before.
 
-    A trainer reads the samples of each dataset in a shuffled order. After a change of the weights,
-    that order continues where it stopped, so that no sample is repeated before all have been read:
+    A trainer reads the samples of each dataset in a shuffled order. Suppose that a run is stopped,
+    the weights of its datasets are changed, and it goes on. Then the order of each dataset must go
+    on where it stopped, so that no sample is read twice before all have been read:
 
-        order of web's samples     4 2 0 3 1
-        read with the old blend    4 2 0
-        read with the new blend          3 1
+        order of web's samples      4 2 0 3 1
+        read with the old weights   4 2 0
+        read with the new weights         3 1
 
-    So the result contains these orders, and how far the run has come in each of them.
+    So for each dataset, the result has an entry that says how its samples are shuffled, and how
+    many were read, here 3.
 
     Args:
-        config: The settings with the new blend.
-        read: What the run has read before.
-        prefix_by_corpus: Name of each corpus → prefix of its current dataset.
+        config: The settings with the new weights.
+        read: What the run has read before, and with which settings.
+        prefix_by_corpus: Name of each corpus → path of its current dataset, without .bin and .idx.
         consumed_samples: Samples of train that the run has consumed.
         exact: Count exactly what was read before, which takes longer.
 
@@ -55,19 +57,23 @@ def continue_run(
 
 
 def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, str]) -> None:
-    """Check that a run would continue with the versions of datasets that it has read so far.
+    """Check that no dataset has changed since a training run read it, so that the run can continue.
 
-    Another version of a dataset would have another order of samples. If the run has read the
-    version 3f9c… of web, and new text was added since, the current version is a07e…: an error.
+    If text was added to a dataset, its samples are others, in another order. So it is not possible
+    to go on after the samples that were read. The paths of datasets tell whether they have changed:
+
+        read by the run    /data/web/3f9c/web
+        now                /data/web/a07e/web      an error
 
     Args:
-        orders: Prefix of a dataset, a path without .bin and .idx → the order in which the run reads
-            it.
-        prefix_by_corpus: Name of each corpus → prefix of its current dataset.
+        orders: Path of a dataset that the run has read, without .bin and .idx → in which order, and
+            how far.
+        prefix_by_corpus: Name of each corpus → path of its current dataset.
 
     Raises:
         ConfigError: A corpus has another current version than the one that was read.
     """
+    # Name of each corpus that has changed → path that the run has read.
     prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
     if not prefix_read_by_corpus:
         return

@@ -52,8 +52,10 @@ class IndexFileWriter:
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
 
-        If a bucket has these files already, nothing is written. Otherwise they are written to a
-        local folder, and uploaded by the next call of `upload`.
+        With outputs in a bucket, the files are written to a local folder first, and uploaded later
+        by `upload`. If the bucket has them already, nothing is written. The space of the local
+        folder may be limited. Then each dataset's files are uploaded before those of the next one
+        are written, so that they can be deleted if the space is needed.
 
         Args:
             member: The plan of the dataset.

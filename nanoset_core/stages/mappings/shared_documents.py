@@ -286,14 +286,15 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
-    A dataset may have an incomplete copy of a document, which was cut off to fill a sample. For
-    example, a document has 80 tokens. One dataset has 110 tokens of it: a complete copy, and the
-    first 30 again. Another dataset has one complete copy.
+    Datasets that were made from one collection of texts may have documents in common. A copy may be
+    truncated: it was cut off where a sample was full. For example, a document has 80 tokens. The
+    first dataset has 110 tokens of it: a complete copy, and its first 30 tokens again. The second
+    dataset has one complete copy:
 
-        tokens of the document      0 to 30    30 to 80
-        copies in each dataset      2, 1       1, 1
-
-    So 30 tokens have the copies (2, 1), and 50 have (1, 1).
+        tokens of the document        0 to 30    30 to 80
+        copies in the first dataset   2          1
+        copies in the second one      1          1
+        result                        copies (2, 1) of 30 tokens, and (1, 1) of 50
 
     Args:
         contained: Tokens that each dataset has of each document, int64, shape (n_documents,
@@ -301,7 +302,8 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
         tokens: Tokens of each document, int64, shape (n_documents,): here [80].
 
     Yields:
-        Combinations of copies that occur, perhaps repeatedly.
+        Combinations of copies that occur, and the tokens that have them. A combination may come
+        several times.
     """
     # Leave out documents that no dataset contains: they may have 0 tokens, to divide by below.
     is_contained = contained.any(axis=1)  # (n_documents,)
@@ -310,6 +312,7 @@ def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
 
     # Assume that a truncated copy has the first tokens. That is wrong only for the few documents of
     # which each of two splits has a part.
+    # 110 tokens are 1 complete copy of 80, and 30 tokens of a truncated one.
     complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 1]]
     truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens: [[30, 0]]
 
@@ -351,7 +354,8 @@ def _count_truncated(
         part_starts = bounds[:, column]  # (n_documents,)
         part_tokens = bounds[:, column + 1] - part_starts  # (n_documents,)
         # (n_documents, n_datasets) whether the truncated copy goes beyond the start of the part,
-        # and so contains all of it
+        # and so contains all of it: [[False, True]] for the tokens 0 to 30, which have a copy more
+        # in the second dataset (True counts as 1).
         is_in_truncated = truncated > part_starts[:, None]
         yield from _sums_by_copies(complete_copies + is_in_truncated, part_tokens)
 

@@ -46,19 +46,27 @@ def dataset_prefixes(nanoset: NanosetLookup, splits: Sequence[SplitName]) -> dic
 def settings_as_written(
     nanoset: NanosetLookup, splits: Sequence[SplitName], read: Read | None
 ) -> NanosetConfig:
-    """Return the trainer's settings of some splits, before limits on epochs are applied.
+    """Convert what nanoset.yaml says of some splits to the terms of the trainer.
 
-    nanoset.yaml names corpora. The settings name datasets instead, by their prefixes: paths without
-    .bin and .idx.
+    nanoset.yaml names corpora. The settings of trainers name datasets instead, by their prefixes,
+    which are paths without .bin and .idx:
 
         nanoset.yaml     blend: {web: 0.7, code: 0.3}
         settings         data_path: {"/data/…/web_text_document": 0.7, "/data/…/code_…": 0.3}
 
+    Three cases need the datasets, too:
+
+        the run has read other data before          its orders of samples go on where they stopped
+        a share of the data is too small            the split before gets it
+        a mixture, which is a tree of shares        weights are computed from the sizes of datasets
+
+    Limits on how often data is read are applied later.
+
     Args:
-        nanoset: The nanoset.
+        nanoset: The nanoset, which is the data of a training run.
         splits: The splits. The settings request no samples of other splits.
-        read: What the run has read before, if the nanoset continues a run and train is one of the
-            splits.
+        read: What the run has read before; None if it starts with this data, or if train is none of
+            the splits.
 
     Raises:
         MissingError: A dataset has not been built.

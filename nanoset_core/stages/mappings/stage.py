@@ -426,22 +426,25 @@ def _commit(
     notes: FileNotes,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
-    """Store a version of a split's index mappings or blend, and make it current.
+    """Store which index files a split of the training data has now, as a new version of an output.
 
-    The index files themselves are in the trainer's cache, which all versions share. The folder of
-    this version has only the plan of the split, and a manifest that lists the index files:
+    Index files say in which order a trainer reads samples. They are in the trainer's cache folder,
+    which all versions share. What belongs to a single version is in a folder of its own, whose name
+    is the digest of its recipe (all that decides the index files):
 
         nanosets/pretrain/train/index_mappings/0a1b…/
+            the plan of the split: its datasets, and how many samples of each
+            the manifest, which lists the index files with their sizes and sha256
 
     Args:
-        nanoset: The nanoset.
-        recipe: Recipe of the index mappings or the blend, whose digest names the folder.
+        nanoset: The nanoset, which is the data of a training run.
+        recipe: Recipe of the index files of the datasets, or of their blend.
         planned: The plan of the split.
         notes: Size and sha256 of each index file.
         samples_given: For a blend, how many samples it takes from each dataset.
 
     Returns:
-        Manifest of the version.
+        Manifest of the version, which is the current one from now on.
     """
     outputs = nanoset.project.outputs
 

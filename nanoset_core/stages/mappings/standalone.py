@@ -186,15 +186,21 @@ def _first_existing(names: Iterable[str], store: Store) -> str | None:
 def _write_split(
     plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
 ) -> SplitFiles:
-    """Write the index files of one split (train, valid or test).
+    """Write the index files of one split (train, valid or test), and say how a trainer finds them.
 
-        web alone         its files
-        web and code      files of web and of code, and those that say which one each sample is of
+        data of the split     files that are written
+        web alone             its files
+        web and code          files of web, files of code, and those of the blend, which say which
+                              dataset each sample is from
+
+    Trainers find the files of a split by the hash in their names: of web in the first case, and of
+    the blend in the second.
 
     Args:
         plan: The plan of the split: its datasets, and how many samples of each.
-        config: The settings of the nanoset.
-        placed_sets: A set of files for each dataset, and one for the blend if there is one.
+        config: The settings of the training data.
+        placed_sets: A set of files for each dataset, and one for the blend if there is one; each
+            with the folder that it goes to.
     """
     are_new = [_write_set(placed) for placed in placed_sets]
 
@@ -204,7 +210,8 @@ def _write_split(
         description_hash = plan.members[0].hash
     else:
         description_hash = plan.blend.hash
-    # All sets are in the cache folder. If there is none, the index of a blend is kept in memory.
+    # All sets are in the cache folder. If the settings have none, trainers make the index of a
+    # blend in memory, so there is no folder in which it would be found.
     is_in_memory = plan.blend is not None and config.path_to_cache is None
     folder = None if is_in_memory else placed_sets[0].folder
     return SplitFiles(plan.split, plan.samples, description_hash, folder, made=any(are_new))

@@ -508,9 +508,12 @@ class _PbinCall:
     def _vocab_size(self, prefix: Path) -> int | None:
         """Return the size of the vocabulary, which decides how many bytes each token takes.
 
-            --vocab-size 50257                  50,257: tokens of 2 bytes
-            --tokenizer, of 50,257 tokens       50,257; or more, if the tokens have larger ids
-            neither                             None: as many bytes as in the .bin
+        A vocabulary of up to 65,536 tokens needs 2 bytes for the number (id) of a token:
+
+            --vocab-size 50257                       50,257
+            --tokenizer, of 50,257 tokens            50,257
+            the same, but a token's id is 70,000     70,001, which needs 4 bytes
+            neither option                           None: as many bytes as in the .bin
 
         Args:
             prefix: Path of the .bin and .idx without an ending.
@@ -519,5 +522,7 @@ class _PbinCall:
             return self.options.vocab_size
         if self.options.tokenizer is None:
             return None
+        # Room for the ids in the .bin, and for the token that is added at the end of documents
+        # (`end_id`, or None).
         dataset = MMapIndexedDataset(prefix)
         return fitting_vocab_size(dataset, model_vocab_size(self.options.tokenizer), self.end_id)

@@ -169,9 +169,6 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
                                                                 the decompressed
         c.parquet       bytes 0 to 500                          in row 700          the only one
 
-    If a file is cut into the bytes 0 to 1,000 and 1,000 to 1,500, byte 1,200 is in the second
-    piece.
-
     Args:
         pieces_of_file: The pieces of the file, in order; at least one.
         position: First byte of the document in the decompressed file, or its row in a table.

@@ -17,19 +17,21 @@ from nanoset_core.text.rejects import Reject
 
 
 def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
-    """Yield what a list of rejected lines contains, in order.
+    """Yield the lines of input that were rejected, from the list in which they were recorded.
 
-    It has lines that are no documents, and faults, at which a file could not be read any further:
+    The list is a file with a JSON object a line. It has lines that are no documents, and faults,
+    which are places at which a file could not be read any further:
 
         {"file": "a.jsonl", "line": 7, "reason": "invalid_json", …}
 
     Args:
-        path: Path of the list of rejects, which has one JSON object a line.
+        path: Path of the list of rejects.
         numbers: Converts line numbers. In large files, the list counts some lines from the start of
             a piece of the file.
 
     Raises:
-        FormatError: The file is missing, or is not such a list.
+        FormatError: The file is missing, or is not such a list. Either way, the error says which
+            folder to delete, so that the next build makes the list again.
     """
     remedy = f"delete {path.parent}; the next build makes it again"
     try:

@@ -251,6 +251,9 @@ class RejectPolicy:
             found: 900 of 1,000 lines rejected, 90.00% (missing_key 900); line 1 has the keys …
             remedy: name the key that holds the text (documents.text_key), or raise …
 
+        There are two exceptions. If the list of rejected lines was deleted, no line is shown. And
+        if the file is no text but an image, for example, the advice is to leave it out.
+
         Args:
             losses: What was lost.
             folder: The folder of the files.
