@@ -140,6 +140,8 @@ class _ShardTexts:
             MissingError: The list of files was deleted.
         """
         folder = corpus_folder(project, tokenized.name)
+        # The files as they were when the shards were made. Cut in the same way as then, they give
+        # the same ranges again: one for each shard.
         inventory = _inventory_of(project, tokenized)
         ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
         return _ShardTexts(project, folder, ranges, _text_keys(recipe, tokenized))

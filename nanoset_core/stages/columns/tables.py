@@ -66,8 +66,11 @@ class TableTask(PerShardTask):
         Raises:
             FormatError: The table would not have the rows of the shard's documents.
         """
+        # The manifest of the shard may have been read on another machine, and know the path of its
+        # folder there. `rebase` replaces that by the path on this machine.
         shard = self.root.rebase(self.shard)
         documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+        # `fill` is the function of this task that adds the rows, such as from the raw text.
         with ColumnTable(folder / TABLE, self.names) as table:
             further_facts = self.fill(table, documents)
         return Written({"documents": table.rows, "columns": table.facts, **further_facts})

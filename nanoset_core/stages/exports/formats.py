@@ -162,10 +162,11 @@ def _metric(count: int) -> str:
     Args:
         count: The number of tokens, at least 1.
     """
-    n_digits = math.floor(math.log10(count)) + 1
-    scale = _metric_scale(n_digits)
+    n_digits = math.floor(math.log10(count)) + 1  # 5 for 12,345
+    scale = _metric_scale(n_digits)  # thousands ("k"), with 2 digits before the point and 1 after
 
-    # Rounding can give one more digit before the point: 9.999 kT are not 10.00 kT, but 10.0 kT.
+    # Rounding can give one more digit before the point, and then there is one less after it: 9.999
+    # kT are not 10.00 kT, but 10.0 kT.
     rounded = round(count / scale.divisor, scale.digits_after_point)
     if rounded >= 10**scale.digits_before_point:
         scale = _metric_scale(n_digits + 1)

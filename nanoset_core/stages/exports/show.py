@@ -25,8 +25,8 @@ def export_summary(manifest: Manifest) -> Summary:
     """
     facts = manifest.facts
     figures = counted(manifest, "documents", "tokens")
+    # The file of tokens takes space if it was written, or copied within a bucket (JOINED).
+    # Otherwise it is a link to that of the dataset, or shares its blocks on the disk.
     if facts["made_by"] not in (WRITTEN, JOINED):
-        # The tokens are a link to those of the dataset, or share its blocks on the disk, so they
-        # take no additional space.
         figures["bytes"] -= facts["tokens"] * np.dtype(facts["dtype"]).itemsize
     return Summary(figures, {"format": facts["format"], "tokens by": facts["made_by"]})

@@ -150,7 +150,7 @@ class _Pair:
             folder=self.folder,
             receipt=self._receipt(names[0]),  # one receipt for all files, named after the first
             files=tuple(names),
-            completing_files=_completing_files(names),
+            completing_files=_completing_files(names),  # those by which readers find the export
             inputs=pair_files(self.prefix),
             resumes_interrupted=resumes_interrupted,
         )

@@ -108,7 +108,9 @@ class LinkedExport:
         Returns:
             The number of documents that have tokens, such as 2.
         """
-        # `document_ends` counts the documents while the format reads and writes where they end.
+        # The format reads the ends from `chunks()`, a generator, and writes them. While it does,
+        # `document_ends` counts the documents. `traits` is what a format needs to know of the
+        # dataset, such as the dtype of its tokens.
         document_ends = _DocumentEnds(self.dataset, self.stream)
         self.format.write_small_files(folder, self.name, self.traits, document_ends.chunks())
         return document_ends.n_documents

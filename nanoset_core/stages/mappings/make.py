@@ -75,7 +75,8 @@ class IndexFileWriter:
             return stored_notes  # a bucket has the files
 
         # The index files are built from the dataset's .idx, which may have to be downloaded. If the
-        # disk space for local copies is limited, others are deleted for the new files, but not it.
+        # disk space is limited, `_write` calls `make_room` with the size of the index files before
+        # it writes them. This deletes other copies, but leaves room for the .idx, too.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
         make_room = partial(self._make_room_keeping, idx)
         notes = self._write(files, make_room)

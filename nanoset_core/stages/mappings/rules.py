@@ -609,9 +609,10 @@ def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
     is_used = nanoset.split is not None and nanoset.shares is not None
     if not is_used:
         return []
+    # Some trainers take one or two shares, too; others take exactly three.
     preset = get_preset(nanoset.preset)
     parse = partial(parse_split, exactly_three=preset.exactly_three_shares)
-    return raised(parse, nanoset.split)
+    return raised(parse, nanoset.split)  # calls `parse`, and returns its ConfigError if it raises
 
 
 def _splits_without_data(nanoset: NanosetSpec) -> Iterator[SplitName]:

@@ -202,13 +202,14 @@ def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
         The settings with changed shares, and without samples of a split that has no share.
     """
     spec = nanoset.spec
-    # Test comes first: valid may become large enough with its share.
+    # Test comes first. If it is too small, valid gets its share, and may then be large enough.
     for split in ("test", "valid"):
         # If the user requests samples of this split, keep it: an error will say that it has none. A
         # schedule does not count, since it requests samples of every split.
         is_requested = split in spec.samples and spec.schedule is None
         if is_requested or not cannot_be_built(config, split, nanoset.reader):
             continue
+        # Without the share of the split, such as "98,2,0", and without samples of it.
         shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
         samples_of_others = {other: config.samples(other) for other in SPLITS if other != split}
         config = replace(config, split=shares).with_samples(samples_of_others)

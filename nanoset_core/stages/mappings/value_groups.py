@@ -68,6 +68,7 @@ def expand_value_groups(
         if mistakes:
             continue
         for value_view in _value_views(group.name, group.part):
+            # Add the view, unless there is one of this name. That one has to be equal.
             existing_view = all_views.setdefault(value_view.name, value_view.view)
             if existing_view != value_view.view:
                 errors.append(_name_is_taken(value_view.name, group.where))

@@ -401,8 +401,9 @@ class _PbinParts:
             lacks_end_by_chunk = []
             for first_token, tokens in self._read(file, int(starts[0]), int(stops[-1])):
                 check_fit(tokens, self._token_bytes, str(self._path), first_token)
+                # Where documents end in this chunk: [2, 4]. Look at the token before each.
                 stops_in_chunk = _stops_in_chunk(stops, first_token, len(tokens))
-                lacks_end = tokens[stops_in_chunk - 1] != end_token
+                lacks_end = tokens[stops_in_chunk - 1] != end_token  # [True, False]
                 lacks_end_by_chunk.append(lacks_end)
                 yield first_token, self._insert_ends(tokens, stops_in_chunk[lacks_end], end_token)
             self._lacks_end.append(np.concatenate(lacks_end_by_chunk))  # (n_documents,)

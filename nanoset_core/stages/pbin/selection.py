@@ -271,9 +271,12 @@ def shuffle_pbin(
         InputError: The documents contain no tokens.
     """
     dataset = PackedDataset(source)
+    # Shuffle with Python's generator, as Modalities does. An `array` of int64 ("q") takes less
+    # memory than a list, and NumPy can use it without a copy.
     order = array("q", range(len(dataset)))
     random.Random(operator.index(seed)).shuffle(order)
-    selection = _Selection.of(dataset, number=0, documents=np.frombuffer(order, np.int64))
+    documents = np.frombuffer(order, np.int64)
+    selection = _Selection.of(dataset, number=0, documents=documents)  # 0: of the only dataset
     return _write([dataset], selection, target, progress)
 
 

@@ -142,6 +142,7 @@ class DocumentRows:
         Raises:
             FormatError: The table is damaged.
         """
+        # Read the table in batches, and keep those rows of each whose id is one of `ids`.
         scan = DocumentScan(COLUMNS, only_ids=ids)  # COLUMNS are all columns of the table
         yield from _values_of_rows(scan.batches(self.relation))
 

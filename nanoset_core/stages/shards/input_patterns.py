@@ -170,10 +170,10 @@ def _matches_below(
         candidates: The numbers of the parts that a name in the folder may match, here {0, 1}.
         ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
-    end = len(pattern)  # an index behind the last part: the whole pattern has matched
+    end = len(pattern)  # 2, the number after that of the last part: all of the pattern has matched
     for entry in all_entries(folder):
         path = folder / entry.name
-        candidates_below = next_positions(candidates, entry.name, pattern)
+        candidates_below = next_positions(candidates, entry.name, pattern)  # web: {0, 1}
         if end in candidates_below:
             yield path
 
