@@ -173,8 +173,8 @@ def _key(file: Path) -> str:
     """Return the name under which Dagster stores the text of a settings file with each run.
 
     Args:
-        file: Absolute path of the file: `/work/nanoset.yaml` gives
-            `nanoset/config//work/nanoset.yaml`.
+        file: Absolute path of the file: `/acme/nanoset.yaml` gives
+            `nanoset/config//acme/nanoset.yaml`.
     """
     return f"nanoset/config/{file}"
 
@@ -217,10 +217,10 @@ def _text_of(file: Path, config: ProjectConfig) -> str | None:
 def _copies(file: Path) -> list[Path]:
     """Return where a copy of a settings file may be stored: the first path that can be written.
 
-    For the file /work/nanoset.yaml and the folder /home/dagster of Dagster's own data:
+    For the file /acme/nanoset.yaml and the folder /home/dagster of Dagster's own data:
 
-        /work/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml
-        /home/dagster/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml    (/work may be read-only)
+        /acme/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml
+        /home/dagster/.nanoset/last_valid/nanoset-1f2e3d4c5b6a.yaml    (/acme may be read-only)
 
     The second folder is used by several projects. So the name has a hash of the file's path.
 

@@ -88,10 +88,10 @@ def _write_new_config(
 ) -> Path:
     """Write a file with settings to start from, nanoset.yaml, and return its path.
 
-    For example, for the folder `/work/defs/llm` of a Dagster project in `/work`:
+    For example, for the folder `/acme/defs/llm` of a Dagster project in `/acme`:
 
-        in a Dagster project       /work/llm/nanoset.yaml
-        without one                /work/defs/llm/llm/nanoset.yaml
+        in a Dagster project       /acme/llm/nanoset.yaml
+        without one                /acme/defs/llm/llm/nanoset.yaml
 
     Args:
         request: Says in which folder the new defs.yaml is (`target_path`), and where the Dagster
@@ -109,7 +109,7 @@ def _path_for_defs_yaml(config: Path, folder: Path, project_root: Path | None) -
     """Return how a defs.yaml refers to the settings file nanoset.yaml.
 
     Both files may be moved together with their Dagster project, so the path must not be absolute.
-    For a defs.yaml in /work/defs/llm:
+    For a defs.yaml in /acme/defs/llm:
 
         nanoset.yaml                 path
         in the Dagster project       {{ context.project_root }}/llm/nanoset.yaml
