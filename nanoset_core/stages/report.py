@@ -420,6 +420,7 @@ def run_here(report: Report, check: DividedCheck) -> None:
             raise outcome
         return outcome
 
+    # `conclude` is the function of the check that adds the outcomes of all parts to the report.
     check.conclude(report, in_parallel(outcome_of, check.parts, check.at_once))
 
 

@@ -104,7 +104,8 @@ def build_index(
     rows_per_part = _count_parts(is_valid, id_hashes, part_bits)  # (n_parts,)
     bounds = np.concatenate([[0], np.cumsum(rows_per_part)])  # (n_parts + 1,) first row of each
 
-    # Create the files of the index, with room for an entry for each row.
+    # Create the files of the index, with room for an entry for each row. Each is mapped into memory
+    # as an array: what is written to the array is written to the file.
     n_rows_with_id = int(bounds[-1])
     hashes = create_array(folder / "hashes", np.uint64, n_rows_with_id)
     rows = create_array(folder / "rows", np.int64, n_rows_with_id)
@@ -227,8 +228,8 @@ def _divide_into_parts(
         parts = _part_of(chunk_hashes, part_bits)  # [1, 0, 1, 1]
         by_part = np.argsort(parts, kind="stable")  # [1, 0, 2, 3]
 
-        # The rows of a part go to consecutive positions: from 0 on for part 0, and from 1 on for
-        # part 1.
+        # The rows of a part go to consecutive positions: 1 row to position 0 for part 0, and 3 rows
+        # to the positions 1, 2 and 3 for part 1.
         rows_per_part = np.bincount(parts, minlength=len(starts))  # [1, 3]
         positions = positions_in(next_positions, rows_per_part)  # [0, 1, 2, 3]
         hashes[positions] = chunk_hashes[by_part]

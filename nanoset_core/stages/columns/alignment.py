@@ -206,15 +206,16 @@ class _RowGroupValues:
         Returns:
             Index of the last document whose value was kept, here 2; -1 if none was.
         """
-        # Text and rows have the same order. So n documents of the text can only be among the next
-        # n rows. Compare where both come from: the file, and the position in it.
+        # Text and rows have the same order, and each row is of another document. So 3 documents of
+        # the text can only be among the next 3 rows. Compare where both come from: the file, and
+        # the position in it.
         stop_row = self.n_taken + documents.places.n_documents
         places_of_rows = self._places.slice(self.n_taken, stop_row)
         indices = _indices_of_common_places(documents.places, places_of_rows)
         if len(indices) == 0:
             return -1
         self.values.append(documents.take(indices))
-        self.n_taken += len(indices)
+        self.n_taken += len(indices)  # rows whose value was found, so the next row to search for
         return int(indices[-1])
 
 

@@ -351,10 +351,12 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # The draft is a folder for new files, which are moved to their places when the block ends. The
-    # file of tokens may become a link to the .bin.
+    # Read the .idx, and prepare what the format needs.
     export = pair.open(export_format).linked_export(export_format, pair)
     bin_file, _ = pair_files(pair.prefix)
+
+    # The draft is a folder for new files, which are moved to their places when the block ends. The
+    # file of tokens may become a link to the .bin.
     with delivery.drafting(overwrite=overwrite) as draft:
         tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
         facts = export.write(draft.folder, tokens_file)
@@ -472,10 +474,11 @@ class _DraftedTokens(TokensFile):
         """
         # From this machine. A link in the draft is uploaded to a bucket as a file.
         if is_here(self.source):
-            made_by = put_tokens(self.source, self._drafted)
+            made_by = put_tokens(self.source, self._drafted)  # `_drafted` is its path in the draft
             return made_by if has_links(self.target) else COPIED
 
-        # Within a bucket. The draft calls the function `copy` when it puts files in their places.
+        # Within a bucket, nothing is written to the draft. The draft calls the function `copy` when
+        # it puts files in their places.
         copy = copy_within_bucket(self.source, self.target)
         if copy is not None:
             self.draft.writers[self.target.name] = copy

@@ -55,10 +55,11 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
     changes = _SizeChanges.of(contents, inventories.current)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
-    # Compare files with their sizes in the previous inventory; or in the current one, if they have
-    # changed since. So a notice is still shown after the next build.
+    # Compare files with the sizes that they had before their last change. That is the size at the
+    # last build if a file has changed since, or else that at the build before. So a notice is still
+    # shown after the next build.
     sizes_before = {path: _size(pieces) for path, pieces in inventories.previous.items()}
-    sizes_before |= changes.changed_sizes
+    sizes_before |= changes.changed_sizes  # replaces the sizes of files that have changed since
     return notices + contents.notices(sizes_before)
 
 

@@ -68,9 +68,12 @@ class ResolvedNanoset(NanosetSpec):
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
         """Return the corpora whose datasets must be built before the index files of a split.
 
-        Usually these are the corpora of the split. With `{train: [web, code], valid: wiki}`, the
-        index files of valid depend on wiki alone, and are not built again when web changes. The
-        code has the cases in which they depend on more.
+        Usually these are the corpora of the split. But the index files of all splits may be in one
+        folder, which is named after all datasets. With `{train: [web, code], valid: wiki}`:
+
+            most trainers               valid depends on wiki: not built again when web changes
+            files without a hash        on web, code and wiki; for example, those of NeMo
+            a run that continues        on these, and on the corpora that it has read before
 
         Args:
             split: `train`, `valid` or `test`.
@@ -79,8 +82,6 @@ class ResolvedNanoset(NanosetSpec):
             Names of corpora or views (selections of a corpus's documents), each once. A split
             without data has all of those of the settings.
         """
-        # In these two cases, the index files of all splits are in one folder, which is named after
-        # all datasets: if a run continues, and if the trainer's file names contain no hash.
         if self.continues_run:
             return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
         if not get_preset(self.preset).index_names_have_versions:
@@ -145,14 +146,16 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
     Raises:
         ConfigError: The file that `tokenizer_identifiers` names contains none.
     """
-    # Settings are immutable, so freeze mappings before they become part of them.
+    # Settings are immutable. So `freeze` turns the lists and mappings in a value into tuples and
+    # mappings that cannot be changed.
     if spec.trainer is not None:
         return FrozenDict(freeze(spec.trainer.identifiers()))
 
     # The key is either the mapping itself, which is empty by default, or the path of a file.
     if isinstance(spec.tokenizer_identifiers, Mapping):
         return spec.tokenizer_identifiers
-    # `expanded` replaces `~` in the path by the user's home folder.
+    # `expanded` replaces `~` in the path by the user's home folder. Its second argument says in an
+    # error which setting the path is from.
     path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
     return FrozenDict(freeze(read_identifiers(path, f"{where}.tokenizer_identifiers")))
 

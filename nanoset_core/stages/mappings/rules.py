@@ -105,7 +105,10 @@ def _corpus_errors(
     """
     for keys in all_data:
         key = "blend" if keys.mix is None else "mix"
+        # For a mixture, these are the names of its corpora with a weight of 1 each. Its shares are
+        # checked by other rules.
         corpora = blend_or_members(keys.blend, keys.mix)
+        # `keys.key` is "" for the nanoset itself, or says which phase it is.
         yield from _blend_errors(f"{where}{keys.key}.{key}", corpora)
     for split, blend in nanoset.blend_per_split.items():
         yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)

@@ -113,6 +113,7 @@ def _config_of_prefixes(
     for corpus, prefix in prefix_by_corpus.items():
         trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
     config = NanosetConfig(
+        # Which datasets are read, with which weights, and how they are divided among the splits.
         **_data_arguments(nanoset, splits, prefix_by_corpus),
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
@@ -120,8 +121,11 @@ def _config_of_prefixes(
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
         trainer_paths=trainer_paths,
         path_to_cache=str(nanoset.cache),
+        # Whether the trainer's Python is 3.12 or newer. It adds up numbers more exactly, which can
+        # change the last digit of the splits' shares.
         compensated_sums=nanoset.compensated_sums,
     )
+    # With the samples that the user requests; None if the number is open.
     return config.with_samples({split: spec.samples.get(split) for split in splits})
 
 

@@ -181,7 +181,8 @@ class MappingsStage(_SplitStage, Planned):
         handoff = manifest.recipe["options"].get("after", {}).get("handoff")
         if handoff is None:
             return []
-        nanoset, digest = handoff.split("/")
+        nanoset, digest = handoff.split("/")  # "pretrain" and "0a1b"
+        # The handoff, and the index files of train, valid and test that its arguments name.
         versions = handoff_and_splits(outputs, nanoset, digest)
         return [version.digest for version in versions.values()]
 

@@ -232,13 +232,16 @@ def _write_set(placed: PlacedSet) -> bool:
         Whether the set was written; False if it existed.
     """
     file_set, folder = placed
-    # Other files with these names may be replaced (`overwrite`): the caller has checked that.
+    # `find` returns None if the set is missing or incomplete, or is of other data. In the last case
+    # it would raise an error without `overwrite`. But the caller has checked already that such a
+    # set may be replaced.
     delivery = file_set.delivery(folder, compares_sizes=True)
     is_stored = delivery.find(overwrite=True) is not None
     if not is_stored:
         file_set.write(folder=folder)
 
-    # Delete the file by which old versions of this program marked an incomplete set.
+    # While old versions of this program wrote a set, a hidden file marked it as incomplete. If one
+    # is left, delete it, since the set is complete now.
     store = store_of(folder)
     mark_name = _mark_name(file_set)
     if store.stat(mark_name) is not None:

@@ -201,9 +201,9 @@ def fitting_vocab_size(
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
     largest_id = _largest_id_beyond(dataset, token_bytes)  # -1 if all ids fit into these
-    if end_token is not None:
+    if end_token is not None:  # its id may be larger than all in the dataset
         largest_id = max(largest_id, end_token)
-    n_possible_ids = 1 << (8 * token_bytes)
+    n_possible_ids = 1 << (8 * token_bytes)  # 65,536 for 2 bytes
     if largest_id < n_possible_ids:
         return vocab_size
     return max(vocab_size, largest_id + 1)

@@ -292,10 +292,12 @@ class RejectPolicy:
             losses: What was lost.
             where: The file of the example, or the folder of all files.
             found: How many lines were rejected, and what one of them contains.
-            advice: What the lines should be, and what usually helps.
+            advice: What the lines should be (`expected`), and what usually helps (`remedy`).
         """
+        # With `on_reject: fail`, no line may be rejected. Otherwise there is a limit, such as 0.01,
+        # which can be raised.
         remedy = advice.remedy
-        if not self._fails_on_reject:  # then there is a limit, which can be raised
+        if not self._fails_on_reject:
             remedy += f", or raise {self.names.rejected}"
         return InputError(
             "too many lines are no documents",
