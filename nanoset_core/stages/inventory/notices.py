@@ -93,6 +93,8 @@ class _LastInventories:
             NanosetError: One of them is damaged.
         """
         current = project.outputs.current(STAGE, corpus)
+        # The current inventory tells which files have changed since the last build, and the
+        # previous one, which have changed between the last two builds.
         previous = None if current is None else project.outputs.previous(current)
         return _LastInventories(pieces_by_file(current), pieces_by_file(previous))
 

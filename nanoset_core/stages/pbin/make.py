@@ -79,6 +79,7 @@ def _write(outputs: OutputRoot, task: PbinTask, folder: Path, progress: Progress
         The numbers of documents and tokens, and the size and sha256 of the file.
     """
     file_name = f"{task.recipe.name}.pbin"
+    # Where the file is written: in `folder`, or directly at its place in the bucket.
     store, stored_name = outputs.place_of_large_file(task.recipe, folder, file_name)
     pbin = put_dataset_as_pbin(
         _open_source(outputs, task.dataset),

@@ -190,10 +190,12 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
     # Lines are numbered from 1. A piece whose first line has the number 0 was cut off without
     # counting the lines before it. If there is no such piece, return early: reading the facts of
     # all shards would take long.
+    # For example, the first lines 1 and 6 are known, but 1 and 0 are not.
     are_lines_numbered_in_files = all(piece.first_line > 0 for piece in pieces)
     if are_lines_numbered_in_files:
         return {}
 
+    # Path → [first byte, lines] of each piece, from all shards.
     piece_lines: dict[str, list[Sequence[int]]] = {}
     for shard in shards:
         for path, lines_of_pieces in shard.facts.get(PIECE_LINES, {}).items():
