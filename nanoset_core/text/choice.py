@@ -116,14 +116,18 @@ def matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def first_positions(pattern: Sequence[str]) -> frozenset[int]:
     """Return which parts of a pattern the first name of a path is compared with.
 
-    In the pattern a/**/b, that is part 0. In the pattern **/b, it may be part 0 or part 1, since
-    `**` may stand for no folder.
+    Paths are compared with patterns name by name. In a pattern, `**` stands for any number of
+    folders, also for none:
+
+        pattern    parts       the first name is compared with
+        a/**/b     a, **, b    part 0
+        **/b       **, b       part 0; also with part 1, if ** stands for no folder
 
     Args:
         pattern: The parts of the pattern, such as `["**", "b"]`.
 
     Returns:
-        Numbers of the parts, for the argument `positions` of `next_positions`.
+        Numbers of the parts: {0} or {0, 1} above. `next_positions` takes them with the first name.
     """
     return _with_skipped_folders({0}, pattern)
 
@@ -175,17 +179,23 @@ def _matches_name(part: str, name: str) -> bool:
 
 
 def _with_skipped_folders(positions: set[int], pattern: Sequence[str]) -> frozenset[int]:
-    """Add the positions that can be reached in a pattern if a `**` stands for no folder.
+    """Add the parts of a pattern that a name may be compared with if a `**` stands for no folder.
 
-    In the pattern a/**/b, whose parts are numbered 0, 1, 2, the position 1 becomes the positions 1
-    and 2: the next name is a folder that `**` stands for, or it is b.
+    Paths are compared with patterns name by name. Suppose that the next name is to be compared with
+    part 1 of the pattern a/**/b, which is `**`. As `**` may stand for no folder, the name may also
+    be b:
+
+        parts of the pattern    0: a    1: **    2: b
+        positions                       1
+        result                          1        2
 
     Args:
-        positions: Numbers of parts of the pattern.
-        pattern: The parts of the pattern.
+        positions: Numbers of the parts with which the next name is compared: {1}.
+        pattern: The parts of the pattern: ["a", "**", "b"].
     """
     reached = set(positions)
     for position in positions:
+        # After a `**` that is left out, there may be another one.
         while position < len(pattern) and pattern[position] == "**":
             position += 1
             reached.add(position)

@@ -120,14 +120,17 @@ class Contents:
         Then other files may be read. For example, .txt files are only read in a folder without
         other text:
 
-            files             a.jsonl, notes.txt    without a.jsonl: notes.txt
-            what is read      a.jsonl                                notes.txt
+                         now        without a.jsonl
+            a.jsonl      read       -
+            notes.txt    not read   read
+            cat.png      not read   not read
 
         Args:
             is_removed: Returns whether a file, given its path, is one that should not exist.
         """
-        # If the removed files were the reason why .txt, .csv and .tsv were not read, these are read
-        # now. So decide again what is read.
+        # Decide again which files are read. Those of `unread_txt_and_csv` are .txt, .csv and .tsv
+        # files that were not read because of other text. All other unread files, such as images,
+        # are never read.
         candidates = [*self.texts, *self.unread_txt_and_csv]
         divided = _divide_files([file for file in candidates if not is_removed(file.path)])
         text_paths = {file.path for file in divided.texts}

@@ -138,8 +138,10 @@ def _records(lines: _CsvLines, path: str) -> Iterator[list[str]]:
     reader = csv.reader(chain([first_line], remaining_lines), delimiter=delimiter)
     try:
         for fields in reader:
-            # The reader returns a record when it has read the last line of the record. It only asks
-            # for a line after the last one of the file if that is in quotes that are not closed.
+            # The reader returns a record as soon as it has read the last line of the record. Only
+            # if quotes are still open there does it ask for another line, to find where they close.
+            # If there is none, it returns what it has, as if that were a record. `is_exhausted`
+            # says that it has asked for a line after the last one of the file.
             if lines.is_exhausted:
                 raise FaultError(
                     "truncated_csv",
@@ -270,14 +272,19 @@ class _PendingRows:
         return released
 
     def skip(self, fields: Sequence[str], stop: int) -> CsvRows:
-        """Return the next row as a problem, because it has too many or too few fields.
+        """Leave out the next row, which has too many or too few fields, and return what is wrong.
 
-        It cannot be said which of its fields belong to which columns. The rows before it must have
-        been released, since rows are yielded in their order.
+        With the header "id,text", this row has 3 fields, perhaps because the text was not put into
+        quotes:
+
+            7,Hello, world
+
+        It cannot be said which fields belong to which columns, so the row does not become a
+        document. The rows before it must have been released, since rows are yielded in their order.
 
         Args:
-            fields: The fields of the row.
-            stop: Position in the file after the row.
+            fields: The fields of the row: ["7", "Hello", " world"].
+            stop: Position in the file after the row. The next row starts there.
         """
         self._stop = stop
         problem = RowProblem(

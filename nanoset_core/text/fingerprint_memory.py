@@ -158,9 +158,12 @@ class FingerprintMemory:
         A file that was written in the last seconds is not remembered. If it were written again
         right now, its time of modification, by which a change is noticed, could stay the same.
 
-        The memory is saved after each GiB that was hashed, so that a killed process loses little.
-        With 80 GiB hashed, it is saved only after another 10 GiB (an eighth), since the memory
-        itself is large then.
+        If this process is killed, what was not saved has to be hashed again. So save often, but not
+        too often, since the memory of a large corpus takes time to write:
+
+            hashed so far        saved after another
+            up to 8 GiB          1 GiB
+            more, such as 80     an eighth of it, such as 10 GiB
 
         Args:
             stat: Name, size and times of the file.
@@ -168,12 +171,11 @@ class FingerprintMemory:
         """
         if self._is_settled(stat.mtime_ns):
             self._entries[stat.path] = self._entry(stat, pieces)
-            self._is_in_store = False  # the store lacks this entry
+            self._is_in_store = False  # `save` has to upload this entry to the store of the outputs
             self._noted_bytes += stat.size
             self._unsaved_bytes += stat.size
 
-        # Save after each GiB that was hashed, but not before an eighth of all hashed bytes is new:
-        # the memory of a large corpus is itself large, so that writing it takes time.
+        # SAVE_BYTES is a GiB, and _SAVED_SHARE is 8.
         bytes_between_saves = max(SAVE_BYTES, self._noted_bytes // _SAVED_SHARE)
         if self._unsaved_bytes >= bytes_between_saves:
             self.save(self._entries)

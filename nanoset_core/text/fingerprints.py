@@ -130,8 +130,9 @@ def _pieces_by_etag(folder: RemoteFolder, stat: FileStat) -> list[Piece]:
         SourceChangedError: The object has changed since it was listed.
         MissingError: The object was deleted.
     """
-    # An object has no inode. `stat.inode` is a number that was made from its ETag.
-    digest = etag_digest(stat.inode)
+    # Files on a disk have an inode number, which changes if a file is replaced. Objects have none.
+    # In the same field, they have a number computed from their ETag, for the same purpose.
+    digest = etag_digest(stat.inode)  # "etag:00c1b2d3e4f50617"
     is_cut = folder.in_pieces and is_large(stat)
     if not is_cut:
         return [Piece(stat.path, begin=0, end=stat.size, first_line=1, digest=digest)]
@@ -322,12 +323,14 @@ def _ranges_to_hash(folder: RawFolder, stats: Sequence[FileStat]) -> Iterator[_B
 def _joined(ranges: Iterable[_HashedRange]) -> list[Piece]:
     """Combine what workers found in ranges of one file to the pieces of the file.
 
-    A worker does not know how many lines precede its range, so it numbers lines from 1. Here, these
-    numbers are corrected. For example, if the first range has 1,000 lines:
+    Each worker reads a range of the file, and divides it into pieces. For each piece, it says at
+    which line the piece starts. A worker does not know how many lines precede its range, so it
+    numbers the lines of its range from 1. Here, these numbers are corrected:
 
-        piece of range    first line, by the worker    first line in the file
-        0                 1                            1
-        1                 1                            1,001
+        range                            0      0      1        1
+        piece                            0      1      2        3
+        first line, by the worker        1    601      1      501
+        first line in the file           1    601   1001     1501     (range 0 has 1,000 lines)
 
     Args:
         ranges: All ranges of the file, in any order.
@@ -387,8 +390,9 @@ def _hash_block(
 ) -> Iterator[tuple[_PieceHasher, Piece]]:
     """Hash the next bytes of a file, and yield the pieces that end in them.
 
-    The bytes are divided at the ends of the pieces of all hashers. So the lines of each segment are
-    counted only once:
+    A file is divided into pieces, and each piece gets a hash. Several hashers may divide the same
+    file into pieces of different sizes, so that it is read only once for all of them. The block is
+    divided where any piece ends, so that the lines of each segment are counted only once:
 
         pieces of hasher 0     ------|------------------|----
         pieces of hasher 1     ------------|------------|----
@@ -396,7 +400,7 @@ def _hash_block(
 
     Args:
         block: Bytes that follow those of the previous call.
-        hashers: Each divides the same file into pieces of another size.
+        hashers: The hashers. Each keeps what it has hashed of its current piece.
 
     Yields:
         (hasher, piece), in the order of the ends of the pieces; those that end together in the
@@ -486,24 +490,28 @@ class _PieceHasher:
         """Return where the current piece ends in a block of bytes, or None if it goes on.
 
         A piece ends at the first line end that gives it at least `piece_bytes` bytes. For example,
-        pieces need 8 bytes, and the current one has 5 so far. It lacks 3. So its end may be the
-        third byte of the block, if that is a line feed, or else the first line feed after it:
+        pieces need 8 bytes, and the current one has 5 so far, so it lacks 3. Here, ⏎ is a line end:
 
-            block    a b ⏎ c d ⏎
-                         ↑ the piece ends after this one: it has 8 bytes
+            byte of the block        0    1    2    3    4    5
+                                     a    ⏎    b    c    d    ⏎
+            the piece would have     6    7    8    9    10   11 bytes
+
+        The first line end comes too early. The second one ends the piece, so the result is 6.
 
         Args:
             block: The bytes.
-            start: How many of them belong to the current piece or earlier ones already.
+            start: How many of them belong to the current piece or earlier ones already: 0.
         """
         if not self.is_cuttable:
             return None
 
-        # If the piece lacks n bytes, the n-th byte from `start` on is the first one whose line feed
-        # may end it. If it had enough bytes before, but no line end after them, n is 1.
-        hashed_bytes = self._position - self._piece_start
-        missing_bytes = max(self._piece_bytes - hashed_bytes, 1)
-        line_feed = block.find(b"\n", start + missing_bytes - 1)
+        # In the example, 3 bytes are missing. So the third byte, block[2], is the first one that
+        # may be the last byte of the piece. If a piece has enough bytes, but no line end came after
+        # them, it still needs one byte: the next line end.
+        hashed_bytes = self._position - self._piece_start  # 5
+        missing_bytes = max(self._piece_bytes - hashed_bytes, 1)  # 3
+        first_possible = start + missing_bytes - 1  # 2
+        line_feed = block.find(b"\n", first_possible)  # 5; -1 if there is none
         return None if line_feed < 0 else line_feed + 1
 
     def _start_piece(self) -> None:

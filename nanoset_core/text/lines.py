@@ -294,8 +294,8 @@ def begins_with_object(folder: RawFolder, path: str) -> bool:
 def _head_of(folder: RawFolder, path: str) -> bytes:
     """Return the first bytes of a file, decompressed if it is compressed.
 
-    They are used to find out what a file contains. If it cannot be read to the end of these bytes,
-    what could be read before is returned.
+    They are used to find out what a file contains. Only the beginning of the file is read. If that
+    is damaged, what could be read before the damage is returned.
 
     Args:
         folder: The folder of the file.
@@ -303,7 +303,8 @@ def _head_of(folder: RawFolder, path: str) -> bytes:
     """
     head = b""
     try:
-        # Read only the first stored bytes. They are a piece without a digest, which is not checked.
+        # Read only the first stored bytes. (A piece is a range of a file. Other functions compare
+        # its digest with the bytes. Here, nothing is compared, so it has none.)
         stored_bytes = min((folder / path).stat().st_size, _DESCRIBED_BYTES)
         beginning = Piece(path, begin=0, end=stored_bytes, first_line=1, digest="")
         for chunk in _undescribed_chunks(StoredPiece(folder, beginning), codec_of(path)):

@@ -101,8 +101,16 @@ class _Sampler:
         """Add a file to the sample: all of it, or its beginning if that makes the sample large
         enough.
 
-        A file that cannot be read is no error here, since building the corpus reports it. It counts
-        as read to its end: a build would get no more documents from it.
+        From the sample, the number of documents of the corpus is estimated. So it is also counted
+        how many bytes of the stored files the sample covers:
+
+            file                                     bytes that are covered
+            read to its end                          its size
+            read until the sample is large enough    estimated from the rows that were read
+            damaged                                  its size
+
+        A damaged file is no error here, since building the corpus reports it. All of its bytes
+        count, since a build would get no more rows from them.
 
         Args:
             file: The file.

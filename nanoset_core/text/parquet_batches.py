@@ -196,8 +196,9 @@ class _RowGroup:
         the file: 1,000 rows with the same text of 1 MB take 1 MB in the file, and 1 GB in memory.
         So there is a second limit for the case that each row has the longest value.
         """
-        # Looking at damaged metadata would make pyarrow abort the process. Reading a row first
-        # raises an exception instead.
+        # The sizes below are in the metadata of the file. If that is damaged, pyarrow aborts the
+        # process when it is asked for them. But it raises an exception when it reads a row, so read
+        # one before.
         next(self._batches_of_columns(1), None)
 
         chunks = self._column_chunks()

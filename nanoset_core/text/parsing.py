@@ -177,17 +177,19 @@ def parse_lines(lines: list[bytes], fields: Fields) -> ParsedLines | None:
         The documents; or None if at least one line is not an ordinary document, so that each line
         has to be parsed by `parse_line`.
     """
-    # Any exception here means that a line is unusual; `parse_line` finds out in which way.
+    # If a line is unusual, one of these calls raises an exception. For example, `_required_values`
+    # does so if an object lacks the key. `parse_line` will find out what is wrong.
     try:
         objects = [orjson.loads(line) for line in lines]
         documents_texts = _required_values(objects, fields.text)
-        # Texts at other keys are required, too, but not returned.
+        # A document may need strings at further keys, such as "question" and "answer". Check that
+        # they are there; they are not returned.
         required_texts = [_required_values(objects, key) for key in fields.required]
         identities = _optional_values(objects, fields.id)
     except (orjson.JSONDecodeError, KeyError, TypeError, NotADocumentError):
         return None
     for texts in [documents_texts, *required_texts]:
-        if not set(map(type, texts)) <= {str}:
+        if not set(map(type, texts)) <= {str}:  # a text is a number, for example
             return None
 
     # Nearly all ids are strings of ASCII, which are kept unchanged.

@@ -183,17 +183,22 @@ def etag_digest(mark: int) -> str:
 
 
 def is_same_object(first: Piece, second: Piece) -> bool:
-    """Return whether two pieces are parts of the same object in a bucket, however it was cut.
+    """Return whether two pieces are known to be from the same version of an object in a bucket.
 
-    A bucket gives each object an ETag, a text that changes with its content. Pieces of large
-    objects are known by it: "etag:00c1b2d3e4f50617".
+    A bucket gives an ETag to each version of an object. A large object is not hashed. Instead, all
+    of its pieces have the ETag as their digest, so they have the same one:
+
+        digests of the two pieces                         result
+        etag:00c1b2d3e4f50617   etag:00c1b2d3e4f50617     True
+        etag:00c1b2d3e4f50617   etag:a7e09d8c7b6a5f4e     False
+        9f86d081…               9f86d081…                 False
+
+    In the last case, the digests are hashes of the bytes. Then equal bytes may be in different
+    objects.
 
     Args:
         first: One piece.
         second: The other piece.
-
-    Returns:
-        False if the pieces are known by checksums of their own bytes instead.
     """
     return first.digest.startswith(ETAG) and first.digest == second.digest
 
@@ -214,7 +219,9 @@ def deal_parts(parts: Iterable[Piece], target_bytes: int) -> Iterator[SourceRang
     Yields:
         Each group as soon as its last piece has arrived.
     """
-    return _grouped(parts, lambda _piece, range_bytes: range_bytes >= target_bytes)
+    # A group ends with the piece that makes it large enough. `_grouped` passes the size of
+    # the group so far: first 6, then 6 + 5.
+    return _grouped(parts, lambda _piece, group_bytes: group_bytes >= target_bytes)
 
 
 def cut_ranges(inventory: Inventory, target_bytes: int) -> list[SourceRange]:

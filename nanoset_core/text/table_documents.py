@@ -130,20 +130,26 @@ class RowReader:
     def choose(self, schema: Any) -> list[str]:
         """Find the columns of texts, ids and kept values in a file, so that only these are read.
 
-        For example, the settings name the columns `text`, `meta.id` and `url`, and the file has
-        this schema:
+        This is called before the rows of the file are read. For example, the settings name the
+        columns `text`, `meta.id` and `url`, and the file has this schema:
 
             text: string, meta: struct<id: string, lang: string>, score: double
 
-        Then `text` and `meta.id` are read. There is no `url`, so all documents get none. If there
-        were no `text`, no row could become a document. Then nothing is read, and `documents`
-        rejects all rows.
+        Then `text` and `meta.id` are read. There is no `url`, so all documents get none.
+
+        For `documents`, which then makes documents of the rows, this method keeps where the columns
+        are:
+
+            self._text_paths      [("text",)]
+            self._id_path         ("meta", "id")
+            self._kept_paths      [()]               `url` is not in the file
+            self._no_documents    if there is no `text`: the reason why all rows are rejected
 
         Args:
             schema: Arrow schema of the file.
 
         Returns:
-            Dotted name of each column to read, each once.
+            Dotted name of each column to read, each once; [] if there is no `text`.
 
         Raises:
             FaultError: Several columns have one of the names.
@@ -308,7 +314,8 @@ class RowReader:
             # Bytes that are not UTF-8 are kept as \xNN, and counted for a warning.
             batch.escaped_values += count_not_utf8(column.take(row_indices))
 
-        # The batch may be joined with others, so it has a list of groups. This is the first one.
+        # A batch may consist of several groups of documents that were read one after the other,
+        # each with its own list of arrays. This batch has one group so far.
         if kept_arrays:
             batch.kept_columns = [kept_arrays]
 
@@ -317,9 +324,14 @@ class RowReader:
 
         There are four such types: boolean, int64, float64 and text.
 
-        For example, int8 becomes int64, and a list becomes a text in JSON. In a CSV file,
-        everything is text. The settings say whether texts that look like numbers, such as "0.7",
-        become numbers.
+            values in the file     stored as
+            int8                   int64
+            lists                  texts in JSON: "[1,2]"
+            texts                  texts
+            "0.7", "0.9" in CSV    texts; or float64, if `self._has_json_values`
+
+        In a CSV file, everything is text. `_has_json_values` is a setting: texts that are numbers
+        or booleans in JSON become such.
 
         Args:
             column: An Arrow array.
@@ -328,7 +340,6 @@ class RowReader:
         Raises:
             InputError: The column has values for which there is no text, not even in JSON.
         """
-        # The texts of a CSV file may be numbers and booleans in JSON, if the settings say so.
         if self._has_json_values:
             return json_texts_as_values(column)
         try:

@@ -330,14 +330,15 @@ def _as_text(value: Any) -> str | None:
     if value is None:
         return None
     if type(value) is float:
-        # The text of a float must not depend on which values are in the same batch. In a batch of
-        # numbers, it stays a float, and `as_type` writes it later if other batches have texts. So
-        # let `as_type` write it here, too.
+        # Values are read in batches. In a batch of numbers, 2.0 stays a float. If another batch
+        # turns out to have texts, `as_type` converts it later, to "2". In a batch with texts, this
+        # function converts it. The result must be the same, so let `as_type` do it here, too.
         number = _without_nan(pa.array([value]))
         text: str | None = as_type(number, pa.string())[0].as_py()
         return text
     if type(value) is not str:
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # JSON may have the first half of an emoji, which UTF-8 cannot represent: write it as \ud83d.
     return _escape_surrogates(value)
 
 

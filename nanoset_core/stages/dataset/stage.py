@@ -66,7 +66,7 @@ class DatasetStage(CorpusStage, Estimated):
             parents: Digests of the inputs: `{"inventory": "3f9c…", "shards": "a07e…"}`.
         """
         options = {
-            **token_options(project, key.subject),
+            **token_options(project, key.subject),  # the tokenizer, the type of tokens and so on
             "tokenization": TOKENIZED.version,  # of the code that makes the tokens
             "preset": project.config.tokenization.preset,  # decides the names of the files
         }
@@ -130,8 +130,9 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         shards/web/3f9c…/tokens.bin
         shards/web/a07e…/tokens.bin    →    datasets/web/77cd…/web_text_document.bin
 
-    If a dataset of the same text and settings exists already, it is not merged again, but becomes
-    the current one.
+    "77cd…" is a digest of the dataset's recipe, which says what it is made from: the text and the
+    settings. If this folder exists already, nothing is merged. In both cases, the dataset becomes
+    the current one of the corpus.
 
     Args:
         project: Its outputs have the shards, and get the dataset.
@@ -145,12 +146,13 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         StaleError: The shards were made with other settings than the present ones.
         StorageError: The tokens of a shard have changed since they were written.
     """
-    # The recipe of the dataset names what the shards were made from: the inventory of the text.
-    key = Key(corpus)
+    # The dataset's recipe does not name the shards, but what they were made from: the inventory,
+    # which is a list of the files with text.
+    key = Key(corpus)  # which output of its kind: here, that of the corpus
     tokenized = require(project, TOKENIZED, key)
     parents = {"inventory": tokenized.recipe["parents"]["inventory"]}
 
-    # It also has the present settings, so the shards must have been made with these.
+    # The recipe also has the present settings. Check that the shards were made with these.
     check_recipe(tokenized, TOKENIZED.recipe(project, key, parents))
     recipe = DATASET.recipe(project, key, parents)
 
@@ -158,6 +160,7 @@ def make_dataset(project: Project, corpus: str) -> Manifest:
         """Merge the shards into a pair in a folder, and return the facts for its manifest."""
         return _merge(project, tokenized, recipe, folder)
 
+    # Call `write`, unless the dataset exists already.
     dataset = project.outputs.commit(recipe, write)
     return project.outputs.make_current(dataset)
 

@@ -281,11 +281,16 @@ class TokenCheck:
     def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
         """Return the check of a dataset: where its tokens are read, and what is expected of them.
 
+        The check can be sent to other processes and machines, which then read the tokens.
+
+            deep     what is read, for a dataset in a bucket
+            True     the files in the bucket, so that other machines can help
+            False    the copies of these files on this machine, if there are any
+
         Args:
             dataset: The dataset. Its index must be valid.
             expected: The properties that its tokens must have.
-            deep: Read the files in the bucket, which other machines can also do. Otherwise the
-                local copy of the index is read, and that of the tokens if it exists.
+            deep: Whether the caller reads all tokens, and not only a sample of a large dataset.
 
         Returns:
             The check. Nothing is read before `check_range` is called.
@@ -331,17 +336,21 @@ class TokenCheck:
     def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
         """Divide a range of a token file into blocks of 256 Ki sequences, to bound memory.
 
-        Of each block, the lengths of its sequences are read. For blocks of only 2 sequences, and
-        tokens of 2 bytes:
+        Of each block, the lengths of its sequences are read, which tell where the block ends. For
+        blocks of only 2 sequences, and tokens of 2 bytes:
 
-            sequence              10    11      12    13      14
-            tokens                50    30      20    40      60
-            first byte             0   100     160   200     280      (400: the end of the range)
-            block            |  0 to 160  |  160 to 280  |  280 to 400
+            sequence          10     11     12     13     14
+            its tokens        50     30     20     40     60
+            its bytes        100     60     40     80    120
+
+            block             sequences    bytes of the file
+            the first one     10, 11         0 to 160
+            the second one    12, 13       160 to 280
+            the third one     14           280 to 400
 
         Args:
-            token_range: Consecutive sequences of the .bin, or some tokens within one sequence. The
-                latter are a single block.
+            token_range: Consecutive sequences of the .bin (10 to 14), or some tokens within one
+                very long sequence. The latter are a single block, which has no lengths.
         """
         range_start = token_range.first_sequence
         range_stop = token_range.stop_sequence
@@ -445,7 +454,9 @@ class TokenCheck:
     def _describe_unknown(self, unknown: _UnknownToken | None, block: _Block) -> TokenFault | None:
         """Describe where the .bin has a token that is not in the vocabulary.
 
-        For example, the id 70,000 at byte 4,096, in sequence 7.
+        Suppose that a block has the sequences 7, 8 and 9 with 10 tokens each, starts at byte 4,000,
+        and its token 12 has the id 70,000. With tokens of 2 bytes, that is byte 4,024, in sequence
+        8.
 
         Args:
             unknown: The token and its position in the block; None if there is no such token.
@@ -456,7 +467,8 @@ class TokenCheck:
         """
         if unknown is None:
             return None
-        # As many sequences of the block as stop before the token come before its own.
+        # Count the sequences of the block that stop before the token: [10, 20, 30] are the stops of
+        # three sequences, and one of them stops before token 12. (Within one sequence: none.)
         n_sequences_before = int(np.searchsorted(block.stops, unknown.position, side="right"))
         return TokenFault(
             byte=block.place.start_byte + unknown.position * self.tokens.dtype.itemsize,

@@ -63,7 +63,8 @@ def token_ranges(
     for start, stop in pairwise(_sequence_bounds(dataset, pieces)):
         if start == stop:
             continue
-        # A range consists of whole pieces: those that end in it, and not before.
+        # A range consists of whole pieces. Count those that stop before it begins, and those that
+        # stop before it stops: of four pieces of 50 bytes, 2 and 4 for the bytes 100 to 200.
         first_piece = bisect_right(piece_stops, start.byte)
         stop_piece = bisect_right(piece_stops, stop.byte)
         token_range = TokenRange(
@@ -89,16 +90,22 @@ class _Bound(NamedTuple):
 def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> list[_Bound]:
     """Return the sequences at which ranges of about 128 MiB begin.
 
-    The file is first cut every 128 MiB. Each cut then moves to the start of the next sequence:
+    The file is first cut every 128 MiB. Each cut then moves to the start of the next sequence. For
+    100 bytes instead of 128 MiB:
 
-        sequences       |─────|──────────|────|───────────────|──|
-        every 128 MiB                 ^               ^
-        bounds          ^                ^                    ^  ^
+        sequence           0     1      2      3      4
+        its first byte     0    60    140    150    420      (the file has 450 bytes)
+
+        cut at          100    200    300    400
+        moves to        140    420    420    420             (sequence 2; sequence 4, but only once)
+
+        result          sequences 0, 2, 4 at the bytes 0, 140, 420, and the end: 5 at 450
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        pieces: Size and digest of the pieces that its .bin was joined from. If there are any,
-            ranges begin only where a piece begins.
+        pieces: If a bucket has joined the .bin from pieces, their sizes and digests. The file is
+            then cut where pieces end. A cut that is not at the start of a sequence is left out, so
+            that each range has whole pieces.
 
     Returns:
         Number and first byte of each such sequence. At the end, the number of all sequences and of
@@ -106,14 +113,14 @@ def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest])
     """
     bounds = [_Bound(sequence=0, byte=0)]
     for byte in _range_bounds(dataset.bin_bytes, pieces):
-        # A range consists of whole sequences, so it begins with the next one.
+        # A range consists of whole sequences, so it begins with the next one that starts.
         bound = _first_bound_from(dataset, byte)
-        if bound is None:
+        if bound is None:  # none starts after the cut
             continue
-        # It also consists of whole pieces. If a piece ends within a sequence, none begins there.
+        # It also consists of whole pieces. If a piece ends within a sequence, do not cut there.
         if pieces and bound.byte != byte:
             continue
-        if bound != bounds[-1]:  # a long sequence may go beyond several of these bytes
+        if bound != bounds[-1]:  # several cuts in a long sequence move to the same place
             bounds.append(bound)
     bounds.append(_Bound(len(dataset), dataset.bin_bytes))
     return bounds
@@ -180,9 +187,11 @@ def _complete_sequences(
 
     For example, the chunk has the bytes 50 to 300:
 
-        sequence      0      1        2        3
-        its bytes     0–100  100–250  250–400  400–…
-        in the chunk  part   all      part     no
+        sequence           0            1            2      3
+        its bytes     0 to 100   100 to 250   250 to 400    400 to …
+        in the chunk      part          all         part    no
+
+    So the result is sequence 1, with the bytes 100 to 250.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
@@ -191,13 +200,13 @@ def _complete_sequences(
     """
     pointers = dataset.sequence_pointers  # (n_sequences,) first byte of each sequence; ascending
 
-    # The first sequence that starts in the chunk.
+    # The first sequence that starts in the chunk: 1, which starts at 100.
     first_sequence = bisect_left(pointers, start_byte)
 
-    # A sequence stops where the next one starts. So all sequences before the last one that starts
-    # at `stop_byte` or earlier are complete. The last one of the .bin has no next one.
+    # A sequence stops where the next one starts. Three sequences start at 300 or before: 0, 1, 2.
+    # The last of them, 2, may go on after 300. So the complete ones stop before it.
     if stop_byte == dataset.bin_bytes:
-        stop_sequence = len(dataset)
+        stop_sequence = len(dataset)  # the chunk ends with the file, and so does the last sequence
         complete_stop_byte = dataset.bin_bytes
     else:
         stop_sequence = bisect_right(pointers, stop_byte) - 1

@@ -86,13 +86,17 @@ def fetch_tokens(dataset: Manifest) -> None:
 
 
 def pieces_of_bin(dataset: Manifest) -> Sequence[PieceDigest]:
-    """Return the digests of the pieces that a bucket joined to the .bin of a dataset.
+    """Return the digests of the pieces that the token file (.bin) of a dataset consists of.
+
+    In a bucket, a large .bin may have been joined by the bucket itself, from smaller objects, the
+    pieces. Then nobody has computed a digest of the whole file. Instead, the digests of the pieces
+    are kept in a file next to it, to check the tokens later.
 
     Args:
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+        dataset: Manifest of the dataset, which lists its files.
 
     Returns:
-        The digests, in order; none if the .bin was written as a whole.
+        Size and digest of each piece, in order; none if the .bin was written as a whole.
 
     Raises:
         MissingError: The list of pieces was deleted.
@@ -133,7 +137,8 @@ def copy_tokens(
     Raises:
         MissingError: The token file was deleted.
     """
-    # The copy may replace a file of an earlier version, which is no longer complete from now on.
+    # The copy may replace a file of an earlier version of the other output, which is incomplete
+    # from now on. So first delete the manifest that says it is complete.
     outputs.invalidate(recipe)
     fact = dataset.files[bin_name(dataset)]
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"

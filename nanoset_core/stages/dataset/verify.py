@@ -109,8 +109,8 @@ def _check_pair(
         deep: Read all tokens.
         run: Function that has ranges of tokens checked, in this process or on other machines.
     """
-    # A quick check of a small dataset reads all tokens, too. From a bucket, download them at once,
-    # which takes fewer requests than many ranges.
+    # A quick check reads a sample of a large dataset, but all tokens of a small one. If these are
+    # in a bucket, download them at once, which takes fewer requests than many ranges.
     if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
         fetch_tokens(dataset)
     verify_pair(
@@ -156,12 +156,15 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
 def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
     """Return what is expected of the tokens of a dataset, to check them.
 
-    For example: ids up to 50,256 of type uint16, the token 50,256 at the end of each document, and
-    250,000 tokens in all.
+        what is expected                       where that is known from
+        ids up to 50,256                       the tokenizer, if it has not changed
+        uint16; 50,256 ends each document      the settings, which are in the dataset's recipe
+        250,000 tokens in all                  the facts in the dataset's manifest
+        at most 20 % repeated documents        the present nanoset.yaml
 
     Args:
         project: The project, whose tokenizer may have changed since the dataset was made.
-        dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
+        dataset: Manifest of the dataset, a file that describes it.
     """
     options = dataset.recipe["options"]
 
@@ -171,7 +174,8 @@ def _expected_tokens(project: Project, dataset: Manifest) -> Expected:
         max_id = project.tokenizer.max_id
     expected = Expected.of(options, dataset.facts, max_id)
 
-    # nanoset.yaml also limits the share of documents that repeat others.
+    # nanoset.yaml also limits the share of documents that repeat others. Add the limit, and the
+    # name of its key, "documents.max_duplicate_fraction", for messages.
     max_duplicates = project.config.documents.max_duplicate_fraction
     return replace(expected, duplicates=max_duplicates, duplicates_key=LIMIT_KEY)
 
