@@ -313,8 +313,12 @@ class DocumentRelation:
         """
         tables = []
         for table_number, source in enumerate(sources):
+            # If other files have texts in a column, 3.0 is the text "3" there, which DuckDB would
+            # write as "3.0". In this rare case, the result is a converted copy of the table, in
+            # memory.
             table = self._with_floats_as_texts(source, columns)
             tables.append(table)
+            # DuckDB only finds a table in memory by a name that it is told.
             _register_if_in_memory(connection, table_number, table)
 
         # The inner query reads the columns, and names them as the expressions do: c0, c1, …
@@ -544,6 +548,7 @@ def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     Args:
         relations: The shards in order. All have the same columns in the same tables.
     """
+    # The tables of each shard: [(0/documents, 0/columns), (1/documents, 1/columns)]
     sources_of_each = [relation.sources for relation in relations]
     # The first tables of all relations become one table, with the files 0/documents.parquet and
     # 1/documents.parquet. Then the second ones become one, and so on.

@@ -219,6 +219,7 @@ class Progress:
 
         # Keep the running work. Tasks in several threads may report at the same time.
         with self._lock:
+            # Whether this is the first report of the work, which the display then adds.
             is_new = not work.is_finished and work.label not in self._works
             if work.is_finished:
                 self._works.pop(work.label, None)

@@ -172,8 +172,8 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
 
-    # The third case: the number of bytes is right, but not their order. (The second case is
-    # reported by `_check_size` below.)
+    # In the third case, the lengths add up to the size of the .bin, but the sequences are not one
+    # after the other. If they do not add up, `_check_size` reports that below.
     has_right_size = expected_bytes == dataset.bin_bytes
     if has_right_size and not fills_bin(dataset):
         report.add_exception(not_back_to_back(idx_path(dataset.prefix)))
@@ -310,17 +310,18 @@ def verify_prefix(
         deep: Read all tokens, and compare checksums.
     """
     report = Report(str(prefix))
-    record = _tokenize_record(prefix)
-    expected = _expected_of_record(record)
+    record = _tokenize_record(prefix)  # settings, counts and checksums; empty if there is none
+    expected = _expected_of_record(record)  # such as 250,000 tokens of type uint16
     if tokenizer is not None:
         expected = _with_tokenizer(expected, tokenizer_path(tokenizer), eod)
 
-    # Check local copies of files in a bucket. In the report, replace their names.
+    # If the files are in a bucket, their copies on this machine are checked. Then replace the paths
+    # of the copies in the report by the addresses of the files.
     with report.catching(remedy=_WRITE_AGAIN), path_and_access(prefix) as (local_prefix, access):
         verify_pair(local_prefix, expected=expected, deep=deep, report=report, access=access)
         report.with_places(local_prefix, prefix)
 
-    # Compare the pair with its record, which is empty if there is none.
+    # Compare the checksums of the files with those in the record.
     if deep:
         _check_recorded_files(report, prefix, record)
     _check_recorded_lines(report, prefix, record)
