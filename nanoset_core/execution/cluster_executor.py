@@ -118,20 +118,19 @@ def _cluster_run(
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
-    # While the run waits for results, this raises an error if there are no workers for too long.
     worker_watch = _WorkerWatch(connection, client, executor.progress)
-    # Every task has the check with it: a worker refuses the task if it does not see the outputs, or
-    # has other software than this machine.
+    # Each task is sent with the check. A worker on which the check fails refuses the task.
     with compatibility_check(executor.shared, executor.files) as check:
         run = _ClusterRun(work, client, check, worker_watch)
-        # Several runs may share the connection, so workers send the folder of the run with each
-        # message. Put the messages of this run into its queue of events.
+        # Each message of a worker begins with the name of its run, which is that of a folder. For
+        # each name, the connection has a function that it calls with the message: here, one that
+        # puts the message into the queue.
         connection.receivers[check.run_folder] = run.events.put
         try:
             yield run
         finally:
             del connection.receivers[check.run_folder]
-            client.cancel(run.pending)
+            client.cancel(run.pending)  # the tasks that are not done
 
 
 @dataclass(frozen=True, slots=True)

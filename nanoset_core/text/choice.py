@@ -135,13 +135,13 @@ def first_positions(pattern: Sequence[str]) -> frozenset[int]:
 def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) -> frozenset[int]:
     """Compare the next name of a path with a pattern, and return where the pattern may continue.
 
-    For example, the path a/x/b is compared with the pattern a/**/b, whose parts are numbered 0, 1,
-    2:
+    Paths are compared with patterns name by name. For the path a/x/b and the pattern a/**/b, this
+    is called three times. The parts of the pattern are 0: a, 1: **, 2: b. The number 3 is its end:
 
-        name    compared with parts    may continue with part
-        a       0                      1 (`**`) or 2 (b), since `**` may stand for no folder
-        x       1, 2                   1 or 2: `**` stands for x; b does not match
-        b       1, 2                   1, 2 or 3: b matches, and 3 is the end of the pattern
+        name    compared with    result     why
+        a       0                1, 2       after a comes **, or b if ** stands for no folder
+        x       1, 2             1, 2       ** stands for x; b does not match
+        b       1, 2             1, 2, 3    ** may also stand for b; b matches, so 3 is the end
 
     All possibilities are followed at once, since trying one after the other may take very long.
 
@@ -165,6 +165,7 @@ def next_positions(positions: Iterable[int], name: str, pattern: Sequence[str]) 
             following.add(position)  # it may stand for further folders, too
         else:
             following.add(position + 1)
+    # If one of the parts is `**`, the following name may also be compared with the part after it.
     return _with_skipped_folders(following, pattern)
 
 
