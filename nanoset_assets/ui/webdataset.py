@@ -113,7 +113,8 @@ def _resource_metadata(plan: ShufflePlan) -> dict[str, int]:
     """
     tar_bytes, is_exact = output_bytes(plan)
     tar_bytes_name = "tar_bytes" if is_exact else "tar_bytes_about"
-    # There are several ways to write tars. Report the memory of the one that needs least, `mmap`.
+    # There are several ways (engines) to write tars. The tars can be written if there is memory for
+    # the one that needs least, which is `mmap`. So report what each of its workers needs.
     smallest_engine = choose_engine(plan, available_memory=0, engine="mmap")
     return {tar_bytes_name: tar_bytes, "memory_bytes_per_worker": smallest_engine.memory_bytes}
 

@@ -38,7 +38,7 @@ def packs_summary(manifest: Manifest) -> Summary:
 
 
 def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
-    """Return the row of packs in the table that `nanoset map` prints: heading → text.
+    """Return what `nanoset map` prints about some packs, as a row of its table: heading → text.
 
     Packs are samples of one length that are filled with documents.
 
@@ -47,9 +47,10 @@ def packs_row(name: str, manifest: Manifest) -> dict[str, str]:
         manifest: What is recorded about them.
 
     Returns:
-        Such as `{"packs": "web-packs-2048", "documents": "1,200", …}`, without a size in bytes.
+        Such as `{"packs": "web-packs-2048", "documents": "1,200", …}`. The size in bytes is left
+        out, since the table is about documents and samples.
     """
-    summary = packs_summary(manifest)
+    summary = packs_summary(manifest)  # `figures` are numbers, and `details` are texts
     row = {"packs": name}
     for figure, count in summary.figures.items():
         if figure != "bytes":
