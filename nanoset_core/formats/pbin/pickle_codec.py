@@ -77,8 +77,6 @@ FRAME_BYTES = 64 * 1024
 """Bytes after which a frame ends at the next tuple or int."""
 _FRAME_MIN_BYTES = 4
 """Shorter frames have no header."""
-_CHUNK_ENTRIES = 1 << 13
-"""Entries that are encoded at once."""
 _CHUNK_BYTES = 1 << 20
 """Bytes that are decoded at once."""
 
@@ -88,6 +86,7 @@ _MARK = 0x28
 _APPENDS = 0x65
 _TUPLE2 = 0x86
 _MEMOIZE = 0x94
+_BININT = 0x4A
 _LONG1 = 0x8A
 _LIST_START = b"]\x94("
 """EMPTY_LIST, MEMOIZE, MARK: the opcodes in front of the entries of a list of two or more."""
@@ -98,34 +97,20 @@ _PROTOCOL_BYTES = 2
 _FRAME_HEADER_BYTES = 1 + 8
 """FRAME and the number of bytes in the frame."""
 _FAST_PROTOCOLS = (b"\x80\x04", b"\x80\x05")
-"""PROTO and its version, of pickles that `_FastDecoder` can decode."""
+"""PROTO and its version, of pickles that can be decoded in the fast way."""
 
-# Encoding: a chunk of ints becomes a table with a row for each int. The columns of a row have all
-# bytes that may surround the int; those that a particular int needs are then selected by a mask.
-# `_encode_chunk` shows an example.
-_AT_APPENDS = 0
-_AT_MARK = 1
-_AT_OPCODE = 2
-_AT_SIZE = 3
-_AT_PAYLOAD = slice(4, 12)
-_AT_TUPLE2 = 12
-_AT_MEMOIZE = 13
-_COLUMNS = 14
-
-_ROW = np.zeros(_COLUMNS, np.uint8)
-"""The bytes that are the same in all rows."""
-_ROW[_AT_APPENDS] = _APPENDS
-_ROW[_AT_MARK] = _MARK
-_ROW[_AT_TUPLE2] = _TUPLE2
-_ROW[_AT_MEMOIZE] = _MEMOIZE
-
+# Encoding: a number becomes a row of a table that has all bytes it may need; see `_encode_batch`.
+_NUMBER_COLUMNS = 10
+"""Opcode, size of the payload, and eight bytes of payload."""
 _OPCODES = np.frombuffer(b"\0KM\0J\x8a\x8a\x8a\x8a", np.uint8)
-"""Bytes of payload → opcode of an int."""
-_IS_WRITTEN = np.zeros((9, _COLUMNS), bool)
-"""Bytes of payload → the columns that an int with such a payload fills in any row."""
-_IS_WRITTEN[:, _AT_OPCODE] = True
-_IS_WRITTEN[5:, _AT_SIZE] = True  # only LONG1, for 5 bytes and more, has a byte for the size
-_IS_WRITTEN[:, _AT_PAYLOAD] = np.arange(8) < np.arange(9)[:, None]  # as many bytes as there are
+"""Bytes of payload → opcode of a number."""
+_IS_NEEDED = np.zeros((9, _NUMBER_COLUMNS), bool)
+"""Bytes of payload → the columns that are written of such a number."""
+_IS_NEEDED[:, 0] = True  # the opcode
+_IS_NEEDED[5:, 1] = True  # only LONG1, for 5 bytes and more, has a byte for the size
+_IS_NEEDED[:, 2:] = np.arange(8) < np.arange(9)[:, None]  # as many bytes as there are
+_NUMBER_BYTES = _IS_NEEDED.sum(axis=1)
+"""Bytes of payload → bytes that are written of such a number: 2, with its opcode, for 1."""
 
 # Decoding.
 _PAYLOAD_BYTES = np.zeros(256, np.int64)
@@ -195,47 +180,48 @@ def encode_index(entries: Iterable[Entries]) -> Iterator[bytes]:
 
 
 def _list_opcodes(entries: Iterable[Entries]) -> Iterator[_Opcodes]:
-    """Yield the opcodes that build the list of all entries, chunk by chunk."""
-    no_ints = np.empty(0, np.int64)
-    yield _Opcodes(b"]\x94", no_ints)  # EMPTY_LIST, MEMOIZE
-    n_entries = 0
-    for chunk in _regrouped(entries):
-        # If the first chunk has a single entry, there are no others.
-        is_single_entry = n_entries == 0 and len(chunk.offsets) == 1
-        yield _encode_chunk(chunk, n_entries, has_marks=not is_single_entry)
-        n_entries += len(chunk.offsets)
-    yield _Opcodes(_list_end(n_entries), no_ints)
+    """Yield the opcodes of a pickled list of entries, in parts of one batch or less.
+
+    Pickle writes a list in batches of 1000 items, each between MARK and APPENDS. A list that has
+    only a single item is written without them.
+    """
+    yield _without_ints(b"]\x94")  # EMPTY_LIST, MEMOIZE
+    for number, batch in enumerate(_batches(entries)):
+        # Only the first batch is full if others follow. So this is the only entry of the list:
+        if number == 0 and len(batch.offsets) == 1:
+            yield _encode_batch(batch)
+            yield _without_ints(b"a")  # APPEND
+        else:
+            yield _without_ints(b"(")  # MARK
+            yield _encode_batch(batch)
+            yield _without_ints(b"e")  # APPENDS
+    yield _without_ints(b".")  # STOP
 
 
-def _list_end(n_entries: int) -> bytes:
-    """Return the opcodes after the last entry of a list, the last of which is STOP."""
-    if n_entries == 0:
-        return b"."
-    if n_entries == 1:
-        return b"a."  # APPEND
-    return _LIST_END
+def _without_ints(data: bytes) -> _Opcodes:
+    """Return opcodes among which there is no number."""
+    return _Opcodes(data, int_starts=np.empty(0, np.int64))
 
 
 def _framed(chunks: Iterable[_Opcodes]) -> Iterator[bytes]:
     """Divide the bytes of a pickle into frames of about 64 KiB, and yield each with its header.
 
-    Pickle writes a header in front of each frame, with the number of its bytes, so that a reader
-    can load a frame at once. A frame cannot end anywhere: Python's pickler ends one only in front
-    of a number, namely the first that starts 64 KiB (65,536 bytes) or more after the frame did.
+    A header has the number of bytes in its frame, so that a reader can load the frame at once.
 
     Args:
-        chunks: The bytes in parts of any size, each with the positions of the numbers in it.
+        chunks: The bytes in parts of any size, each with the positions of the numbers in it: frames
+            end in front of a number.
     """
-    unframed = b""  # opcodes that are in no complete frame yet
+    buffer = b""  # bytes that are in no frame yet
     for chunk in chunks:
-        int_starts = len(unframed) + chunk.int_starts  # positions in `unframed`
-        unframed += chunk.data
-        start = 0
-        for stop in _frame_stops(int_starts):
-            yield _with_frame_header(unframed[start:stop])
-            start = stop
-        unframed = unframed[start:]
-    yield _with_frame_header(unframed)
+        int_starts = len(buffer) + chunk.int_starts  # positions in the buffer
+        buffer += chunk.data
+        frame_start = 0
+        for frame_stop in _frame_stops(int_starts):
+            yield _with_frame_header(buffer[frame_start:frame_stop])
+            frame_start = frame_stop
+        buffer = buffer[frame_start:]
+    yield _with_frame_header(buffer)
 
 
 def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
@@ -262,51 +248,31 @@ def _frame_stops(int_starts: NDArray[np.int64]) -> list[int]:
         stops.append(frame_start)
 
 
-def _regrouped(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Yield entries in chunks of at most 8,192, the first with two entries or more if possible.
+def _batches(chunks: Iterable[Entries]) -> Iterator[Entries]:
+    """Yield entries in batches of 1000, the last of which may be smaller.
 
-    A list of one entry is pickled differently, so the encoder of the first chunk must know whether
-    more entries follow.
-    """
-    for chunk in _without_single_entries(chunks):
-        for start in range(0, len(chunk.offsets), _CHUNK_ENTRIES):
-            yield chunk.slice(start, start + _CHUNK_ENTRIES)
-
-
-def _without_single_entries(chunks: Iterable[Entries]) -> Iterator[Entries]:
-    """Join each chunk that has only one entry with the next chunk.
-
-    Pickle writes a list of a single item in another way than longer lists. So a chunk may have one
-    entry only if there is no other one at all:
-
-        chunks of    3    1    0    2    entries
-        become       3    3              entries
+        chunks of     300    1900    800    entries
+        become        1000   1000    1000   entries
 
     Args:
-        chunks: Chunks of any number of entries; the empty ones are left out.
+        chunks: Chunks of any number of entries.
     """
-    no_entries = Entries(np.empty(0, np.int64), np.empty(0, np.int64))
-    held_back = no_entries  # or a single entry
+    no_entries = np.empty(0, np.int64)
+    remaining = Entries(no_entries, no_entries)  # those that do not fill a batch yet
     for offsets, lengths in chunks:
-        joined = _joined(held_back, Entries(offsets, lengths))
-        if len(joined.offsets) > 1:
-            yield joined
-            held_back = no_entries
-        else:
-            held_back = joined
-    if len(held_back.offsets):
-        yield held_back
+        entries = Entries(
+            np.concatenate([remaining.offsets, offsets]),
+            np.concatenate([remaining.lengths, lengths]),
+        )
+        n_in_batches = len(entries.offsets) // BATCH_ENTRIES * BATCH_ENTRIES
+        for start in range(0, n_in_batches, BATCH_ENTRIES):
+            yield entries.slice(start, start + BATCH_ENTRIES)
+        remaining = entries.slice(n_in_batches)
+    if len(remaining.offsets):
+        yield remaining
 
 
-def _joined(first: Entries, second: Entries) -> Entries:
-    """Return the entries of two chunks in one."""
-    return Entries(
-        np.concatenate([first.offsets, second.offsets]),
-        np.concatenate([first.lengths, second.lengths]),
-    )
-
-
-def _encode_chunk(entries: Entries, first_entry: int, *, has_marks: bool) -> _Opcodes:
+def _encode_batch(entries: Entries) -> _Opcodes:
     """Write some entries of an index exactly as Python's pickle would write them.
 
     An entry is a pair of numbers: at which byte a document starts, and how many bytes it has.
@@ -316,153 +282,53 @@ def _encode_chunk(entries: Entries, first_entry: int, *, has_marks: bool) -> _Op
         4d 2c 01    opcode BININT2, and the number 300 in two bytes
         86 94       opcodes TUPLE2 and MEMOIZE: they make a pair of the two numbers
 
-    A list is written in batches of 1000 entries, with MARK (28) before and APPENDS (65) after each
-    batch.
+    To write all entries without a loop, make a table that has a row for each entry, with all bytes
+    that may be needed. Then select those that are needed. The others are in brackets here:
 
-    To write thousands of entries without a loop, make a table that has a row for each number, with
-    all bytes that may be needed for it. Then select the needed ones. In the rows of (6, 300), the
-    others are in brackets:
-
-        APPENDS  MARK  opcode  size  payload           TUPLE2  MEMOIZE
-        [65]     28    4b      [01]  06 [00 00 00 …]   [86]    [94]        6, the first of its batch
-        [65]     [28]  4d      [02]  2c 01 [00 00 …]   86      94          300
-
-    Row by row, the selected bytes are 28 4b 06 4d 2c 01 86 94. That is what pickle writes.
-
-    Args:
-        entries: The entries.
-        first_entry: Number of their first one in the index.
-        has_marks: Whether batches of entries start with MARK. An index of a single entry has none.
+        4b [01] 06 [00 00 00 …]    4d [02] 2c 01 [00 00 …]    86 94
     """
-    # The numbers of all entries, one after another, such as 6, 300, 306, …; shape (2 n_entries,)
-    values = np.stack(entries, axis=1).astype("<i8").reshape(-1)
-    payload_bytes = _payload_bytes(values)  # 1, 2, 2, …
-    table = _byte_table(values, payload_bytes)
-    is_selected = _needed_bytes(payload_bytes)
-    if has_marks:
-        # Where a batch starts, select its MARK, and APPENDS, which ends the batch before, if there
-        # is one. Both are in front of the entry's first number. Each entry has two rows, so the
-        # first number of entry i is in row 2 i.
-        batch_starts = _batch_starts(first_entry, len(entries.offsets))
-        is_first_batch = first_entry + batch_starts == 0
-        is_selected[2 * batch_starts, _AT_MARK] = True
-        is_selected[2 * batch_starts[~is_first_batch], _AT_APPENDS] = True
-    return _Opcodes(table[is_selected].tobytes(), _opcode_positions(is_selected, payload_bytes))
+    offset_sizes = _payload_bytes(entries.offsets)  # (n_entries,) 1 for 6
+    length_sizes = _payload_bytes(entries.lengths)  # (n_entries,) 2 for 300
+    pair_opcodes = np.full((len(entries.offsets), 2), [_TUPLE2, _MEMOIZE], np.uint8)
+    table = np.hstack(
+        [
+            _number_table(entries.offsets, offset_sizes),
+            _number_table(entries.lengths, length_sizes),
+            pair_opcodes,
+        ]
+    )
+    is_needed = np.hstack(
+        [_IS_NEEDED[offset_sizes], _IS_NEEDED[length_sizes], np.ones_like(pair_opcodes, bool)]
+    )
+
+    # Where each number starts in the selected bytes, for the caller. The entry (6, 300) has 7
+    # bytes: its numbers start at 0 and 2, and the next entry at 7.
+    offset_bytes = _NUMBER_BYTES[offset_sizes]  # 2
+    entry_bytes = offset_bytes + _NUMBER_BYTES[length_sizes] + 2  # 7
+    entry_starts = np.cumsum(entry_bytes) - entry_bytes  # 0 7 …
+    int_starts = np.stack([entry_starts, entry_starts + offset_bytes], axis=1).reshape(-1)
+    return _Opcodes(table[is_needed].tobytes(), int_starts)
 
 
-def _batch_starts(first_entry: int, n_entries: int) -> NDArray[np.int64]:
-    """Return which entries of a chunk start a batch of 1000, counted from the chunk's first entry.
+def _number_table(numbers: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return a row of 10 bytes for each number: all bytes that Python's pickle may write for it.
 
-    Pickle writes a list in batches of 1000 items, and marks where each batch starts. For example, a
-    chunk with the entries 2500 to 4499 of the list starts batches at its entries 500 and 1500.
+        number          opcode    size    the number in 8 bytes, lowest first
+        6               4b        01      06 00 00 00 00 00 00 00
+        300             4d        02      2c 01 00 00 00 00 00 00
 
     Args:
-        first_entry: Number of the chunk's first entry in the list, such as 2500.
-        n_entries: Number of entries in the chunk, such as 2000.
+        numbers: Shape (n,).
+        sizes: How many bytes pickle needs for each number itself: 1 for 6, and 2 for 300.
 
     Returns:
-        Shape (n_batches,).
+        uint8, shape (n, 10).
     """
-    entries_before_batch = -first_entry % BATCH_ENTRIES  # up to the next multiple of 1000
-    return np.arange(entries_before_batch, n_entries, BATCH_ENTRIES)
-
-
-def _byte_table(values: NDArray[np.int64], payload_bytes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return a row of 14 bytes for each number: all bytes that Python's pickle may write for it.
-
-    Pickle writes a number as an opcode (an instruction, here "this is a number of 2 bytes") and the
-    bytes of the number, its payload. For large numbers, the size of the payload is between them.
-    Other opcodes may be around the number. A row has room for all of them, and the caller selects
-    those that are needed:
-
-        columns    content            for 300                when it is needed
-        0          APPENDS            65                     a batch of 1000 pairs ends before it
-        1          MARK               28                     a batch of pairs begins with it
-        2          opcode             4d                     always
-        3          size of payload    02                     the number has 5 bytes or more
-        4 to 11    payload            2c 01 00 00 00 00 …    as many bytes as the number has: 2c 01
-        12, 13     TUPLE2, MEMOIZE    86 94                  the number is the second of its pair
-
-    Args:
-        values: The numbers, little-endian int64, shape (n_ints,).
-        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,): 2 for 300.
-
-    Returns:
-        uint8, shape (n_ints, 14).
-    """
-    table = np.empty((len(values), _COLUMNS), np.uint8)
-    table[:] = _ROW  # columns 0, 1, 12 and 13: the opcodes that are the same in all rows
-    table[:, _AT_OPCODE] = _OPCODES[payload_bytes]  # column 2, such as 4d for 2 bytes
-    table[:, _AT_SIZE] = payload_bytes  # column 3
-    table[:, _AT_PAYLOAD] = values.view(np.uint8).reshape(-1, 8)  # columns 4 to 11
+    table = np.empty((len(numbers), _NUMBER_COLUMNS), np.uint8)
+    table[:, 0] = _OPCODES[sizes]
+    table[:, 1] = sizes
+    table[:, 2:] = numbers.astype("<i8").view(np.uint8).reshape(-1, 8)
     return table
-
-
-def _needed_bytes(payload_bytes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which bytes of a table pickle writes, if the table has all bytes that it may write.
-
-    The table has a row for each number and 14 columns. (`_byte_table` says what they are.) Numbers
-    come in pairs, such as 6 and 300. Each needs its opcode, which is an instruction of pickle, and
-    as many bytes of its payload as it has. The second number of a pair also needs the two opcodes
-    TUPLE2 and MEMOIZE after it, which make the pair:
-
-        columns             0, 1      2        3       4 to 11         12, 13
-        content             batches   opcode   size    payload         TUPLE2, MEMOIZE
-        needed for 6        no        yes      no      first byte      no
-        needed for 300      no        yes      no      first 2 bytes   yes
-
-    Columns 0 and 1 are for the start of a batch of 1000 pairs; the caller selects them where
-    needed.
-
-    Args:
-        payload_bytes: In how many bytes pickle stores each number: [1, 2] for 6 and 300; shape
-            (n_ints,).
-
-    Returns:
-        Shape (n_ints, 14).
-    """
-    # A table says for each number of bytes which of the columns 2 to 11 are needed.
-    is_needed = _IS_WRITTEN[payload_bytes]
-
-    # The second numbers of the pairs are in the rows 1, 3, 5, …: they need columns 12 and 13, too.
-    is_needed[1::2, _AT_TUPLE2:] = True
-    return is_needed
-
-
-def _opcode_positions(
-    is_selected: NDArray[np.bool_], payload_bytes: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return where each number begins among the bytes that are written for many numbers.
-
-    Pickle writes a number as an opcode, which says how large it is, and its bytes. Other opcodes
-    may be before and after it. A number begins with its own opcode. For example, for the pairs (6,
-    300) and (306, 9), the first of which starts a batch of pairs with MARK (28):
-
-        written for         6           300               306         9
-        its bytes           28 4b 06    4d 2c 01 86 94    4d 32 01    4b 09 86 94
-        bytes before it     1           0                 0           0
-        bytes from it on    2           5                 3           4
-        ends at             3           8                 11          15
-        begins at           1           3                 8           11
-
-    Args:
-        is_selected: Which bytes are written for each number, shape (n_ints, 14); `_byte_table` says
-            what the columns are.
-        payload_bytes: In how many bytes pickle stores each number, shape (n_ints,): 1 2 2 1.
-
-    Returns:
-        Positions, shape (n_ints,).
-    """
-    # Before a number may be the opcodes that end one batch and begin the next.
-    bytes_before = 1 * is_selected[:, _AT_APPENDS] + is_selected[:, _AT_MARK]  # 1 0 0 0
-
-    # Then come its own opcode, perhaps the size of its payload, and the payload. After the second
-    # number of a pair are the two bytes of TUPLE2 and MEMOIZE.
-    bytes_from_opcode = 1 + payload_bytes + is_selected[:, _AT_SIZE]  # 2 3 3 2
-    bytes_from_opcode[1::2] += 2  # 2 5 3 4
-
-    ends = np.cumsum(bytes_before + bytes_from_opcode)  # 3 8 11 15
-    return ends - bytes_from_opcode  # 1 3 8 11
 
 
 def _payload_bytes(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -517,199 +383,164 @@ def decode_index(view: memoryview, begin: int, where: str) -> Iterator[Entries]:
     Raises:
         FormatError: The pickle is anything but a list of pairs of ints; the message names the byte.
     """
-    # The fast decoder stops at the first opcode that Python's own pickler would not write there.
-    decoder = _FastDecoder(view, begin, where)
-    yield from decoder.entries()
-    if decoder.is_complete:
+    # The fast way: decode chunk by chunk, as long as an entry can be decoded.
+    n_entries = 0
+    undecoded = np.empty(0, np.uint8)  # first bytes of an entry that ends in the next chunk
+    for chunk in _entry_bytes(view, begin, where):
+        undecoded = np.concatenate([undecoded, chunk])
+        entries, n_decoded_bytes = _decode_chunk(undecoded)
+        if n_decoded_bytes:
+            yield entries
+            n_entries += len(entries.offsets)
+        undecoded = undecoded[n_decoded_bytes:]
+
+        # 48 bytes (_ENOUGH_FOR_ENTRY) contain a whole entry. If it could not be decoded, Python's
+        # own pickle has not written it.
+        if len(undecoded) >= _ENOUGH_FOR_ENTRY:
+            break
+    if undecoded.tobytes() == _LIST_END:  # the two opcodes that end the list and the pickle
         return
 
-    # Another pickler has written the index, or it is damaged. Read it again as a whole, and yield
-    # the entries after those that the fast decoder has yielded.
+    # The slow way: read the whole index again, and yield the entries that are still missing.
     all_entries = unpickle_index(view, begin, where)
-    remaining = all_entries.slice(decoder.n_entries)
+    remaining = all_entries.slice(n_entries)
     if len(remaining.offsets):
         yield remaining
 
 
-class _FastDecoder:
-    """Decodes a pickle up to the first opcode that Python's pickler would not write there.
+def _entry_bytes(view: memoryview, begin: int, where: str) -> Iterator[NDArray[np.uint8]]:
+    """Yield the part of a pickled list that has its entries, in chunks of about a MiB.
+
+    The opcodes in front of it, which start the list, are left out. If the pickle starts with others
+    (it has no list, or another program has written it), nothing is yielded.
 
     Args:
         view: The file that ends with the pickle.
         begin: First byte of the pickle.
         where: Name of the file, for messages.
     """
+    if bytes(view[begin : begin + _PROTOCOL_BYTES]) not in _FAST_PROTOCOLS:
+        return
+    chunks = _frame_contents(view, begin + _PROTOCOL_BYTES, where)
+    first_chunk = next(chunks, np.empty(0, np.uint8))
+    if first_chunk[: len(_LIST_START)].tobytes() == _LIST_START:
+        yield first_chunk[len(_LIST_START) :]
+        yield from chunks
 
-    def __init__(self, view: memoryview, begin: int, where: str) -> None:
-        self._view = view
-        self._begin = begin
-        self._where = where
-        self.n_entries = 0
-        """Number of entries that were decoded so far."""
-        self.is_complete = False
-        """Whether all entries were decoded; it is set when `entries` is exhausted."""
 
-    def entries(self) -> Iterator[Entries]:
-        """Yield the entries of the pickled list, some at a time, as long as they look as expected.
+def _frame_contents(view: memoryview, begin: int, where: str) -> Iterator[NDArray[np.uint8]]:
+    """Yield what a pickle contains except for the headers of its frames, in chunks of about a MiB.
 
-        An entry is a pair of numbers, which takes at most 24 bytes. The pickle is read in chunks of
-        about a MiB. A chunk may end within an entry. Then the first bytes of the entry wait for the
-        next chunk.
+    Pickle divides what it writes into frames of about 64 KiB, each with a header in front of it.
 
-        At the end, `is_complete` says whether this was the whole list. It stays False if there are
-        bytes that Python's own pickler would not have written. Then the caller reads the list in
-        another way.
+    Args:
+        view: The file that ends with the pickle.
+        begin: Position of the first header.
+        where: Name of the file, for messages.
+    """
+    data = np.frombuffer(view, np.uint8)
+    parts: list[NDArray[np.uint8]] = []  # parts of the next chunk
+    n_bytes = 0
+    for frame_start, frame_stop in _frames(view, begin, where):
+        # A frame of another program may have any size: take it in parts of a MiB, too.
+        for start in range(frame_start, frame_stop, _CHUNK_BYTES):
+            part = data[start : min(start + _CHUNK_BYTES, frame_stop)]
+            parts.append(part)
+            n_bytes += len(part)
+            if n_bytes >= _CHUNK_BYTES:
+                yield np.concatenate(parts)
+                parts = []
+                n_bytes = 0
+    if parts:
+        yield np.concatenate(parts)
 
-        Raises:
-            FormatError: A frame, a part of the pickle, is empty, or longer than the file.
-        """
-        undecoded = np.empty(0, np.uint8)  # bytes of an entry whose end was not read yet
-        for opcodes in self._entry_opcodes():
-            undecoded = np.concatenate([undecoded, opcodes])
-            entries, n_decoded_bytes = _decode_chunk(undecoded)
-            if n_decoded_bytes:
-                yield entries
-                self.n_entries += len(entries.offsets)
 
-            # A few bytes may remain of an entry that continues in the next chunk. But 48 bytes
-            # (_ENOUGH_FOR_ENTRY) would contain a whole entry, and it would have been decoded. So
-            # if there are as many, they are something else: give up.
-            undecoded = undecoded[n_decoded_bytes:]
-            if len(undecoded) >= _ENOUGH_FOR_ENTRY:
-                return
-        # After the last entry, only the two opcodes that end the list and the pickle may remain.
-        self.is_complete = undecoded.tobytes() == _LIST_END
+def _frames(view: memoryview, begin: int, where: str) -> Iterator[tuple[int, int]]:
+    """Yield where the content of each frame of a pickle starts and stops.
 
-    def _entry_opcodes(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of the list's entries, in chunks of about a MiB.
+    Pickle divides what it writes into frames. Each has a header of 9 bytes with its size, except
+    perhaps a short one at the end of the file:
 
-        In front of them are three opcodes that start a list. If the pickle begins in another way,
-        because it has no list, or was written by another program, nothing is yielded.
-        """
-        protocol = bytes(self._view[self._begin : self._begin + _PROTOCOL_BYTES])
-        if protocol not in _FAST_PROTOCOLS:
+        header    content of 65,540 bytes    header    content of 800 bytes
+        2         11 to 65,551               65,551    65,560 to 66,360
+
+    Args:
+        view: The file that ends with the pickle.
+        begin: Position of the first header.
+        where: Name of the file, for messages.
+    """
+    header = begin
+    while header < len(view):
+        # Only the last frame may have no header: it extends to the end of the file.
+        if view[header] != _FRAME:
+            yield header, len(view)
             return
-        chunks = self._opcodes()  # all that follows after the protocol
-        first_chunk = next(chunks, np.empty(0, np.uint8))
-        if first_chunk[: len(_LIST_START)].tobytes() == _LIST_START:
-            yield first_chunk[len(_LIST_START) :]
-            yield from chunks
+        start = header + _FRAME_HEADER_BYTES
+        stop = start + _frame_bytes(view, header, where)
+        yield start, stop
+        header = stop
 
-    def _opcodes(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the content of the pickle, in arrays of about a MiB.
 
-        Pickle divides what it writes into frames of about 64 KiB. Each frame has a header with its
-        size. The headers are left out here, and the contents of the frames are joined.
-        """
-        data = np.frombuffer(self._view, np.uint8)
-        parts: list[NDArray[np.uint8]] = []
-        n_bytes = 0
-        for frame_start, frame_stop in self._frames():
-            for start in range(frame_start, frame_stop, _CHUNK_BYTES):
-                part = data[start : min(start + _CHUNK_BYTES, frame_stop)]
-                parts.append(part)
-                n_bytes += len(part)
-                if n_bytes >= _CHUNK_BYTES:
-                    yield np.concatenate(parts)
-                    parts = []
-                    n_bytes = 0
-        if parts:
-            yield np.concatenate(parts)
+def _frame_bytes(view: memoryview, header: int, where: str) -> int:
+    """Return how many bytes follow after the header of a frame, as the header says.
 
-    def _frames(self) -> Iterator[tuple[int, int]]:
-        """Yield where the content of each frame of the pickle starts and stops.
+    A header is the byte 95, and the size as a number of eight bytes: 95 00 00 01 00 00 00 00 00
+    stands for 65,536 bytes.
 
-        Pickle divides what it writes into frames. Each has a header of 9 bytes with its size,
-        except perhaps a short one at the end of the file:
+    Args:
+        view: The file.
+        header: Position of the header.
+        where: Name of the file, for messages.
 
-            header    content of 65,540 bytes    header    content of 800 bytes
-            2         11 to 65,551               65,551    65,560 to 66,360
-        """
-        position = self._begin + _PROTOCOL_BYTES
-        file_bytes = len(self._view)
-        while position < file_bytes:
-            # Only the last frame may have no header: it extends to the end of the file.
-            if self._view[position] != _FRAME:
-                yield position, file_bytes
-                return
-            start = position + _FRAME_HEADER_BYTES
-            position = start + self._frame_bytes(position)
-            yield start, position
-
-    def _frame_bytes(self, header_start: int) -> int:
-        """Return how many bytes follow after the header of a frame, as the header says.
-
-        Pickle divides what it writes into frames. A header is the byte 95, and the size as a number
-        of eight bytes: 95 00 00 01 00 00 00 00 00 stands for 65,536 bytes.
-
-        Args:
-            header_start: Position of the header in the file.
-
-        Raises:
-            FormatError: The number is zero, or the file has fewer bytes after the header.
-        """
-        header_stop = header_start + _FRAME_HEADER_BYTES
-        frame_bytes = int.from_bytes(self._view[header_start + 1 : header_stop], "little")
-        bytes_left = max(len(self._view) - header_stop, 0)
-        if frame_bytes == 0:
-            raise self._wrong_frame("an empty frame in the index", header_start, 0, bytes_left)
-        if frame_bytes > bytes_left:
-            message = "the index ends too early"
-            raise self._wrong_frame(message, header_start, frame_bytes, bytes_left)
+    Raises:
+        FormatError: The number is zero, or the file has fewer bytes after the header.
+    """
+    header_stop = header + _FRAME_HEADER_BYTES
+    frame_bytes = int.from_bytes(view[header + 1 : header_stop], "little")
+    bytes_left = max(len(view) - header_stop, 0)
+    if 0 < frame_bytes <= bytes_left:
         return frame_bytes
 
-    def _wrong_frame(
-        self, what: str, position: int, frame_bytes: int, bytes_left: int
-    ) -> FormatError:
-        """Return the error for a frame of a pickle whose header has an impossible size.
-
-        For example, "the index ends too early": a frame of 65,540 bytes, 800 bytes left.
-
-        Args:
-            what: What is wrong, in a few words.
-            position: Where the header of the frame starts.
-            frame_bytes: The number of bytes in the header.
-            bytes_left: How many bytes the file has after the header.
-        """
-        return damaged(
-            what,
-            where=f"{self._where}, byte {position}",
-            found=f"a frame of {frame_bytes} bytes, {bytes_left} bytes left",
-            expected=_EXPECTED,
-        )
+    if frame_bytes == 0:
+        what = "an empty frame in the index"
+    else:
+        what = "the index ends too early"
+    raise damaged(
+        what,
+        where=f"{where}, byte {header}",
+        found=f"a frame of {frame_bytes} bytes, {bytes_left} bytes left",
+        expected=_EXPECTED,
+    )
 
 
 def _decode_chunk(opcodes: NDArray[np.uint8]) -> tuple[Entries, int]:
-    """Decode the entries of a pickled list from its bytes, up to the first incomplete entry.
+    """Decode the complete pairs of numbers at the start of some bytes of a pickle.
 
-    Each entry is a pair of numbers. For example, the first 6 of these bytes are the entry (0, 6).
-    The others are the start of another one, so the result is the entry (0, 6), and 6 bytes:
+    For example, the first 6 of these bytes are the pair (0, 6). The others are the start of another
+    one. So the result is (0, 6), and that it takes 6 bytes:
 
         4b 00  4b 06  86 94    4b 06  4d 2c
         0      6      a pair   6      300 (its last byte is missing)
 
-    Entries differ in size. So where one starts is only known when all before it were decoded, one
-    by one, which takes long. Instead, look for the two bytes 86 94, with which every entry ends,
-    and decode an entry after each of these places, all at the same time. A few of them may be
-    wrong, since the bytes 86 94 may also be a part of a number. These are left out afterwards.
-
     Args:
-        opcodes: uint8, shape (n_bytes,); the first byte starts an entry.
+        opcodes: uint8, shape (n_bytes,); the first byte starts a pair.
 
     Returns:
-        (the entries, how many bytes they take)
+        (the pairs, how many bytes they take)
     """
-    # Decode an entry at each candidate, a position at which one may start. Zeros at the end allow
-    # to look ahead from the last candidate.
+    # Pairs differ in size, so to decode one after the other would take a loop, which is slow. But
+    # each ends with the bytes 86 94. So decode a pair after each 86 94, all at the same time.
     starts = _candidates(opcodes)  # 0, and the positions after each 86 94: [0, 6]
-    decoded = _decode_candidates(np.pad(opcodes, (0, _PADDING)), starts)
+    padded = np.pad(opcodes, (0, _PADDING))  # zeros, to look ahead from the last position
+    candidates = _decode_candidates(padded, starts)
 
-    # Leave out candidates that are inside of an entry. The slices select the others: slice(0, 1)
-    # in the example. The last slice stops at the first incomplete entry, here number 1.
-    slices = list(_slices_of_entries(starts, decoded.stops))
-    entries = Entries(_in_slices(decoded.offsets, slices), _in_slices(decoded.lengths, slices))
-    incomplete = slices[-1].stop
-    return entries, int(starts[incomplete])  # byte 6
+    # Leave out the pairs that do not exist, since their 86 94 was part of a number.
+    slices = list(_slices_of_entries(starts, candidates.stops))  # [0:1]
+    entries = Entries(
+        _in_slices(candidates.offsets, slices), _in_slices(candidates.lengths, slices)
+    )
+    first_incomplete = slices[-1].stop  # 1: the last slice stops at the first incomplete pair
+    return entries, int(starts[first_incomplete])  # byte 6
 
 
 def _candidates(opcodes: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -731,26 +562,19 @@ class _DecodedCandidates(NamedTuple):
 
 
 def _decode_candidates(padded: NDArray[np.uint8], starts: NDArray[np.int64]) -> _DecodedCandidates:
-    """Decode an entry at each position of a pickle at which one may start, all at the same time.
+    """Decode a pickled pair of numbers at each of some positions, all at the same time.
 
-    An entry says where a document starts and how long it is. Pickle writes it as two numbers, and
-    the opcodes TUPLE2 and MEMOIZE, which make them a pair:
+    Pickle writes a pair as two numbers, and the opcodes TUPLE2 and MEMOIZE (86 94). In front of
+    every 1000th pair of a list are two more opcodes, APPENDS and MARK (65 28):
 
-        4b 00    4b 06    86 94
-        0        6        TUPLE2, MEMOIZE
-
-    In front of every 1000th entry are two more opcodes, APPENDS and MARK. What is decoded at a
-    position with other bytes is meaningless. It stays in the arrays, so that they have the same
-    length, and is marked by a stop of -1:
-
-        start    bytes from there on            offset    length    stop
-        20       4b 00 4b 06 86 94              0         6         26
-        26       65 28 4b 06 4b 09 86 94        6         9         34
-        34       4b 0f, and the bytes end       15        0         -1    (no complete entry)
+        start    bytes from there on            the pair    stop
+        20       4b 00 4b 06 86 94              0, 6        26
+        26       65 28 4b 06 4b 09 86 94        6, 9        34
+        34       4b 0f, and the bytes end       any         -1    (-1: no complete pair)
 
     Args:
         padded: Bytes of the pickle, with zeros after them, so that all bytes looked at exist.
-        starts: Positions at which an entry may start, shape (n_candidates,).
+        starts: Positions at which a pair may start, shape (n_candidates,).
     """
     # The first number starts at the position, or after APPENDS and MARK: 20, 28, 34.
     has_mark = _has_pair(padded, starts, _APPENDS, _MARK)
@@ -784,95 +608,51 @@ class _Ints(NamedTuple):
     """Whether there is an int at the position."""
 
 
-class _Payloads(NamedTuple):
-    """The bytes of the values of some ints; all arrays have shape (n_ints,)."""
-
-    starts: NDArray[np.int64]
-    """Position of the first byte of each value."""
-    sizes: NDArray[np.int64]
-    """Number of bytes of each value, 1 to 8."""
-    is_signed: NDArray[np.bool_]
-    """Whether the highest bit of the value is its sign."""
-    is_int: NDArray[np.bool_]
-    """Whether there is an int; otherwise, the other fields have any possible values."""
-
-
 def _decode_ints(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Ints:
-    """Decode a number at each of some positions in a pickle, all at the same time.
+    """Decode a pickled number at each of some positions, all at the same time.
 
-    Pickle writes a number as an opcode, which says how many bytes the number has, and these bytes.
-    For example, in the bytes 4b 06 4d 2c 01:
+    Pickle writes a number as an opcode, which says how many bytes the number has, and these bytes:
 
-        position    opcode    bytes of the number    number    stop    is_int
-        0           4b        06                     6         2       True
-        2           4d        2c 01                  300       5       True
-        1           06        (no opcode of ints)    (any)     (any)   False
+        4b 06                  BININT1: 1 byte              6
+        4d 2c 01               BININT2: 2 bytes             300
+        4a 40 42 0f 00         BININT: 4 bytes, signed      1,000,000
+        8a 05 00 f2 05 2a 01   LONG1: a byte says how       5,000,000,000
+                               many, here 5; signed
 
     Args:
         padded: Bytes of the pickle, with 32 zeros after them, so that all bytes looked at exist.
         positions: Where numbers may start, shape (n_positions,).
     """
-    payloads = _payloads_at(padded, positions)
-    # Read eight bytes from the start of each number on: 06 4d 2c 01 00 00 00 00 for the first one
-    # of the example. Then take as many of these as the number has: 06.
-    words = _words_at(padded, payloads.starts)
-    values = _first_bytes(words, payloads.sizes, payloads.is_signed)
-
-    # Where no int starts, the computed stop may be beyond the array. Move it inside, since the
-    # caller also looks at the two bytes from each stop on.
-    stops = np.minimum(payloads.starts + payloads.sizes, len(padded) - 2)
-    return _Ints(values, stops, payloads.is_int)
-
-
-def _payloads_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> _Payloads:
-    """Find where the bytes of each number of a pickle are, and how many it has.
-
-    Pickle writes a number as an opcode and its bytes. The opcode usually says how many there are.
-    After the opcode LONG1, a byte says so:
-
-        opcode        bytes of the number    example
-        4b BININT1    1                      4b 06                  6
-        4d BININT2    2                      4d 2c 01               300
-        4a BININT     4, signed              4a 40 42 0f 00         1,000,000
-        8a LONG1      1 to 8, signed         8a 05 00 f2 05 2a 01   5,000,000,000 (5 bytes)
-
-    So 300, if its opcode is at position 2, starts at position 3, has the size 2, and is not signed.
-
-    Args:
-        padded: Bytes of the pickle, with zeros after them.
-        positions: Where numbers may start, shape (n_positions,). Where there is none, `is_int` is
-            False, and the other results have no meaning.
-    """
-    opcodes = padded[positions]
+    opcodes = padded[positions]  # such as 4d
     is_long = opcodes == _LONG1
-    value_starts = np.where(is_long, positions + 2, positions + 1)
-
-    # _PAYLOAD_BYTES is a table of 256 opcodes: 1, 2 and 4 for the first three opcodes above, and 0
-    # for all others. A size of 0, or more than 8 bytes after LONG1, is no number.
+    starts = np.where(is_long, positions + 2, positions + 1)  # of the number itself
+    # _PAYLOAD_BYTES is 1, 2 and 4 for the first three opcodes above, and 0 for any other byte.
     sizes = np.where(is_long, padded[positions + 1], _PAYLOAD_BYTES[opcodes])
     is_int = (sizes > 0) & (sizes <= _WORD_BYTES)
-    return _Payloads(
-        starts=value_starts,
-        # The caller computes with all sizes. So what is no number gets a possible size, 8, too.
-        sizes=np.where(is_int, sizes, _WORD_BYTES),
-        is_signed=is_long | (sizes >= 4),  # values of 1 and 2 bytes have no sign
-        is_int=is_int,
-    )
+    is_signed = is_long | (opcodes == _BININT)
+
+    # Positions without a number stay in the arrays, and what is computed for them is not used. Give
+    # them a possible size, and move their stops into the array, where the caller looks next.
+    sizes = np.where(is_int, sizes, _WORD_BYTES)
+    stops = np.minimum(starts + sizes, len(padded) - 2)
+
+    # Read eight bytes of each number: 2c 01 and six that follow for 300. Then keep the first two.
+    values = _first_bytes(_words_at(padded, starts), sizes, is_signed)
+    return _Ints(values, stops, is_int)
 
 
 def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the eight bytes from each position on, as one number with the lowest byte first.
 
-    For example, in the bytes 4b 06 4d 2c 01 00 00 00 00 00, position 2 gives the bytes 4d 2c 01 00
-    00 00 00 00, which is the number 0x012c4d.
+    For example, the bytes 2c 01 00 00 00 00 00 00 are the number 0x012c, which is 300.
 
     Args:
         padded: Any bytes, at least eight.
-        positions: Positions of `padded`; one that has fewer than eight bytes after it is moved
-            back.
+        positions: Positions of `padded`. One that has fewer than eight bytes after it counts as
+            the last one that has eight.
     """
-    # All words of `padded`, which overlap: the first starts at byte 0, the second at byte 1, …
-    n_words = len(padded) - (_WORD_BYTES - 1)
+    n_words = len(padded) - (_WORD_BYTES - 1)  # positions that have eight bytes
+    # A view with a word for each position. The words overlap: from one to the next is one byte.
     overlapping_words = np.ndarray((n_words,), "<u8", buffer=padded, strides=(1,))
     return overlapping_words[np.minimum(positions, n_words - 1)]
 
@@ -880,70 +660,55 @@ def _words_at(padded: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArra
 def _first_bytes(
     words: NDArray[np.uint64], n_bytes: NDArray[np.int64], is_signed: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the number in the first bytes of each word of eight bytes, lowest byte first.
+    """Return the number in the lowest bytes of each word of 64 bits.
 
-        word                        n_bytes    number
-        2c 01 86 94 4b 06 86 94     2          300 (2c 01)
-        fe ff ff ff 4b 06 86 94     4          -2, if it is signed
-
-    A word is a number of 64 bits itself: its first byte has the lowest bits, and its last byte the
-    highest ones. So the other bytes are removed by shifts, here for 2 bytes:
-
-        word                         2c 01 86 94 4b 06 86 94
-        shifted left by 48 bits      00 00 00 00 00 00 2c 01
-        shifted right by 48 bits     2c 01 00 00 00 00 00 00    = 300
+        word                  n_bytes    number
+        0x869401064b01012c    2          0x012c = 300
+        0x869401064bfffffe    3          0xfffffe = -2, if it is signed
 
     Args:
-        words: Words of eight bytes, shape (n,).
+        words: Shape (n,).
         n_bytes: How many bytes of each word belong to the number, 1 to 8.
         is_signed: Whether the highest bit of the number is its sign.
     """
-    # A shift to the left drops the high bytes, which belong to no number. A shift to the right puts
-    # the others back: for uint64 it fills in zeros, and for int64 copies of the sign.
-    shifts = (8 * (_WORD_BYTES - n_bytes)).astype(np.uint64)  # 48 bits for a number of 2 bytes
-    shifted = words << shifts
-    signed = (shifted.view(np.int64) >> shifts.view(np.int64)).astype(np.int64)
-    unsigned = (shifted >> shifts).view(np.int64)
+    # Shift the highest bytes out, to the left, and the number back, to the right. That fills in
+    # zeros if the type is unsigned, and copies of the sign if it is signed.
+    n_unused_bits = (64 - 8 * n_bytes).astype(np.uint64)
+    shifted = words << n_unused_bits  # 0x012c000000000000
+    unsigned = (shifted >> n_unused_bits).view(np.int64)
+    signed = shifted.view(np.int64) >> n_unused_bits.view(np.int64)
     return np.where(is_signed, signed, unsigned)
 
 
 def _slices_of_entries(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Iterator[slice]:
-    """Find out which decoded entries are real, and yield them as slices.
+    """Yield slices of those candidates that follow each other without gaps and overlaps.
 
-    Some bytes were decoded from every position at which an entry may start, a candidate. Real
-    entries follow one after another without gaps. So begin with candidate 0, which is always real.
-    If it stops at byte 6, the next real one is the candidate that starts at byte 6, and so on.
-    Candidates that are skipped in this way are no entries:
+    A candidate is a range of bytes that may be an entry. The first one is an entry. Where it stops,
+    the next entry starts, and so on. Candidates within an entry are skipped:
 
-        candidate   0    1    2    3
-        starts      0    6    9    15
-        stops       6    15   15   -1    (-1: not all bytes of this entry have been read yet)
-        is real     yes  yes  no   incomplete
+        candidate   0    1    2    3    4
+        starts      0    6    9    15   21
+        stops       6    15   15   21   -1    (-1: the end of this one has not been read yet)
+        is entry    yes  yes  no   yes  no
 
-    Candidate 1 goes from 6 to 15, so candidate 2 is only a part of it. The real ones before it are
-    slice(0, 2), and those after it slice(3, 3), which is empty here. The last slice always stops at
-    the incomplete candidate.
+    So the slices are [0:2] and [3:4]. The last slice always stops at the incomplete candidate.
 
     Args:
         starts: Positions of the candidates, ascending, shape (n_candidates,).
         stops: Where each candidate ends, always at the start of another; -1 if it is incomplete.
     """
-    # As long as each candidate stops where the next one starts, none is skipped, and the slice goes
-    # on. So it can only end with a candidate that stops elsewhere: 1, which stops at 15 and not at
-    # 9, and the last one, 3, which has no next one.
-    stops_elsewhere = np.append(stops[:-1] != starts[1:], True)  # [False, True, False, True]
-    possible_ends = np.flatnonzero(stops_elsewhere)  # [1, 3]
-    first = 0  # candidate with which the slice begins: 0, and the second time 3
+    # Most candidates stop where the next one starts. Search the others all at once: 1 and 4.
+    stops_elsewhere = np.append(stops[:-1] != starts[1:], True)
+    possible_ends = np.flatnonzero(stops_elsewhere)
+    first = 0  # candidate with which the slice begins: 0, then 3
     while True:
-        # Look for the first possible end from there on: 1, and the second time 3.
+        # The slice goes on up to the first such candidate: 1, then 4.
         last = int(possible_ends[np.searchsorted(possible_ends, first)])
         if stops[last] < 0:  # incomplete
             yield slice(first, last)
             return
         yield slice(first, last + 1)
-
-        # The next slice starts where the last entry of this one stops: at byte 15, candidate 3.
-        # This skips candidate 2, which is inside of the last entry.
+        # Continue with the candidate that starts where the last entry stops: 3, at byte 15.
         first = int(np.searchsorted(starts, stops[last]))
 
 
