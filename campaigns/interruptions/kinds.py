@@ -114,8 +114,8 @@ def kinds(folder: Path, options: argparse.Namespace) -> Iterator[Kind]:
     """
     for name in _PRELOADED:
         importlib.import_module(name)
-    if find_spec("boto3"):
-        importlib.import_module("boto3.session")
+    if find_spec("botocore"):
+        importlib.import_module("botocore.session")
     if options.no_patience:
         s3_requests.FIRST_WAIT_SECONDS = 0.005
 

@@ -158,7 +158,7 @@ def upload(raw_folder: Path, bucket: S3Store) -> None:
     for path in sorted(raw_folder.rglob("*")):
         if path.is_file():
             key = f"raw/{path.relative_to(raw_folder).as_posix()}"
-            bucket.client().upload_file(str(path), bucket.bucket, key)
+            bucket.client().put_object(Bucket=bucket.bucket, Key=key, Body=path.read_bytes())
 
 
 Digests = Counter[tuple[str, str]]
