@@ -9,7 +9,7 @@ split reads web twice, and a view of it three times: documents of the view are r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,31 +106,35 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
     return tokens_needed / tokens
 
 
-def epochs_of_earlier_phases(config: NanosetConfig, reader: LengthReader) -> dict[str, float]:
+def epochs_of_earlier_phases(
+    config: NanosetConfig, split: SplitName, reader: LengthReader
+) -> dict[str, float]:
     """Return how often a training run read each dataset before its weights were changed.
 
-    A run can be stopped, and continue with other weights. It must not read a dataset too often in
-    all, so what it read before counts, too. For example, it took 125 samples of a dataset of 100
-    samples: {"data/web": 1.25}.
+    For example, the run took 125 samples of web, which has 100 samples: {"data/web": 1.25}.
 
     Args:
-        config: What the run continues with. Its `orders` say what it took of each dataset before.
-        reader: Reads the sizes of the datasets from their `.idx` files.
+        config: What the run continues with. `orders` says how many samples of each dataset it read.
+        split: Name of the split. Only train continues; valid and test start again.
+        reader: Reads the lengths of documents from the datasets' `.idx` files.
 
     Returns:
-        Path of a dataset → how often it was read; empty if the run has not been changed.
+        Path of each dataset → how often it was read. Empty if the weights were never changed.
 
     Raises:
         MissingError: An `.idx` file is missing.
         FormatError: An `.idx` file is damaged.
     """
-    epochs = {}
+    epochs: dict[str, float] = {}
+    if split != "train":
+        return epochs
     for prefix, order in config.orders.items():
-        # Tokens of one epoch: those of the sequences that train has of the dataset.
-        lengths, _ = reader.read(prefix)
+        samples_read = order.taken  # 125
+        # Train has only some documents of the dataset, such as 0 to 899. How many tokens are these?
+        document_lengths = reader.read(prefix).lengths
         start, stop = order.rows
-        tokens = int(lengths[start:stop].sum(dtype=np.int64))
-        epochs[prefix] = epochs_needed(order.taken, tokens, config)
+        tokens = int(document_lengths[start:stop].sum(dtype=np.int64))
+        epochs[prefix] = epochs_needed(samples_read, tokens, config)
     return epochs
 
 
@@ -146,123 +150,83 @@ class EpochLimits:
     """Finds documents that several datasets contain; None if datasets have none in common."""
 
     def on_copies(self, plan: SplitPlan, config: NanosetConfig) -> list[SharedLimit]:
-        """Return the limits on how often documents may be read that several datasets contain.
+        """Return limits for the documents that several datasets contain.
 
-        For example, the dataset best-web has the best documents of web, and web may be read twice.
-        Then the best documents may be read twice through both datasets together:
+        Such a document is read through each of these datasets. For example, best-web is a selection
+        of web, and no document of web may be read more than twice. So for the documents in both:
 
-            limits of datasets                      {"data/web": 2}
-            copies of the best documents            web 1, best-web 1
-            result                                  1 * times(web) + 1 * times(best-web) <= 2
-
-        Documents that are in one dataset only need no such limit: they are read as often as the
-        dataset.
+            times web is read + times best-web is read <= 2
 
         Args:
-            plan: What was planned for a split of the data, such as train: its datasets.
-            config: What is trained.
+            plan: What training reads.
+            config: Its settings.
 
         Returns:
-            The limits; none if no dataset has a limit, or no two datasets have documents in common.
+            The limits; none if no two datasets have documents in common.
         """
         if self.corpora is None or not self.by_prefix:
             return []
-        # Find out which of the documents that are read have copies in which datasets.
-        rows_by_prefix = _rows_of_run(plan, config)  # {"data/web": (0, 900), ...}
+        # Which documents are read of each dataset? {"data/web": (0, 900), "data/best-web": (0, 80)}
+        rows_by_prefix = _rows_of_run(plan, config)
+        # Which of these are in several datasets?
         corpora = self.corpora.parts(rows_by_prefix)
         return shared_limits(corpora, self.by_prefix)
 
     def exceeded(self, config: NanosetConfig, split: SplitName) -> list[ExceededLimit]:
-        """Return which datasets training would read too often.
+        """Return the limits that training would exceed.
 
-        A dataset has a limit such as 2: it may be read twice. There are two ways to exceed it:
-
-        - Other datasets contain some of its documents, and these are read too often in all. For
-          example, web is read 1.5 times, and so is best-web, which has the best documents of web.
-          Then these are read 3 times.
-        - It is read too often itself. This cannot happen if datasets have no weights, since then
-          each is read once at most.
+        For example, web may be read twice, and training would read it 2.5 times.
 
         Args:
             config: What is trained, with the number of samples.
             split: The split of the data: train, valid or test.
 
         Returns:
-            The limits that would be exceeded, each with how often the documents would be read.
+            The limits, each with how often the documents would be read.
         """
         if config.samples(split) is None:
-            return []  # everything is read once, which is always allowed
+            return []  # each sample is read once, which is always allowed
         plan = plan_split(config, split, self.reader)
         if plan is None:
             return []  # the split has no data
 
-        # Datasets whose documents are also in other datasets.
+        # First the documents that are in several datasets. They are read through all of these.
         limits_on_copies = self.on_copies(plan, config)
         exceeded = _exceeded_on_copies(plan, config, limits_on_copies, self.reader)
+        if _reads_datasets_once(plan, config):
+            return exceeded
 
-        # All other datasets. They can only be read several times if they have weights.
-        if not _reads_datasets_once(plan, config):
-            prefixes_with_copies = {limit.prefix for limit in limits_on_copies}
-            exceeded += self._exceeded_without_copies(plan, config, prefixes_with_copies)
-        return exceeded
-
-    def _exceeded_without_copies(
-        self, plan: SplitPlan, config: NanosetConfig, prefixes_with_copies: Set[str]
-    ) -> list[ExceededLimit]:
-        """Return which datasets training would read too often, except for those with copies.
-
-        Trainers build a few more samples of a dataset than they read, to be safe. The limit is for
-        what is built. For example, a dataset of 100 samples may be read twice, so at most 200 may
-        be built of it:
-
-            read    built to be safe
-            199     200                 allowed
-            200     201                 too many: the user is told that it is read 2.00 times
-
-        A run may have been stopped and continued with other weights. Then `_samples_of_run` adds
-        the samples that it had read before.
-
-        Args:
-            plan: What was planned for a split of the data, such as train.
-            config: What is trained.
-            prefixes_with_copies: Paths of datasets to leave out, since others have the same
-                documents.
-        """
-        exceeded = []
+        # Then all other datasets.
+        checked_prefixes = {limit.prefix for limit in limits_on_copies}
         for dataset in plan.members:
             limit = self.by_prefix.get(dataset.prefix)
-            if limit is None or dataset.prefix in prefixes_with_copies:
+            if limit is None or dataset.prefix in checked_prefixes:
                 continue
-            n_built = _samples_of_run(dataset, dataset.samples_requested or 0)  # 201
-            if n_built > most_samples(dataset.tokens, limit, config):  # 200
-                # The user is told what is read, without the samples that are built to be safe.
-                n_read = _samples_of_run(dataset, _samples_of_blend(dataset))  # 200
-                epochs = epochs_drawn(n_read, dataset.tokens, config)
-                exceeded.append(ExceededLimit(dataset.prefix, dataset.split, epochs, limit))
+            if _is_built_too_often(dataset, limit, config):
+                epochs = _epochs_taken(dataset, config)
+                exceeded.append(ExceededLimit(dataset.prefix, split, epochs, limit))
         return exceeded
 
 
 def _rows_of_run(plan: SplitPlan, config: NanosetConfig) -> dict[str, Rows]:
-    """Return which documents of each dataset training reads.
+    """Return which documents of each dataset a training run reads, from its start to its end.
 
-    A split of the data has a range of them. For example, train has the documents 0 to 899 of a
-    dataset of 1,000: {"data/web": (0, 900)}. A training run that was stopped and continued with
-    other datasets has also read documents of the old ones, so these are included.
+    For example, train has the documents 0 to 899 of web: {"data/web": (0, 900)}. If the run was
+    stopped and continued with other datasets, the old datasets are included.
 
     Args:
-        plan: What was planned for the split.
-        config: What is trained. Its `orders` say what was read before.
+        plan: What training reads now.
+        config: Its settings. `orders` has the datasets that it read before.
 
     Returns:
-        Path of a dataset → first document, and the one after the last. (If documents are divided
-        into several sequences, it is a range of these.)
+        Path of each dataset → its first document, and the one after the last.
     """
     rows_by_prefix: dict[str, Rows] = {}
-    if plan.split == "train":  # valid and test always start anew
+    if plan.split == "train":  # valid and test always start again
         for prefix, order in config.orders.items():
             rows_by_prefix[prefix] = order.rows
-    for member in plan.members:
-        rows_by_prefix[member.prefix] = member.rows
+    for dataset in plan.members:
+        rows_by_prefix[dataset.prefix] = dataset.rows
     return rows_by_prefix
 
 
@@ -289,14 +253,13 @@ def documents_read_too_often(
 ) -> list[ExceededLimit]:
     """Return which documents training reads too often because several datasets contain them.
 
-    For example, the dataset best-web has the best documents of web, which may be read twice. If
-    each of both datasets is read 1.5 times, the best documents are read 3 times, which is too
-    often.
+    For example, best-web is a selection of web, and web may be read twice. If each of the two
+    datasets is read 1.5 times, the selected documents are read 3 times.
 
     Args:
         config: What is trained.
         split: The split of the data: train, valid or test.
-        limits: Path of a dataset → how often its documents may be read.
+        limits: Path of a dataset → how often its documents may be read: {"data/web": 2}.
         reader: Reads the sizes of datasets from their `.idx` files; share it between splits.
         corpora: Finds the documents that several datasets contain.
 
@@ -306,8 +269,8 @@ def documents_read_too_often(
     plan = plan_split(config, split, reader)
     if plan is None:
         return []  # the split has no data
-    epoch_limits = EpochLimits(by_prefix=limits, reader=reader, corpora=corpora)
-    limits_on_copies = epoch_limits.on_copies(plan, config)
+    limits_on_copies = EpochLimits(limits, reader, corpora).on_copies(plan, config)
+    # Count what is really read. Trainers prepare a few more samples, which do not matter here.
     return _exceeded_on_copies(plan, config, limits_on_copies, reader, with_margin=False)
 
 
@@ -326,110 +289,80 @@ def _samples_of_blend(member: MemberPlan) -> int:
 
 
 def _samples_of_run(member: MemberPlan, samples: int) -> int:
-    """Return how many samples of a dataset a training run reads in all.
+    """Return how many samples of a dataset a training run reads, before and after a change.
 
-    A run that was stopped and continues with other weights plans as if it had had the new weights
-    from the start. So it reads a new order of samples, and skips as many of them as the new weights
-    would have taken by now. These need not be as many as were really read with the old weights:
+    A run can be stopped, and continue with new weights of its datasets. For the new weights, the
+    trainer makes a new list of samples, and skips the start of it:
 
-        length of the new order                   300
-        skipped at its start                       70
-        read now                                  300 - 70 = 230
-        read before, with the old weights          50
-        read in all                               50 + 230 = 280
+        samples of the list                             300
+        skipped at its start                             70
+        read now                            300 - 70 =  230
+        read before the change                           50
+        read in all                         50 + 230 =  280
 
     Args:
         member: What was planned for the dataset: `begin` (70) and `taken_before` (50). Both are 0
-            if the weights were not changed.
-        samples: Length of the new order: 300.
+            if the weights were never changed.
+        samples: Samples of the list: 300.
     """
     n_read_now = samples - member.begin
     return member.taken_before + n_read_now
 
 
-@dataclass(frozen=True, slots=True)
-class _EpochCounts:
-    """How often a run reads datasets, counted in three ways; the keys are prefixes."""
+def _is_built_too_often(member: MemberPlan, limit: float, config: NanosetConfig) -> bool:
+    """Return whether the trainer prepares more samples of a dataset than its limit allows.
 
-    built: dict[str, float]
-    """Epochs of the samples that are built, with the margin that the trainer adds."""
-    taken_by_blend: dict[str, float]
-    """Epochs of the samples that the blend takes, without the margin."""
-    tolerance: dict[str, float]
-    """Epochs by which `taken_by_blend` may be too high, since numbers of samples are rounded up."""
+    For example, a dataset of 100 samples may be read twice, so 200 samples are allowed. Trainers
+    prepare a few more samples than they read, to be safe. These count, too:
 
-    def builds_too_often(self, limit: SharedLimit) -> bool:
-        """Return whether documents are built more often than they may be read."""
-        return limit.is_exceeded(self.built)
-
-    def takes_too_often(self, limit: SharedLimit) -> bool:
-        """Return whether a blend takes documents more often than they may be read."""
-        tolerance = limit.times_read(self.tolerance)
-        return limit.is_exceeded(self.taken_by_blend, tolerance=tolerance)
-
-
-def _count_epochs(plan: SplitPlan, config: NanosetConfig, reader: LengthReader) -> _EpochCounts:
-    """Count how often a training run reads each dataset, in three ways.
-
-    Each number is in epochs, that is, divided by the size of the dataset. For one of 100 samples:
-
-                          samples                                                  epochs
-        taken by blend    200, which training reads                                2.0
-        built             201, as the trainer makes a few more to be safe          2.01
-        tolerance           2, as rounding can add up to two to the first row      0.02
-
-    So if the dataset may be read 2 times, the first row is allowed up to 2.02.
-
-    A run may have been stopped and continued with other datasets. What it read before counts, too,
-    including datasets that it does not read any more.
+        read    prepared
+        199     200         allowed
+        200     201         too many
 
     Args:
-        plan: What was planned for a split of the data, such as train.
+        member: What was planned for the dataset.
+        limit: How often it may be read: 2.
         config: What is trained.
-        reader: Reads the sizes of datasets from their `.idx` files.
     """
-    # Path of each dataset → how often it was read before. Valid and test always start anew.
-    earlier_epochs: dict[str, float] = {}
-    if plan.split == "train":
-        earlier_epochs = epochs_of_earlier_phases(config, reader)
-
-    # `earlier | all` takes the value of `all` for a dataset that is still read: this value includes
-    # what was read before. A dataset that is not read any more is only in `earlier`. What was read
-    # of it is known exactly, so its tolerance is 0.
-    no_tolerance = dict.fromkeys(earlier_epochs, 0.0)
-    return _EpochCounts(
-        built=earlier_epochs | _epochs_built(plan, config),
-        taken_by_blend=earlier_epochs | _epochs_taken(plan, config),
-        tolerance=no_tolerance | _epochs_of_rounding(plan, config),
-    )
+    if member.samples_requested is None:
+        return False  # each sample is read once
+    n_prepared = _samples_of_run(member, member.samples_requested)
+    return n_prepared > most_samples(member.tokens, limit, config)
 
 
-def _epochs_built(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return path of each dataset → how often it must be read to build the samples of a run."""
-    epochs = {}
-    for member in plan.members:
-        samples = _samples_of_run(member, _samples_built(member))
-        epochs[member.prefix] = epochs_needed(samples, member.tokens, config)
-    return epochs
+def _epochs_built(member: MemberPlan, config: NanosetConfig) -> float:
+    """Return how often the trainer must read a dataset for all samples that it prepares.
+
+    Trainers prepare a few more samples than they read, such as 201 in place of 200. For a dataset
+    of 100 samples, that is 2.01 times.
+    """
+    samples = _samples_of_run(member, _samples_built(member))
+    return epochs_needed(samples, member.tokens, config)
 
 
-def _epochs_taken(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return path of each dataset → how often the samples that are read contain its tokens."""
-    epochs = {}
-    for member in plan.members:
-        samples = _samples_of_run(member, _samples_of_blend(member))
-        epochs[member.prefix] = epochs_drawn(samples, member.tokens, config)
-    return epochs
+def _epochs_taken(member: MemberPlan, config: NanosetConfig) -> float:
+    """Return how often training reads a dataset: 200 of its 100 samples are 2.0 times."""
+    samples = _samples_of_run(member, _samples_of_blend(member))
+    return epochs_drawn(samples, member.tokens, config)
 
 
-def _epochs_of_rounding(plan: SplitPlan, config: NanosetConfig) -> dict[str, float]:
-    """Return path of each dataset → by how many epochs other numbers may be too high.
+def _epochs_of_rounding(limit: SharedLimit, plan: SplitPlan, config: NanosetConfig) -> float:
+    """Return by how much rounding may raise the number of times that documents are read.
 
-    Numbers of samples are rounded up, by less than two samples. For example, two samples of 10
-    tokens are 0.02 epochs of a dataset of 1,000 tokens.
+    Numbers of samples are rounded up, by less than two samples for each dataset. For example, the
+    documents are in a dataset of 100 samples and in one of 50: 2 / 100 + 2 / 50 = 0.06 times.
+
+    Args:
+        limit: The limit on these documents, with the datasets that contain them.
+        plan: What training reads.
+        config: Its settings.
     """
     tokens_of_rounding = 2 * config.step
-    return {member.prefix: tokens_of_rounding / max(member.tokens, 1) for member in plan.members}
+    epochs = []
+    for member in plan.members:
+        copies = limit.copies.get(member.prefix, 0)
+        epochs.append(copies * (tokens_of_rounding / max(member.tokens, 1)))
+    return math.fsum(epochs)
 
 
 def _exceeded_on_copies(
@@ -442,44 +375,41 @@ def _exceeded_on_copies(
 ) -> list[ExceededLimit]:
     """Return which documents training reads too often, of those that several datasets contain.
 
-    For example, the dataset best-web has the best documents of web, which may be read twice:
-
-        dataset     read
-        web         1.5 times
-        best-web    1.5 times
-
-    So the best documents are read 3 times, which is too often.
+    For example, best-web is a selection of web, and web may be read twice. If training reads each
+    of them 1.5 times, the selected documents are read 3 times.
 
     Args:
-        plan: What was planned for a split of the data, such as train.
-        config: What is trained.
+        plan: What training reads.
+        config: Its settings.
         limits_on_copies: The limits on such documents.
         reader: Reads the sizes of datasets from their `.idx` files.
-        with_margin: Whether to count the samples that the trainer builds. It builds a few more than
-            it reads. False counts those that are read.
+        with_margin: Trainers prepare a few more samples than they read. True counts these, too.
 
     Returns:
-        The exceeded limits. If a dataset has several of them, only the one whose documents are read
-        most often.
+        The exceeded limits, at most one for each dataset: that of the documents that are read most
+        often.
     """
     if not limits_on_copies:
         return []
-    counts = _count_epochs(plan, config, reader)
+    # How often is each dataset read? Those that were only read before a change of weights keep
+    # their old number.
+    epochs_taken = epochs_of_earlier_phases(config, plan.split, reader)
+    epochs_built = dict(epochs_taken)
+    for member in plan.members:
+        epochs_taken[member.prefix] = _epochs_taken(member, config)
+        epochs_built[member.prefix] = _epochs_built(member, config)
+
     exceeded = []
     for limit in limits_on_copies:
         if with_margin:
-            is_exceeded = counts.builds_too_often(limit)
+            is_exceeded = limit.is_exceeded(epochs_built)
         else:
-            is_exceeded = counts.takes_too_often(limit)
+            tolerance = _epochs_of_rounding(limit, plan, config)
+            is_exceeded = limit.is_exceeded(epochs_taken, tolerance=tolerance)
         if is_exceeded:
+            times_read = limit.times_read(epochs_taken)
             exceeded.append(
-                ExceededLimit(
-                    prefix=limit.prefix,
-                    split=plan.split,
-                    epochs=limit.times_read(counts.taken_by_blend),
-                    limit=limit.limit,
-                    holders=limit.holders,
-                )
+                ExceededLimit(limit.prefix, plan.split, times_read, limit.limit, limit.holders)
             )
     return _worst_of_each_dataset(exceeded)
 

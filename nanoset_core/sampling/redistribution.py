@@ -11,7 +11,7 @@ them. `fill_shares` handles limits of single datasets, and `fill_shares_together
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,8 +27,7 @@ from nanoset_core.sampling.epoch_limits import (
     most_samples,
 )
 from nanoset_core.sampling.plan import plan_split
-from nanoset_core.sampling.planned import MemberPlan, SplitPlan
-from nanoset_core.sampling.split_data import LengthReader
+from nanoset_core.sampling.planned import MemberPlan
 from nanoset_core.sampling.splits import SPLITS, SplitName, plain_sum
 
 Shares = Mapping[str, float]
@@ -115,32 +114,26 @@ def _limited_weights(
     normalized_weights = config.rules.normalized(weights)  # they add up to 1
     shares = dict(zip(prefixes, normalized_weights, strict=True))
 
-    # A limit may hold for a single dataset, or for several ones that contain the same documents.
-    max_shares, limits_of_several = _limits_of_all(splits, prefixes, config, limits)
-    if limits_of_several:
-        limited_shares = fill_shares_together(shares, max_shares, limits_of_several)
+    max_shares, joint_limits = _limits_of_all(splits, prefixes, config, limits)
+    if joint_limits:
+        limited_shares = fill_shares_together(shares, max_shares, joint_limits)
     else:
         limited_shares = fill_shares(shares, max_shares)
     if limited_shares is None:
-        raise _too_few_samples(max_shares, limits_of_several)
+        raise _too_few_samples(max_shares, joint_limits)
     return limited_shares
 
 
 def _limits_of_all(
     splits: Sequence[SplitName], prefixes: Sequence[str], config: NanosetConfig, limits: EpochLimits
-) -> _LimitsOfSplit:
-    """Return which share of the samples each dataset may have, in several splits of the data.
+) -> _ShareLimits:
+    """Return the limits on the shares of datasets that hold in all of some splits.
 
-    For example, a dataset may be read only twice. That limits its share in each split. The lowest
-    limit is kept in all of them, since they have the same weights:
+    Train and valid can have the same weights. Then these must be small enough for both:
 
         dataset    largest share of train    of valid    result
         books      0.4                       0.3         0.3
         web        no limit                  no limit    inf
-
-    Documents may also be in several datasets. Then a limit holds for these datasets *together*,
-    such as "at most 2 times through web and best-web". All such limits of all splits are kept, so
-    they are put in one list.
 
     Args:
         splits: The splits (train, valid and test) that have the same weights.
@@ -152,13 +145,13 @@ def _limits_of_all(
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
     max_shares = dict.fromkeys(prefixes, math.inf)  # no limit so far
-    together: list[_SplitLimit] = []  # limits that hold for several datasets together
+    joint_limits: list[_JointLimit] = []
     for split in splits:
         limits_of_split = _limits_of(split, config, limits)
-        together += limits_of_split.together
         for prefix, max_share in limits_of_split.max_shares.items():
             max_shares[prefix] = min(max_shares[prefix], max_share)
-    return _LimitsOfSplit(max_shares, together)
+        joint_limits += limits_of_split.joint_limits  # all of them must be kept
+    return _ShareLimits(max_shares, joint_limits)
 
 
 def _no_weights_error() -> ConfigError:
@@ -171,27 +164,21 @@ def _no_weights_error() -> ConfigError:
     )
 
 
-class _LimitsOfSplit(NamedTuple):
-    """The limits on what one split reads."""
+class _ShareLimits(NamedTuple):
+    """The limits on which shares of the training samples datasets may have."""
 
     max_shares: Shares
-    """Prefix → largest share of the split's samples, by the limit of the dataset itself."""
-    together: Sequence[_SplitLimit]
-    """Limits on documents that several datasets contain. They hold for these datasets together."""
+    """Path of a dataset → its largest share."""
+    joint_limits: Sequence[_JointLimit]
+    """Limits that several datasets keep together, since they contain the same documents."""
 
 
-def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _LimitsOfSplit:
-    """Return which share of the samples of a split each dataset may have.
+def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> _ShareLimits:
+    """Return which shares of a split's samples its datasets may have.
 
-    Limits say how often training may read a document. For example, books and web may be read once.
-    Each has 400 samples, and training reads 1,000. There are two kinds of limits:
-
-    - The documents of books are in no other dataset. So the limit is one on its share of the
-      samples: `max_shares` is {"books": 0.4}.
-    - The best documents of web are also in the dataset best-web. So the limit is one on what is
-      read of web and best-web *together*.
-
-    (All limits of web are of the second kind then, also that on its other documents.)
+    For example, training reads 1,000 samples. Books has 400 samples and may be read once, so its
+    share is at most 0.4. Web may be read once, too, but some of its documents are also in the
+    dataset best-web. So web has a joint limit with best-web.
 
     Args:
         split: The split of the data: train, valid or test.
@@ -201,170 +188,144 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
-    no_limits = _LimitsOfSplit(max_shares={}, together=())
     n_samples = config.samples(split)
     if not n_samples:
-        return no_limits  # the split reads each dataset once, or nothing
+        return _ShareLimits({}, ())  # the split reads each dataset once, or nothing
     plan = plan_split(config, split, limits.reader)
     if plan is None:
-        return no_limits  # the split has no data
+        return _ShareLimits({}, ())  # the split has no data
+    n_consumed = config.consumed_samples if split == "train" else 0
+    samples = _SamplesByShare(config, n_samples, n_consumed)
 
-    # Limits of the second kind. Leave out web, for which they are configured, from the first kind.
-    limits_of_several = limits.on_copies(plan, config)
-    prefixes_of_several = {limit.prefix for limit in limits_of_several}
-    return _LimitsOfSplit(
-        together=_limits_in_split(limits_of_several, n_samples, plan, config, limits.reader),
-        max_shares=_max_shares(plan, n_samples, config, limits, except_for=prefixes_of_several),
-    )
+    limits_on_copies = limits.on_copies(plan, config)
+    joint_limits = []
+    if limits_on_copies:
+        epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
+        for limit in limits_on_copies:
+            joint_limits.append(_JointLimit(limit, plan.members, samples, epochs_before))
+
+    single_limits = dict(limits.by_prefix)
+    for limit in limits_on_copies:
+        single_limits.pop(limit.prefix, None)  # it has joint limits instead
+    return _ShareLimits(_max_shares(plan.members, samples, single_limits), joint_limits)
 
 
-def _too_few_samples(max_shares: Shares, split_limits: Sequence[_SplitLimit]) -> InputError:
-    """Return the error for limits of datasets that do not leave enough samples for training.
+def _too_few_samples(max_shares: Shares, joint_limits: Sequence[_JointLimit]) -> InputError:
+    """Return the error for datasets that may not be read often enough for the requested samples.
 
-    For example, there are two datasets, and the message says: "books at most 0.3000, web at most
-    0.5000". These add up to less than 1.
+    For example, "books: at most 0.3000 of the samples, web: at most 0.5000 of the samples". The
+    other 0.2 of the samples can be taken from no dataset.
 
     Args:
-        max_shares: Path of a dataset → the largest share of the samples that it may have.
-        split_limits: Limits on documents that several datasets contain.
+        max_shares: Path of a dataset → its largest share of the samples; infinity for no limit.
+        joint_limits: Limits that several datasets keep together.
     """
-    texts = [*_describe_max_shares(max_shares), *_describe_split_limits(split_limits)]
+    texts = []
+    for prefix, share in max_shares.items():
+        if share < math.inf:
+            texts.append(f"{Path(prefix).name}: at most {share:.4f} of the samples")
+    for joint_limit in joint_limits:
+        holders = " and ".join(joint_limit.limit.holders)
+        texts.append(f"documents in {holders}: at most {joint_limit.limit.limit:g} times")
+    unique_texts = dict.fromkeys(texts)  # splits may have the same limits
     return InputError(
-        "the limits on epochs leave too few samples, whatever the shares",
-        found=", ".join(texts),
-        expected="limits that add up to 1 or more",
+        "with these limits on epochs, the datasets have too few samples",
+        found=", ".join(unique_texts),
+        expected="limits with which the shares can add up to 1",
         remedy="request fewer samples, add text, raise max_epochs, or set on_exhaustion to stop",
     )
 
 
-def _describe_max_shares(max_shares: Shares) -> list[str]:
-    """Describe the largest shares of datasets, for a message."""
-    texts = []
-    for prefix, share in max_shares.items():
-        if share < math.inf:
-            texts.append(f"{Path(prefix).name} at most {share:.4f}")
-    return texts
-
-
-def _describe_split_limits(split_limits: Sequence[_SplitLimit]) -> list[str]:
-    """Describe the limits that several datasets keep together, for a message."""
-    texts = []
-    for split_limit in split_limits:
-        holders = " and ".join(split_limit.limit.holders)
-        texts.append(f"documents in {holders} at most {split_limit.limit.limit:g} times")
-    return list(dict.fromkeys(texts))
-
-
-def _consumed(config: NanosetConfig, split: SplitName) -> int:
-    """Return the samples of a split that the run has consumed in earlier phases."""
-    return config.consumed_samples if split == "train" else 0
-
-
 def _max_shares(
-    plan: SplitPlan,
-    size: int,
-    config: NanosetConfig,
-    limits: EpochLimits,
-    *,
-    except_for: Collection[str],
+    datasets: Sequence[MemberPlan], samples: _SamplesByShare, max_epochs: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the largest share of the training samples that each dataset may have.
 
-    A larger share would read it too often. For example, training reads 1,000 samples. A dataset of
-    400 samples, which may be read once, has at most the share 0.4.
+    For example, training reads 1,000 samples. A dataset of 400 samples that may be read once has
+    at most the share 0.4.
 
     Args:
-        plan: What was planned for the split of the data, with the size of each dataset.
-        size: Number of samples that are read.
-        config: What is trained.
-        limits: How often each dataset may be read.
-        except_for: Paths of datasets to leave out.
+        datasets: The datasets, with their sizes.
+        samples: Says how many samples the trainer prepares of a dataset with some share.
+        max_epochs: Path of a dataset → how often it may be read.
 
     Returns:
-        Path of a dataset → its largest share. Datasets without a limit are left out, too.
+        Path of a dataset → its largest share. Datasets without a limit are left out.
 
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
     max_shares = {}
-    for dataset in plan.members:
-        max_epochs = limits.by_prefix.get(dataset.prefix)
-        if max_epochs is None or dataset.prefix in except_for:
-            continue
-        max_shares[dataset.prefix] = _max_share(dataset, size, config, max_epochs)
+    for dataset in datasets:
+        if dataset.prefix in max_epochs:
+            epochs = max_epochs[dataset.prefix]
+            n_allowed = most_samples(dataset.tokens, epochs, samples.config)  # 400
+            n_allowed -= dataset.taken_before
+            if n_allowed <= 0:
+                raise _read_already_error(dataset)
+            max_shares[dataset.prefix] = samples.largest_share(n_allowed)
     return max_shares
 
 
-def _samples_built(
-    split_size: int, share: float, config: NanosetConfig, consumed_samples: int
-) -> int:
-    """Return how many samples of a dataset the trainer builds if the dataset has some share.
+@dataclass(frozen=True, slots=True)
+class _SamplesByShare:
+    """How many samples the trainer prepares of a dataset that has some share of all samples."""
 
-    It builds a few more than it takes, to be safe. If training was stopped and continues with other
-    weights, it skips the samples that it would have read by now with these weights. For example,
-    1,000 samples are read in all, 400 of them before the change, and the share is 0.5:
+    config: NanosetConfig
+    n_samples: int
+    """Samples that training reads in all."""
+    n_consumed: int
+    """How many of these it read before the weights were changed; 0 if they never were."""
 
-        share of all samples                          500
-        with the trainer's margin, such as 0.5 %      503
-        share of the samples that are skipped         200, or 199
-        built                                         503 - 199 = 304
+    def prepared(self, share: float) -> int:
+        """Return how many samples of a dataset the trainer prepares.
 
-    A trainer mixes datasets sample by sample. So at any time, the samples of a dataset differ from
-    its exact share by a fraction of a sample. Therefore 200 can be 199, and this is supposed.
+        For example, training reads 1,000 samples, and the share is 0.5:
 
-    Args:
-        split_size: Samples that are read in all, before and after the change: 1,000.
-        share: The dataset's share of these: 0.5.
-        config: What is trained.
-        consumed_samples: Samples that were read before the change: 400; 0 if there was none.
+            samples that are read                            500
+            with some more, as trainers prepare a reserve    503
 
-    Returns:
-        The number of samples; it may be one too high, but never too low.
-    """
-    sizes = config.rules.member_sizes(split_size, share, config.surplus)  # sizes.built is 503
-    n_skipped = max(int(share * consumed_samples) - 1, 0)  # 199
-    return sizes.built - n_skipped
+        If weights are changed after 400 samples, the trainer makes new lists of samples and skips
+        those that it would have read by now: about 0.5 * 400 = 200. It prepares the other 303.
 
+        Args:
+            share: The dataset's share of all samples: 0.5.
 
-def _max_share(member: MemberPlan, size: int, config: NanosetConfig, max_epochs: float) -> float:
-    """Return the largest share of the training samples with which a dataset is not read too often.
+        Returns:
+            The number of samples. With changed weights, it may be one too high.
+        """
+        n_built = self.config.rules.member_sizes(self.n_samples, share, self.config.surplus).built
+        # Datasets are mixed sample by sample, so at some moments a dataset is one sample behind its
+        # share. Suppose that it is: 199.
+        n_skipped = max(int(share * self.n_consumed) - 1, 0)
+        return n_built - n_skipped
 
-    For example, training reads 1,000 samples. A dataset of 400 samples, which may be read once,
-    could have the share 0.4. But trainers build some more samples than they read:
+    def largest_share(self, n_allowed: int) -> float:
+        """Return the largest share with which the trainer prepares at most some samples.
 
-        share     samples    samples that the trainer builds    allowed: 400
-        0.3990    399        401                                no
-        0.3980    398        400                                yes
+        For example, training reads 1,000 samples, and 400 are allowed of a dataset. As the trainer
+        prepares a reserve, the share must be slightly below 0.4:
 
-    How many more is rounded in a different way by each trainer, so there is no formula. Instead,
-    shares are tried: only multiples of 2**-40 (`step` / `_SHARE_UNITS`), to find the largest that
-    is allowed by a binary search.
+            share     samples read    prepared
+            0.3990    399             401         too many
+            0.3980    398             400         allowed
 
-    Args:
-        member: What was planned for the dataset, with its size, and how many of its samples were
-            read before the weights were changed (`taken_before`; 0 if there was no change).
-        size: Number of samples that are read.
-        config: What is trained.
-        max_epochs: How often the dataset may be read.
+        The size of the reserve is rounded in another way by each trainer. So there is no formula,
+        and the share is found by trying multiples of 2**-40 (1 / _SHARE_UNITS).
 
-    Raises:
-        InputError: An earlier part of this training run has read it as often as it may be.
-    """
-    samples_allowed = most_samples(member.tokens, max_epochs, config) - member.taken_before
-    if samples_allowed <= 0:
-        raise _read_already_error(member)
-    consumed_samples = _consumed(config, member.split)
+        Args:
+            n_allowed: Largest number of samples that may be prepared: 400.
+        """
 
-    def is_allowed(step: int) -> bool:
-        """Return whether the trainer builds at most the allowed samples, for a share in steps."""
-        # The caller later divides all shares by their sum, which may round this one up. So try a
-        # share that is half a step larger.
-        share = (step + 0.5) / _SHARE_UNITS
-        return _samples_built(size, share, config, consumed_samples) <= samples_allowed
+        def is_allowed(step: int) -> bool:
+            """Return whether a share of so many units is small enough."""
+            # All shares are later divided by their sum, which may round this one up. So try a share
+            # that is half a unit larger.
+            share = (step + 0.5) / _SHARE_UNITS
+            return self.prepared(share) <= n_allowed
 
-    # A binary search can be used, since more steps never mean fewer samples.
-    last_step = largest_that_fits(_SHARE_UNITS, is_allowed)
-    return last_step / _SHARE_UNITS
+        last_step = largest_that_fits(_SHARE_UNITS, is_allowed)  # by a binary search
+        return last_step / _SHARE_UNITS
 
 
 def _read_already_error(member: MemberPlan) -> InputError:
@@ -377,97 +338,40 @@ def _read_already_error(member: MemberPlan) -> InputError:
 
 
 @dataclass(frozen=True, slots=True)
-class _SplitLimit:
-    """A limit on documents that several datasets of a split contain, or one several times."""
+class _JointLimit:
+    """A limit on how often documents are read that are in several datasets."""
 
     limit: SharedLimit
     """The limit, and the copies of the documents in each dataset."""
-    size: int
-    """Samples of the split."""
-    plan: SplitPlan
-    """Plan of the split with the old weights, which has the sizes of its datasets."""
-    config: NanosetConfig
+    datasets: Sequence[MemberPlan]
+    """All datasets of a split, with their sizes."""
+    samples: _SamplesByShare
+    """Says how many samples of each dataset the trainer prepares."""
     epochs_before: Mapping[str, float]
-    """Prefix → epochs that earlier phases read."""
+    """Path of each dataset → how often it was read before the weights were changed."""
 
     def fits(self, shares: Shares) -> bool:
-        """Return whether some documents are read seldom enough if the datasets have these shares.
+        """Return whether the documents are read seldom enough with some shares of the datasets.
 
-        The documents are in several datasets, so they are read through all of them. Datasets are of
-        different sizes: with a share of 0.4 of the training samples, a small one is read more often
-        than a large one with 0.6. For example:
+        For example, the documents are in two datasets and may be read twice:
 
-            dataset     share    so it is read    copies of the documents    the documents are read
-            web         0.6      1 time           1                          1 time
-            best-web    0.4      2 times          1                          2 times
-            sum                                                              3 times
-
-        They fit if they may be read 3 times or more.
+            dataset     share of the samples    so it is read
+            web         0.6                     1 time
+            best-web    0.4                     2 times
+            sum                                 3 times           too often
 
         Args:
-            shares: Path of each dataset → its share of the samples.
+            shares: Path of each dataset → its share of the training samples.
         """
-        # Start with the datasets that were only read earlier, before training changed its datasets.
-        epochs = dict(self.epochs_before)
-        for dataset in self.plan.members:
-            if dataset.prefix in self.limit.copies:  # the dataset has the documents
-                epochs[dataset.prefix] = self._epochs_of_run(dataset, shares[dataset.prefix])
+        epochs = dict(self.epochs_before)  # for datasets that are not read any more
+        for dataset in self.datasets:
+            if dataset.prefix in self.limit.copies:  # it has the documents
+                n_prepared = self.samples.prepared(shares[dataset.prefix])
+                n_in_all = dataset.taken_before + n_prepared
+                epochs[dataset.prefix] = epochs_needed(
+                    n_in_all, dataset.tokens, self.samples.config
+                )
         return not self.limit.is_exceeded(epochs)
-
-    def _epochs_of_run(self, dataset: MemberPlan, share: float) -> float:
-        """Return how often training reads a dataset that has some share of the samples.
-
-        It counts from the start of the training run, also what was read before its weights were
-        changed. For example, a dataset has 100 samples, and 50 of them were read before:
-
-            samples that the trainer builds now       200 for this share, with a few more to be safe
-            samples of the whole run                  50 + 200 = 250
-            so it is read                             2.5 times
-
-        Args:
-            dataset: What was planned for the dataset, with its size.
-            share: Its share of the samples: 0.2.
-        """
-        # If the weights were changed, the trainer skips as many samples as were read before.
-        consumed_samples = _consumed(self.config, self.plan.split)
-        n_built = _samples_built(self.size, share, self.config, consumed_samples)
-        samples_of_run = dataset.taken_before + n_built
-        return epochs_needed(samples_of_run, dataset.tokens, self.config)
-
-
-def _limits_in_split(
-    limits_on_copies: Sequence[SharedLimit],
-    size: int,
-    plan: SplitPlan,
-    config: NanosetConfig,
-    reader: LengthReader,
-) -> list[_SplitLimit]:
-    """Prepare limits on documents that several datasets contain, so that weights can be tried.
-
-    For example, documents that are in both `web` and `news` may be read twice. Weights such as 0.7
-    and 0.3 are tried later, to see whether they keep this limit. For that, one has to know how
-    often they read each dataset. So each result has, together with its limit:
-
-        size             1,000: how many samples training reads of the split
-        plan             how large the datasets are
-        epochs_before    {"data/web": 0.5}: how often they were read before, if training was stopped
-                         and continues with other weights; otherwise {}
-
-    Args:
-        limits_on_copies: The limits.
-        size: Number of samples that are read of the split.
-        plan: What was planned for the split (train, valid or test) with the old weights.
-        config: What is trained.
-        reader: Reads the sizes of datasets that are not read any more.
-    """
-    epochs_before: Mapping[str, float] = {}
-    if plan.split == "train" and limits_on_copies:  # valid and test start anew
-        epochs_before = epochs_of_earlier_phases(config, reader)
-
-    split_limits = []
-    for limit in limits_on_copies:
-        split_limits.append(_SplitLimit(limit, size, plan, config, epochs_before))
-    return split_limits
 
 
 def fill_shares(shares: Shares, max_shares: Shares) -> dict[str, float] | None:
@@ -536,40 +440,35 @@ def _in_order(shares: Shares, filled: Shares) -> dict[str, float]:
 
 
 def fill_shares_together(
-    shares: Shares, max_shares: Shares, split_limits: Sequence[_SplitLimit]
+    shares: Shares, max_shares: Shares, joint_limits: Sequence[_JointLimit]
 ) -> dict[str, float] | None:
     """Lower shares that are too large, if some limits hold for several datasets together.
 
-    The shares say how many of the training samples each dataset has. Imagine that all of them grow
-    from 0 in proportion. When a limit is reached, the datasets for which it holds stop growing. The
-    others grow until all shares add up to 1. For example, the limit of web and best-web, which
-    contain the same documents, is reached at 0.4 together:
+    Imagine that all shares grow from 0 in proportion. When a limit is reached, the datasets for
+    which it holds stop growing. The others grow until all shares add up to 1. For example, web and
+    best-web contain the same documents, and may have 0.4 together:
 
         dataset                      web     best-web    code
         old share                    0.5     0.3         0.2
         when the limit is reached    0.25    0.15        0.1      web and best-web stop
         result                       0.25    0.15        0.6      code grows to what is left
 
-    Each round of the loop lets the shares grow to the next limit. To grow is not computed step by
-    step, but as a fraction: in 2**40 steps (`_SHARE_UNITS`), all shares reach their final values.
-
     Args:
-        shares: Path of each dataset → its share. They add up to 1.
+        shares: Path of each dataset → its share of the training samples. They add up to 1.
         max_shares: Path of each dataset → its largest share.
-        split_limits: The limits that hold for several datasets together.
+        joint_limits: The limits that hold for several datasets together.
 
     Returns:
         Path of each dataset → its new share. They add up to 1. None if the limits do not allow
         that.
     """
-    fixed_shares: dict[str, float] = {}
+    fixed_shares: dict[str, float] = {}  # of the datasets that have stopped
     while True:
-        # What the datasets that still grow have in the end, if they reach no limit. At first, these
-        # are all of them.
+        # What the other datasets have in the end, if they reach no limit.
         final_shares = _scaled_to_rest(shares, fixed_shares)
         if not final_shares:
             return None  # all have stopped, and add up to less than 1
-        growth = _Growth(fixed_shares, final_shares, max_shares, split_limits)
+        growth = _Growth(fixed_shares, final_shares, max_shares, joint_limits)
         if growth.keeps_limits_at(_SHARE_UNITS):  # at the last step, so in the end
             return _in_order(shares, {**fixed_shares, **final_shares})
 
@@ -581,78 +480,65 @@ def fill_shares_together(
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """Shares that grow together in proportion, in `_SHARE_UNITS` steps.
+    """Shares of datasets that grow from 0 in 2**40 equal steps (`_SHARE_UNITS`).
 
-    After step 0 they are 0. After the last step, they and the fixed shares add up to 1.
+    There are so many steps that it hardly matters in which of them a limit is reached.
     """
 
     fixed: Shares
-    """Shares that do not grow any more."""
+    """Shares of the datasets that do not grow any more."""
     final_shares: Shares
-    """The growing shares after the last step."""
+    """The growing shares after the last step. They and the fixed shares add up to 1."""
     max_shares: Shares
     """Largest share of each dataset."""
-    split_limits: Sequence[_SplitLimit]
+    joint_limits: Sequence[_JointLimit]
     """The limits that several datasets keep together."""
 
     def datasets_over_limit(self, step: int) -> list[str]:
-        """Return which datasets would be read too often if their shares had grown for some steps.
+        """Return which of the growing datasets have too large a share after some steps.
 
-        The shares say how many of the training samples each dataset has. They grow from 0 to their
-        final values in 2**40 equal steps (`_SHARE_UNITS`). For example, after half of these:
+        For example, after half of the steps:
 
             dataset    final share    share now    largest share
-            web        0.6            0.3          0.25             too much
+            web        0.6            0.3          0.25             too large
             code       0.2            0.1          1
-
-        Other datasets have reached a limit before, and do not grow any more: books has a fixed
-        share of 0.2. It matters for limits on documents that several datasets contain, since these
-        add up what is read of all of them.
 
         Args:
             step: How many steps the shares have grown.
-
-        Returns:
-            Paths of the growing datasets that exceed a limit: web. If a limit on documents of
-            several datasets is exceeded, these are all of them that still grow.
         """
-        # The caller later divides the shares by their sum, which may round them up. So try shares
+        # The caller later divides all shares by their sum, which may round them up. So try shares
         # that are half a step larger.
         fraction = (step + 0.5) / _SHARE_UNITS
-        grown = {prefix: share * fraction for prefix, share in self.final_shares.items()}
+        shares = {prefix: share * fraction for prefix, share in self.final_shares.items()}
 
-        over_limit = set(_above(grown, self.max_shares))
-        for split_limit in self.split_limits:
-            if not split_limit.fits({**self.fixed, **grown}):
-                over_limit.update(split_limit.limit.copies)  # all datasets with these documents
+        over_limit = set(_above(shares, self.max_shares))
+        for joint_limit in self.joint_limits:
+            # It adds up what is read of several datasets, also of those that do not grow any more.
+            if not joint_limit.fits({**self.fixed, **shares}):
+                over_limit.update(joint_limit.limit.copies)
 
-        # A set has no fixed order. But the shares are added up later, and the order decides how
-        # their sum is rounded.
-        return [prefix for prefix in self.final_shares if prefix in over_limit]
+        # Return them in a fixed order: the shares are added later, and the order decides how their
+        # sum is rounded.
+        return [prefix for prefix in shares if prefix in over_limit]
 
     def shares_at_limit(self) -> dict[str, float]:
-        """Return which datasets reach a limit first, and their shares at that moment.
+        """Let shares grow until some reach a limit. Return these, as large as they may be.
 
-        The shares say how many of the training samples each dataset has. All of them grow from 0 to
-        their final values in equal steps. For example, with 10 steps (really 2**40, so rounding
-        hardly matters):
+        For example, web may have at most 0.3, and there are 10 steps (really 2**40):
 
-            step               4       5       6
-            share of web       0.24    0.30    0.36     its largest share is 0.3
-            share of code      0.16    0.20    0.24     its largest share is 1
-            limits are kept    yes     yes     no
+            step             4       5       6
+            share of web     0.24    0.30    0.36    too large
+            share of code    0.16    0.20    0.24
 
-        Step 5 is the last one at which all limits are kept. The datasets over their limits in step
-        6 stop there, so the result is {"web": 0.3}.
+        Web reaches its limit at step 5, so the result is {"web": 0.3}.
         """
-        # A binary search for the last step at which all limits are kept: 5.
-        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)
+        last_step = largest_that_fits(_SHARE_UNITS, self.keeps_limits_at)  # 5, by a binary search
         stopped_shares = {}
-        for prefix in self.datasets_over_limit(last_step + 1):
+        for prefix in self.datasets_over_limit(last_step + 1):  # web
             share = self.final_shares[prefix] * last_step / _SHARE_UNITS  # 0.6 * 5 / 10
             stopped_shares[prefix] = min(share, self.max_shares[prefix])
         return stopped_shares
 
     def keeps_limits_at(self, step: int) -> bool:
-        """Return whether no dataset is read too often after its share has grown for some steps."""
+        """Return whether no share is too large after some steps."""
         return not self.datasets_over_limit(step)
