@@ -187,30 +187,28 @@ class TextCollector:
 
 
 def _text_hashes(words: DocumentWords) -> NDArray[np.uint64]:
-    """Return one number for each text, which is the same for texts with the same words in order.
+    """Return a hash of the words of each text: uint64, shape (n_texts,).
 
-    "a dog bit a man" and "a man bit a dog" get different numbers, since the order of words counts.
+    It depends on the order of the words: "a dog bit a man" and "a man bit a dog" have different
+    hashes.
 
     Args:
         words: The words of some texts. The values in the comments are for two texts, of three and
             of two words.
-
-    Returns:
-        uint64, shape (n_texts,).
     """
     # Number the words of each text from 0.
     words_per_text = words.counts  # [3, 2]
-    starts = np.zeros_like(words_per_text)
-    positions = positions_in(starts=starts, lengths=words_per_text)  # [0, 1, 2, 0, 1]
+    places = positions_in(starts=np.zeros_like(words_per_text), lengths=words_per_text)
+    places = places.astype(np.uint64)  # (n_words,) [0, 1, 2, 0, 1]
 
-    # Hash each word together with its position. `mix` turns a number into one that looks random.
-    word_hashes = mix(words.hashes + positions.astype(np.uint64) * STEP)  # (n_words,)
+    # Hash each word together with its place. `mix` turns a number into one that looks random.
+    word_hashes = mix(words.hashes + places * STEP)
 
-    # Add up the hashes of each text: the sum up to its end, less the sum up to its start. Sums are
-    # modulo 2**64, and so are their differences.
+    # The hash of a text is the sum of these, modulo 2**64. Sum up from the first text on, and
+    # subtract what earlier texts have added.
     text_bounds = running_sums(words_per_text)  # (n_texts + 1,) [0, 3, 5]
-    sums_before_text = running_sums(word_hashes)[text_bounds]
-    hashes: NDArray[np.uint64] = np.diff(sums_before_text)
+    sums = running_sums(word_hashes)[text_bounds]  # over 0, 3 and 5 words
+    hashes: NDArray[np.uint64] = np.diff(sums)  # over 3 and 2 words
     return hashes
 
 

@@ -170,31 +170,32 @@ def _given_files(project: Project, section: str) -> list[GivenFiles]:
 
 
 def _write_evaluation(project: Project, section: str, folder: Path) -> dict[str, int]:
-    """Write an index of evaluation texts, by which parts of them are found in documents.
+    """Write an index of evaluation texts, such as the questions of a benchmark, to a folder.
 
-    A table next to it says from which file and line each text comes.
+    With the index, copies of these texts are found in documents.
 
     Args:
-        project: The project, with the tokenizer by which texts are divided into words.
-        section: A section of `contamination` in nanoset.yaml, which names the files.
+        project: The project, with the tokenizer of the documents.
+        section: A section of `contamination` in nanoset.yaml, which names the evaluation files.
         folder: The folder to write to.
 
     Returns:
         Counts of texts and of runs of words, to be recorded.
     """
-    # Documents are stored as tokens, and a vocabulary knows the words in each token. So texts are
-    # divided into tokens first as well, by the engine.
+    # Documents are stored as tokens. So tokenize the texts as well, and divide both into words by
+    # the same table, which says what words each token of the vocabulary has.
     tokenizer_file = project.config.tokenizer_file
     engine = reference_engine(tokenizer_file)
     vocabulary = word_vocabulary(tokenizer_file)
-
-    # Read the texts.
     collector = TextCollector(engine, vocabulary)
     file_names = _collect_texts(collector, project, section)
 
-    # Write the index, and where each text comes from.
-    index = collector.index(project.config.contamination[section].ngram)
+    # Index each run of so many words, 13 for example.
+    words_per_run = project.config.contamination[section].ngram
+    index = collector.index(words_per_run)
     Evaluation(vocabulary, index).save(folder)
+
+    # A table says from which file and line each text comes.
     _write_origins(folder / TEXTS_FILE, collector, file_names)
     return evaluation_facts(collector, index)
 

@@ -112,27 +112,27 @@ def _search_dataset(
     Returns:
         Manifest of the result: a record of what was found.
     """
-    # Search each shard, which is a range of the dataset's documents. The matches in a shard are
-    # stored, and get a digest as their name.
+    # The corpus is stored in shards, and each is searched by itself. Their matches have digests,
+    # by which they are found later.
     shard_digests = _search_shards(project, recipe, evaluation, sharded)
 
-    # Join the matches of all shards to one table. A row says which line of the raw text contains
-    # which evaluation text.
+    # Join the matches to one table. A row says which line of the raw text contains which evaluation
+    # text.
     matches = _matches(project.outputs, recipe.name, sharded, shard_digests)
     rows = match_rows(project, sharded, evaluation, matches)
 
+    # Next to the table, record what was searched, and for what: `evaluation_texts: 1319`.
+    inputs = {
+        "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
+        "evaluation": evaluation.digest,
+        SHARDS: shard_digests,
+    }
+    evaluation_counts = {f"evaluation_{name}": n for name, n in evaluation.facts.items()}
+
     def write(folder: Path) -> Written:
-        """Write the table of all matches, and return what is recorded about the result."""
-        facts = {
-            "documents": int(sharded.document_bounds[-1]),  # the end of the last shard
-            "evaluation": evaluation.digest,
-            SHARDS: shard_digests,
-            **write_matches(folder, rows),  # such as {"contaminated": 12, …}
-        }
-        # Record what is known about the evaluation texts as well: `evaluation_texts: 1319`.
-        for name, count in evaluation.facts.items():
-            facts[f"evaluation_{name}"] = count
-        return Written(facts)
+        """Write the table to the folder of the new output, and return all that is recorded."""
+        match_counts = write_matches(folder, rows)  # such as {"contaminated": 12, …}
+        return Written({**inputs, **match_counts, **evaluation_counts})
 
     return project.outputs.commit(recipe, write)
 
@@ -140,10 +140,9 @@ def _search_dataset(
 def _search_shards(
     project: Project, recipe: Recipe, evaluation: Manifest, sharded: Sharded
 ) -> list[str]:
-    """Search those shards of a corpus that have not been searched for these texts yet.
+    """Search each shard of a corpus for evaluation texts, except for those searched before.
 
-    A shard is a range of the corpus's documents, and the matches in it are stored by themselves. If
-    text is added to the corpus, it is in new shards, so only these are searched.
+    If text is added to a corpus, it is in new shards. So only these are searched.
 
     Args:
         project: The project.
@@ -155,9 +154,18 @@ def _search_shards(
     Returns:
         For each shard, the digest that identifies its stored matches.
     """
-    # A recipe says what the result for a shard depends on. A result with the same recipe may exist:
-    # then it is used. For each other shard, a `SearchTask` runs in a worker process.
-    shard_recipes = _shard_recipes(recipe, evaluation, sharded)
+    # A recipe names all that decides a result. A stored result with the same recipe is used again.
+    # So name the shard here, and not the whole dataset, which changes whenever text is added.
+    threshold = recipe.options["threshold"]  # share of a text that has to match, such as 0.5
+    shard_recipes = []
+    for shard in sharded.shards:
+        parents = {"evaluation": evaluation.digest, "shard": shard}
+        shard_recipe = Recipe(
+            SHARD_LAYOUT.folder, recipe.name, VERSION, parents, {"threshold": threshold}
+        )
+        shard_recipes.append(shard_recipe)
+
+    # Search the other shards. Worker processes do this, each with the same evaluation texts.
     return make_of_documents(
         project,
         sharded,
@@ -192,28 +200,6 @@ def _current_dataset(project: Project, corpus: str) -> Manifest:
     return dataset
 
 
-def _shard_recipes(recipe: Recipe, evaluation: Manifest, sharded: Sharded) -> list[Recipe]:
-    """Return what the matches in each shard of a corpus depend on.
-
-    For example, for a shard with the digest 3f…, and evaluation texts with the digest 8a…:
-
-        parents    {"evaluation": "8a…", "shard": "3f…"}
-        options    {"threshold": 0.5}                       how much of a text has to match
-
-    Args:
-        recipe: What the result for the whole corpus depends on.
-        evaluation: The index of evaluation texts.
-        sharded: The documents of the corpus, with its shards.
-    """
-    options = {"threshold": recipe.options["threshold"]}
-    recipes = []
-    for shard in sharded.shards:
-        # The whole dataset is not named, so that the result stays valid when shards are added.
-        parents = {"evaluation": evaluation.digest, "shard": shard}
-        recipes.append(Recipe(SHARD_LAYOUT.folder, recipe.name, VERSION, parents, options))
-    return recipes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTask(DocumentsTask):
     """Searches the documents of one shard for evaluation texts."""
@@ -222,9 +208,9 @@ class SearchTask(DocumentsTask):
     """The index of evaluation texts."""
 
     def write(self, folder: Path) -> Written:
-        """Search the documents of one shard of a corpus for evaluation texts, in a worker process.
+        """Search some consecutive documents of a dataset for evaluation texts, in a worker process.
 
-        The matches are few, so they are stored in the record of the result, and not in a file.
+        The matches are few. So they are not written to a file, but returned, to be recorded.
 
         Args:
             folder: Folder of the result. No file is written to it.
@@ -232,25 +218,19 @@ class SearchTask(DocumentsTask):
         Returns:
             The record: `{"matches": [[document, text, share, words], …]}`.
         """
-        # On this machine, the outputs may be in another folder than on the one that made the task:
-        # `rebase` returns the same output with its path here.
-        evaluation_manifest = self.root.rebase(self.evaluation)
-        evaluation = _load_evaluation(_local_folder(evaluation_manifest))
+        # Open both inputs. The folder of all outputs may have another path on this machine than
+        # on the one that made the task; `rebase` replaces the path.
+        evaluation_texts = self.root.rebase(self.evaluation)
+        evaluation = _load_evaluation(_local_folder(evaluation_texts))
         dataset = open_dataset(self.root.rebase(self.dataset))
-        matches = evaluation.search(
-            dataset,
-            first=self.first,
-            count=self.count,
-            threshold=self.recipe.options["threshold"],
-        )
 
-        # Count documents from the start of the shard, since its place in the dataset may change:
-        # document 1007 of the dataset is document 7 of a shard that starts at document 1000.
+        threshold = self.recipe.options["threshold"]
         rows = []
-        for match in matches:
-            document_in_shard = match.document - self.first
-            # The fields of a `Match`, in their order
-            rows.append([document_in_shard, match.text, match.share, match.words])
+        for match in evaluation.search(dataset, self.first, self.count, threshold):
+            # Count documents from the first one of this task, which is a shard of the dataset: its
+            # place in the dataset may change.
+            document = match.document - self.first
+            rows.append([document, match.text, match.share, match.words])
         return Written({"matches": rows})
 
 

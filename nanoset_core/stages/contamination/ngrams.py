@@ -91,29 +91,29 @@ def _join_runs(
 ) -> NDArray[np.uint64]:
     """Join each run of words with the run that follows it, and return the hash of both together.
 
+    For example, join runs of 2 words with runs of 1 word. The text has the words w x y z:
+
+        first runs     wx   xy   yz
+        second runs    w    x    y    z
+        result         wxy  xyz                     wx and y, xy and z; nothing follows yz
+
     The hash is a polynomial, so it follows from the hashes of the two runs:
 
-        hash("how tired are") = hash("how tired") * FACTOR**1 + hash("are")     (1: one word "are")
-
-    For example, join runs of 2 words with one word more. The text has the words w x y z:
-
-        first runs     wx   xy   yz                 yz is at the end: no word follows it
-        second runs    w    x    y    z
-        result         wxy  xyz                     wx and y, xy and z
+        hash("wxy") = hash("wx") * FACTOR**1 + hash("y")        1 is the size of the second run
 
     Args:
         first_hashes: Hash of the first run from each word on, shape (n_first,).
         first_size: Words of each first run.
         second_hashes: Hash of the second run from each word on, shape (n_second,).
-        second_size: Words of each second run. It has no more words than the first one.
+        second_size: Words of each second run.
 
     Returns:
         Hash of both runs together from each word on, shape (n_second - first_size,).
     """
-    following_hashes = second_hashes[first_size:]  # of y and z, which follow wx and xy
-    followed_hashes = first_hashes[: len(following_hashes)]  # of wx and xy
+    second_hashes = second_hashes[first_size:]  # of y and z, which follow wx and xy
+    first_hashes = first_hashes[: len(second_hashes)]  # of wx and xy
     factor = U64(pow(_FACTOR, second_size, 1 << 64))  # FACTOR**second_size modulo 2**64
-    return followed_hashes * factor + following_hashes
+    return first_hashes * factor + second_hashes
 
 
 class TextMatch(NamedTuple):
@@ -169,9 +169,11 @@ class TextMatches(NamedTuple):
 class _KnownNgrams(NamedTuple):
     """The n-grams of documents that are also in evaluation texts.
 
-    Both arrays have the shape (n_known,).
+    All arrays have the shape (n_known,).
     """
 
+    documents: NDArray[np.int64]
+    """Document of each n-gram."""
     first_words: NDArray[np.int64]
     """First word of each n-gram, counted over all documents."""
     ngrams: NDArray[np.int64]
@@ -433,7 +435,7 @@ class NgramIndex:
         # Find runs of words that a document and a text have in common. Pair each place where such a
         # run is in a document with each place where it is in a text.
         known_ngrams = self._known_ngrams(words)
-        pairs = self._pairs(words, known_ngrams)
+        pairs = self._pairs(known_ngrams)
 
         # Pairs of one text that are near one another in a document form a *group*: a passage that
         # may be a copy of the text. A group that covers enough of its text is a match.
@@ -456,38 +458,35 @@ class NgramIndex:
     def _known_ngrams(self, words: DocumentWords) -> _KnownNgrams:
         """Find the n-grams of documents (runs of some words) that are also in evaluation texts.
 
-        The evaluation texts are in an index. For example, with runs of three words, two are found:
+        For example, with runs of three words, the document "ask how tired are their nine donkeys"
+        has two n-grams that are in the index of evaluation texts:
 
-            words         0    1    2      3    4      5     6
-            document      ask  how  tired  are  their  nine  donkeys
-            in the index       "how tired are", n-gram 0
-                                    "tired are their", n-gram 1
+            first word       1                  2
+            n-gram           how tired are      tired are their
+            number in index  0                  1
 
         Args:
             words: The words of all documents, concatenated.
-
-        Returns:
-            Number of the first word of each of them, and its number in the index.
         """
         if not len(self.hashes):
-            return _KnownNgrams(np.empty(0, np.int64), np.empty(0, np.int64))
+            nothing = np.empty(0, np.int64)
+            return _KnownNgrams(nothing, nothing, nothing)
 
-        # Hash the n-gram that starts at each word. A fast filter rules most of them out: look up
-        # only the others, the candidates.
+        # Hash the n-gram that starts at each word. Nearly all of them are in no evaluation text.
+        # A filter finds this out quickly for most of them. Look up only the others.
         ngram_hashes = hash_ngrams(words.hashes, self.words_per_ngram)
-        first_words = self._filter.candidates(ngram_hashes)  # [1, 2, 4] in the example
-        numbers = self._numbers_of(ngram_hashes[first_words])  # in the index: [0, 1, -1]
-
-        # Keep those that are in the index.
+        first_words = self._filter.candidates(ngram_hashes)  # such as [1, 2, 4]
+        numbers = self._numbers_of(ngram_hashes[first_words])  # [0, 1, -1], and -1 is not found
         is_known = numbers >= 0
         first_words = first_words[is_known]
         numbers = numbers[is_known]
 
         # Leave out n-grams that start with the last words of a document, and end with the first
         # words of the next one.
+        documents = words.documents(first_words)
         last_words = first_words + self.words_per_ngram - 1
-        is_in_one_document = words.documents(first_words) == words.documents(last_words)
-        return _KnownNgrams(first_words[is_in_one_document], numbers[is_in_one_document])
+        is_in_one = documents == words.documents(last_words)
+        return _KnownNgrams(documents[is_in_one], first_words[is_in_one], numbers[is_in_one])
 
     def _numbers_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Look up n-grams by their hash. Return their numbers in the index, or -1.
@@ -513,38 +512,32 @@ class NgramIndex:
         # If the index has a hash, it is exactly at this position. 4 is not: there is 5.
         return np.where(self.hashes[numbers] == hashes, numbers, -1)  # [2, -1]
 
-    def _pairs(self, words: DocumentWords, known_ngrams: _KnownNgrams) -> _Pairs:
-        """Pair each run of words of a document with all places where it occurs in evaluation texts.
+    def _pairs(self, known_ngrams: _KnownNgrams) -> _Pairs:
+        """Pair each n-gram of a document with all places where it occurs in evaluation texts.
 
-        These runs of some words are called n-grams. For example, if the n-gram at word 20 of
-        document 4 occurs in the evaluation texts 0 and 3, that gives two pairs:
+        For example, the n-gram "how tired are" is at word 20 of document 4, and it occurs in the
+        texts 0 and 3. That gives two pairs:
 
             document    word in the document    text    word in the texts
                    4                      20       0                    7
                    4                      20       3                   51
 
         Args:
-            words: The words of the documents.
-            known_ngrams: The n-grams of the documents that occur in evaluation texts: at which word
-                each is, and its number in this index.
+            known_ngrams: The n-grams of documents (runs of some words) that are in this index.
 
         Returns:
             The pairs, sorted by document, text and word of the document.
         """
-        # The index lists all occurrences of n-gram 0, then all of n-gram 1, and so on. For example:
-        #     occurrence    0  1  2  3  4  5  6
-        #     of n-gram     0  0  0  1  1  2  2        so n-gram 2 has those from 5 on, before 7
-        # Suppose that the documents have the n-grams 2 and 0. Get the occurrences of both.
+        # The index lists the occurrences of n-gram 0, then those of n-gram 1, and so on. Suppose
+        # that the documents have the n-grams 2 and 0, which occur twice and three times.
         starts = self._starts[known_ngrams.ngrams]  # (n_known,) [5, 0]
         stops = self.stops[known_ngrams.ngrams]  # [7, 3]
         n_occurrences = stops - starts  # [2, 3]
         occurrences = positions_in(starts, n_occurrences)  # (n_pairs,) [5, 6, 0, 1, 2]
 
-        # Each occurrence is a pair. Repeat the place of n-gram 2 in the documents twice, and that
-        # of n-gram 0 three times.
-        documents = words.documents(known_ngrams.first_words)  # (n_known,)
+        # Repeat the place of n-gram 2 in the documents twice, and that of n-gram 0 three times.
         pairs = _Pairs(
-            documents=np.repeat(documents, n_occurrences),
+            documents=np.repeat(known_ngrams.documents, n_occurrences),
             texts=self.texts[occurrences].astype(np.int64),
             document_words=np.repeat(known_ngrams.first_words, n_occurrences),
             text_words=self.first_words[occurrences].astype(np.int64),
@@ -565,7 +558,7 @@ class NgramIndex:
         Args:
             pairs: The pairs, sorted by document, text and word in the document.
         """
-        is_first = self._begins_group(pairs)  # (n_pairs,) [True, False, False, True]
+        is_first = self._begins_passage(pairs)  # (n_pairs,) [True, False, False, True]
         first_pairs = np.flatnonzero(is_first)  # (n_groups,) [0, 3]
 
         # A group extends up to the next group, and the last one up to the end.
@@ -576,98 +569,74 @@ class NgramIndex:
             group_of_pair=np.cumsum(is_first) - 1,  # [0, 0, 0, 1]
         )
 
-    def _begins_group(self, pairs: _Pairs) -> NDArray[np.bool_]:
-        """For each pair, return whether it begins a new passage of a document.
+    def _begins_passage(self, pairs: _Pairs) -> NDArray[np.bool_]:
+        """For each n-gram of a document, return whether it begins a new passage.
 
-        A pair is a run of words that a document and an evaluation text have in common. It belongs
-        to the passage of the pair before it if both have the same document and text, and at most as
-        many words are between their starts as the text has. For a text of 10 words:
+        Here only n-grams (runs of some words) count that the document has in common with an
+        evaluation text. They belong to one passage if they are near one another: at most as many
+        words apart as the text has. For a text of 10 words:
 
             word in the document     50     52     57     900
-            begins a passage         True   False  False  True      (900 - 57 is more than 10)
+            begins a passage         True   False  False  True      (900 is 843 words after 57)
 
         Args:
-            pairs: The pairs, sorted by document, text and word in the document.
+            pairs: The n-grams, sorted by document, text and word in the document.
 
         Returns:
             bool, shape (n_pairs,).
         """
-        # Compare each pair, from the second on, with the pair before it: (n_pairs - 1,)
+        # Compare each n-gram, from the second on, with the one before it: (n_pairs - 1,)
         is_new_document = pairs.documents[1:] != pairs.documents[:-1]
         is_new_text = pairs.texts[1:] != pairs.texts[:-1]
-        words_per_text = np.diff(self.text_starts)  # (n_texts,)
-        is_far = np.diff(pairs.document_words) > words_per_text[pairs.texts[1:]]
 
-        begins_group = np.ones(len(pairs.texts), np.bool_)  # the first pair begins one
-        begins_group[1:] = is_new_document | is_new_text | is_far
-        return begins_group
+        distances = np.diff(pairs.document_words)
+        words_per_text = np.diff(self.text_starts)  # (n_texts,)
+        is_far = distances > words_per_text[pairs.texts[1:]]
+
+        begins_passage = np.ones(len(pairs.texts), np.bool_)  # the first n-gram begins one
+        begins_passage[1:] = is_new_document | is_new_text | is_far
+        return begins_passage
 
     def _shares(self, pairs: _Pairs, groups: _Groups, threshold: float) -> NDArray[np.float64]:
-        """For each passage of a document, return which share of an evaluation text it covers.
+        """For each passage of a document, return its share of an evaluation text, from 0 to 1.
 
-        A passage is where a document has many runs of words (n-grams) in common with an evaluation
-        text. If these cover 48 of the text's 60 letters, the share is 48 / 60 = 0.8.
-
-        Here a pair is one n-gram that both have, with its place in the document and in the text.
-        The pairs of one passage are called a group.
+        A passage and its text have some n-grams (runs of words) in common. If these have 48 of the
+        text's 60 letters, the share is 48 / 60 = 0.8.
 
         Args:
-            pairs: The n-grams of all passages, passage by passage.
-            groups: Which of them belong to which passage.
-            threshold: The share that is needed for a match, such as 0.5.
+            pairs: The n-grams of all passages, each with its place in the text.
+            groups: Which n-grams belong to which passage, also called a group.
+            threshold: The share that a match needs, such as 0.5.
 
         Returns:
-            float64, shape (n_groups,); 0 for passages that cover less than is needed.
+            float64, shape (n_groups,); 0 for passages that have fewer letters than a match needs.
         """
-        # How many letters does each group need? For a text of 60 letters and the threshold 0.5,
-        # 30 would do, but so few may be in common by chance: MIN_LETTERS (32) are always needed.
-        texts = pairs.texts[groups.first_pairs]  # (n_groups,) all pairs of a group have one text
+        # How many letters does a match need? Of a text of 60 letters, 30 would be a share of 0.5.
+        # But so few may be in common by chance: MIN_LETTERS (32) are always needed.
+        texts = pairs.texts[groups.first_pairs]  # (n_groups,) all n-grams of a group have one text
         text_letters = self.letters_per_text[texts]
         needed_letters = np.maximum(threshold * text_letters, MIN_LETTERS)
 
-        # n-grams overlap, so counting the letters that they cover takes long. Their sum, in which
-        # overlaps count twice, is quick. Most groups do not even reach it: do not count these.
-        upper_bounds = self._letters_with_overlaps(pairs, groups)
-        may_match = upper_bounds >= needed_letters
-        is_counted = may_match[groups.group_of_pair]  # (n_pairs,)
-        covered_letters = self._covered_letters(
-            pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups=len(texts)
-        )
+        # Add up the letters of all n-grams of a passage. This is quick, but counts those twice that
+        # are in two n-grams. Most passages do not even reach `needed_letters` in this way.
+        stops = pairs.text_words + self.words_per_ngram
+        letters = self._letters_between(pairs.text_words, stops)  # (n_pairs,)
+        n_groups = len(texts)
+        upper_bounds = np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
 
+        # Count exactly in the others.
+        is_possible = upper_bounds >= needed_letters  # (n_groups,)
+        is_counted = is_possible[groups.group_of_pair]  # (n_pairs,)
+        covered_letters = self._covered_letters(
+            pairs.text_words[is_counted], groups.group_of_pair[is_counted], n_groups
+        )
         shares = covered_letters / np.maximum(text_letters, 1)  # avoids a division by 0
         return np.where(covered_letters >= needed_letters, shares, 0.0)
-
-    def _letters_with_overlaps(self, pairs: _Pairs, groups: _Groups) -> NDArray[Any]:
-        """Bound quickly how many letters of a text each passage of a document covers.
-
-        The passage and the text have some runs of words (n-grams) in common. Simply add up their
-        letters. Words that are in two n-grams are counted twice, so the sum may be too great:
-
-            "how tired are"         11 letters
-            "tired are their"       13 letters      sum: 24
-            how tired are their     16 letters      what they cover together
-
-        If even the sum is too small for a match, the exact number need not be computed.
-
-        Args:
-            pairs: The n-grams of all passages, each with its place in an evaluation text.
-            groups: Which of them form a group, which is a passage of a document.
-
-        Returns:
-            Numbers of letters, shape (n_groups,).
-        """
-        # Count the letters of each n-gram: 11 and 13 in the example.
-        stops = pairs.text_words + self.words_per_ngram  # the words after the last ones
-        letters = self._letters_between(pairs.text_words, stops)  # (n_pairs,)
-
-        # Sum up the letters of each group: 24.
-        n_groups = len(groups.first_pairs)
-        return np.bincount(groups.group_of_pair, weights=letters, minlength=n_groups)
 
     def _covered_letters(
         self, text_words: NDArray[np.int64], groups: NDArray[np.int64], n_groups: int
     ) -> NDArray[Any]:
-        """Return how many letters of the evaluation texts the n-grams of each group cover together.
+        """Return how many letters of an evaluation text each group of n-grams has.
 
         n-grams are runs of some words. Where they overlap, letters count once. For example:
 
@@ -675,7 +644,7 @@ class NgramIndex:
                                     how  tired  are  their
             n-gram at word 5        how  tired  are
             n-gram at word 6             tired  are  their
-            count of the first      how                         it ends where the next one starts
+            count of the first      how                         up to where the next one starts
             count of the second          tired  are  their      together 16 letters
 
         Args:
@@ -692,14 +661,12 @@ class NgramIndex:
         starts = text_words[order]  # (n_ngrams,) [5, 6] in the example
         stops = starts + self.words_per_ngram  # [8, 9]
 
-        # If an n-gram overlaps the next one of its group, let it end where the next one starts.
+        # Count an n-gram up to its end, or up to the start of the next one of its group.
         is_same_group = groups[1:] == groups[:-1]  # for each n-gram but the last
-        overlaps_next = is_same_group & (starts[1:] < stops[:-1])
-        overlapping = np.flatnonzero(overlaps_next)  # [0]
-        stops[overlapping] = starts[overlapping + 1]  # [8, 9] becomes [6, 9]
+        limits = np.where(is_same_group, starts[1:], stops[:-1])  # [6]
+        stops[:-1] = np.minimum(stops[:-1], limits)  # [8, 9] becomes [6, 9]
 
-        # Now no word counts twice. Sum up the letters of each group.
-        letters = self._letters_between(starts, stops)
+        letters = self._letters_between(starts, stops)  # (n_ngrams,) of how, and of the others
         return np.bincount(groups, letters, minlength=n_groups)
 
     def _letters_between(

@@ -49,37 +49,30 @@ class Match(NamedTuple):
 class _Chunk(NamedTuple):
     """Documents, or a part of a long one, that are searched together.
 
-    Documents are counted from the first one of the search, tokens over the whole dataset. The
-    ranges are half-open.
+    Tokens are counted over the whole dataset.
     """
 
-    start_document: int
-    """The first document."""
-    stop_document: int
-    """The document after the last one."""
+    first_document: int
+    """Number of the first document in the dataset."""
+    document_bounds: NDArray[np.int64]
+    """First token of each document, and the end of the last one; shape (n_documents + 1,)."""
     start_token: int
-    """The first token."""
+    """The first token that is searched."""
     stop_token: int
-    """The token after the last one."""
+    """The token after the last one that is searched."""
 
-    def bounds_of_documents(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the documents of the chunk start, counted from its first token.
+    def bounds_in_chunk(self) -> NDArray[np.int64]:
+        """Return where each document starts, counted from the first token that is searched.
 
-        A chunk is a range of tokens. It may begin or end in the middle of a document. For example,
-        a chunk has the tokens from 100 to 249:
+        For example, if the tokens from 100 to 249 are searched:
 
             document      tokens 80 to 119    tokens 120 to 299
-            its start     0 (cut off)         20                   the chunk ends at 150
-
-        Args:
-            starts: First token of each document of the search, and the end of the last one; shape
-                (n_documents + 1,).
+            its start     0 (cut off)         20                    and at the end 150
 
         Returns:
-            [0, 20, 150] in the example; int64, shape (stop_document - start_document + 1,).
+            [0, 20, 150] in the example; int64, shape (n_documents + 1,).
         """
-        document_starts = starts[self.start_document : self.stop_document + 1]
-        return np.clip(document_starts, self.start_token, self.stop_token) - self.start_token
+        return np.clip(self.document_bounds, self.start_token, self.stop_token) - self.start_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,52 +127,40 @@ class Evaluation:
         # Find the first token of each document, and the end of the last one. The dataset stores
         # documents as one or more sequences, so look up the first sequence of each document first.
         first_sequences = dataset.document_indices[first : first + count + 1]
-        starts = token_starts(dataset, first_sequences)  # (n_documents + 1,)
+        document_bounds = token_starts(dataset, first_sequences)  # (count + 1,)
 
-        chunks = list(_chunks(starts))
-        best_matches = _BestMatches()
         # Take one chunk at a time: `spans` yields the slices 0:1, 1:2, … of the list. If the
         # dataset is in a bucket, `spans` may delete what was downloaded before the next one.
+        chunks = list(_chunks(document_bounds, first))
+        best_matches = _BestMatches()
         for span in dataset.spans(count=len(chunks), at_once=1):
             for chunk in chunks[span]:
-                for match in self._search_chunk(dataset, starts, chunk, threshold):
+                for match in self._search_chunk(dataset, chunk, threshold):
                     best_matches.add(match)
-
-        # So far, the first document that was searched has the number 0. Number them as the dataset
-        # does: with first=1,000, document 7 is document 1,007.
-        for match in best_matches.best_of_each_document():
-            yield match._replace(document=first + match.document)
+        yield from best_matches.best_of_each_document()
 
     def _search_chunk(
-        self,
-        dataset: MMapIndexedDataset,
-        starts: NDArray[np.int64],
-        chunk: _Chunk,
-        threshold: float,
+        self, dataset: MMapIndexedDataset, chunk: _Chunk, threshold: float
     ) -> Iterator[Match]:
         """Search some documents, or a part of a long one, for evaluation texts.
 
         Args:
             dataset: The dataset with the documents, which are stored as tokens.
-            starts: First token of each document, and the end of the last one; shape (n_documents +
-                1,).
-            chunk: Which tokens are searched, and of which documents they are.
+            chunk: The tokens to search, and the documents to which they belong.
             threshold: Share of a text's letters, 0 to 1, that a document must have.
 
         Yields:
-            The matches. Their documents are numbered as in `starts`.
+            The matches.
         """
-        # Divide the tokens of the chunk into words, document by document.
+        # Divide the tokens into words, document by document.
         tokens = read_tokens(dataset, chunk.start_token, chunk.stop_token)
-        document_bounds = chunk.bounds_of_documents(starts)  # in tokens of the chunk
-        words = self.vocabulary.words(tokens, document_bounds)
+        words = self.vocabulary.words(tokens, chunk.bounds_in_chunk())
 
         for match in self.index.search(words, threshold).each():
             # The passage is a range of words, such as 50 to 89. Quote the first 32 of them.
             stop_word = min(match.stop, match.start + _EXCERPT_WORDS)
             yield Match(
-                # The index numbers the documents of the chunk from 0.
-                document=chunk.start_document + match.document,
+                document=chunk.first_document + match.document,  # the index counts from 0
                 text=match.text,
                 share=round(match.share, 4),
                 words=self.vocabulary.text(words, match.start, stop_word),
@@ -213,7 +194,7 @@ class _BestMatches:
             yield from ordered[:MAX_MATCHES_PER_DOCUMENT]
 
 
-def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
+def _chunks(document_bounds: NDArray[np.int64], first_document: int) -> Iterator[_Chunk]:
     """Divide documents into chunks of some 260,000 tokens, which are searched for texts one by one.
 
     Short documents are put together. A long document is divided into parts, which overlap, so that
@@ -225,17 +206,21 @@ def _chunks(starts: NDArray[np.int64]) -> Iterator[_Chunk]:
                         tokens 16 to 19
 
     Args:
-        starts: First token of each document, and the end of the last one; shape (n_documents + 1,).
+        document_bounds: First token of each document, and the end of the last one; shape
+            (n_documents + 1,).
+        first_document: Number of the first of these documents in the dataset.
     """
     # A block is several documents of up to CHUNK_TOKENS tokens together, or one longer document.
-    for documents in divide_into_blocks(starts, CHUNK_TOKENS):
-        start_token = int(starts[documents.start])
-        stop_token = int(starts[documents.stop])
+    for block in divide_into_blocks(document_bounds, CHUNK_TOKENS):
+        number = first_document + block.start
+        bounds = document_bounds[block.start : block.stop + 1]
+        start_token = int(bounds[0])
+        stop_token = int(bounds[-1])
 
         # Divide a long document. The next chunk starts a bit before the end of this one.
         while stop_token - start_token > CHUNK_TOKENS:
-            yield _Chunk(documents.start, documents.stop, start_token, start_token + CHUNK_TOKENS)
+            yield _Chunk(number, bounds, start_token, start_token + CHUNK_TOKENS)
             start_token += CHUNK_TOKENS - OVERLAP_TOKENS
 
         # The rest of a long document, or a block of short ones.
-        yield _Chunk(documents.start, documents.stop, start_token, stop_token)
+        yield _Chunk(number, bounds, start_token, stop_token)

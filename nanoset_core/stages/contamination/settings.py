@@ -66,15 +66,16 @@ class ContaminationSpec(Section):
 def contamination_errors(
     file: Path, sections: Mapping[str, ContaminationSpec], views: Mapping[str, ViewSpec]
 ) -> Iterator[ConfigError]:
-    """Yield an error for each mistake in how evaluation texts and views refer to one another.
+    """Yield an error for each wrong name in the settings of evaluations and of views.
 
-    A section of `contamination` names evaluation files, and which corpora are searched for their
-    texts. A view selects documents of a corpus, and can leave out those with such texts:
+    Evaluations and views name one another. A view is a selection of a corpus's documents:
 
-        contamination: {evals: {files: quiz.jsonl, of: [web]}}
-        views: {clean: {of: web, clean_of: [evals]}}
+        contamination:
+          evals: {files: quiz.jsonl, of: [web]}       search the corpus web for the texts of evals
+        views:
+          clean: {of: web, clean_of: [evals]}         web without documents that have such texts
 
-    It is a mistake if the section is `of` a view, or if `clean_of` names no section.
+    `of` of an evaluation must not name a view, and `clean_of` must name an evaluation.
 
     Args:
         file: Path of nanoset.yaml, for messages.

@@ -55,39 +55,40 @@ def contamination_summary(project: Project, manifest: Manifest) -> Summary:
 
 
 def contamination_warnings(project: Project, manifest: Manifest) -> list[str]:
-    """Return warnings on documents of a corpus that contain evaluation texts.
+    """Return warnings for users on documents of a corpus that contain evaluation texts.
 
-    A setting says when to warn: with `policy: warn` always, and otherwise only if a training run
-    reads such a document. A warning is, for example:
+    There are two kinds of such texts, with a warning each:
 
-        2 documents hold texts of evals; a.jsonl:12 holds 87% of quiz.jsonl:3: 'how tired are'
+        texts that leaked:
+            2 documents hold texts of evals; a.jsonl:12 holds 87% of quiz.jsonl:3: 'how tired are'
+
+        boilerplate, which very many documents contain, such as a licence:
+            1 text of evals is in 100 documents or more, probably as boilerplate: …
 
     Args:
         project: The project.
-        manifest: What is recorded about a search for the texts of one section of `contamination`.
-
-    Returns:
-        Up to two: on texts that leaked, and on boilerplate, which is text that very many documents
-        contain.
+        manifest: What is recorded about the search of one corpus for the texts of one evaluation.
     """
-    key = LAYOUT.key_of(manifest.name)
+    key = LAYOUT.key_of(manifest.name)  # names of the evaluation and of the corpus
     if key is None or key.subject not in project.config.contamination:
-        return []  # the section was removed from nanoset.yaml
-    if manifest.facts["contaminated"] == 0 or not _has_to_warn(project, key):
+        return []  # the evaluation was removed from nanoset.yaml
+    if not _has_to_warn(project, key):
         return []
 
-    section = key.subject
+    evaluation = key.subject
     matches = summary_of(manifest)
     warnings = []
     if matches.first is not None:
-        warnings.append(_leaked_text(section, matches.contaminated, matches.first))
+        warnings.append(_leaked_text(evaluation, matches.contaminated, matches.first))
     if matches.boilerplate_texts:
-        warnings.append(boilerplate_text(section, matches))
+        warnings.append(boilerplate_text(evaluation, matches))
     return warnings
 
 
 def _has_to_warn(project: Project, key: Key) -> bool:
     """Return whether contaminated documents of a corpus are worth a warning.
+
+    With `policy: warn` in the settings, they always are; otherwise only if training reads them.
 
     Args:
         project: The project. Its settings say what training reads.
@@ -95,7 +96,6 @@ def _has_to_warn(project: Project, key: Key) -> bool:
     """
     if project.config.contamination[key.subject].policy == "warn":
         return True
-    # Otherwise only if training reads them.
     return bool(contaminated_inputs_of_training(project.config, key.subject, key.part or ""))
 
 
@@ -132,19 +132,20 @@ def describe_match(match: Mapping[str, Any]) -> MatchDescription:
 
 
 def boilerplate_text(section: str, matches: MatchSummary) -> str:
-    """Describe evaluation texts that very many documents contain, and so are probably no leak.
+    """Say how many evaluation texts are in very many documents, such as a licence.
 
-    For example, a licence:
+    Such texts are probably no leak, but boilerplate. The text has three parts:
 
-        1 text of evals is in 100 documents or more, probably as boilerplate: 300 documents hold
-        nothing else of evals; 280 hold 100% of quiz.jsonl:3: 'choose the right answer'
+        1 text of evals is in 100 documents or more, probably as boilerplate
+        300 documents hold nothing else of evals                                   (and no leak)
+        280 hold 100% of quiz.jsonl:3: 'choose the right answer'                   (the example)
 
     Args:
         section: Name of the evaluation in the settings, such as "evals".
         matches: What was found in a corpus.
 
     Returns:
-        This text, or "" if no text is in so many documents.
+        The text, or "" if no text is in so many documents.
     """
     if matches.most_common is None:  # no text is boilerplate
         return ""

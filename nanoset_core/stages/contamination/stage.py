@@ -159,20 +159,20 @@ def searches_before_training(config: ProjectConfig, names: Iterable[str]) -> dic
 
 
 def _corpora_to_search(config: ProjectConfig, section: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the corpora that must be searched for evaluation texts before some datasets are read.
+    """Yield the corpora of some datasets whose documents may contain texts of an evaluation.
 
-    A dataset is a corpus, or made from one. If it leaves out the documents with such texts anyway,
-    then its corpus need not be searched before.
+    A dataset is a corpus, or a selection of its documents. Some selections leave out all documents
+    with such texts: their corpora are not yielded.
 
     Args:
         config: The project's settings.
-        section: A section of `contamination`, which names evaluation files and corpora.
-        names: The datasets.
+        section: Name of the evaluation, a section of `contamination`.
+        names: The datasets, such as those that a training run reads.
     """
-    searched = set(searched_corpora(config, section))
+    corpora_of_evaluation = set(searched_corpora(config, section))
     for name in names:
         corpus = base_of(config.derived, name)
-        if corpus in searched and not is_clean(config, section, name):
+        if corpus in corpora_of_evaluation and not is_clean(config, section, name):
             yield corpus
 
 

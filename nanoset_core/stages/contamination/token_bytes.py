@@ -90,13 +90,13 @@ class _Notation:
 
     @staticmethod
     def of(file: TokenizerPath) -> _Notation:
-        """Find out how a tokenizer writes the tokens of its vocabulary.
+        """Find out in which of three ways a tokenizer writes the tokens of its vocabulary.
 
-        There are three ways. For example, the word "the" and the ending "ing" are written
+        For example, the word "the" and the ending "ing" are written
 
-            byte-level BPE    Ġthe    ing      Ġ stands for the byte of a space
-            WordPiece         the     ##ing    ## continues a word
-            SentencePiece     ▁the    ing      ▁ stands for a space
+            byte-level BPE    Ġthe    ing      Ġ stands for a space     is_byte_level=True
+            WordPiece         the     ##ing    ## continues a word      continuation_prefix="##"
+            SentencePiece     ▁the    ing      ▁ stands for a space     neither of them
 
         Args:
             file: The tokenizer's file or folder.
@@ -110,12 +110,10 @@ class _Notation:
         if model.get("type") == "WordPiece":
             prefix = model.get("continuing_subword_prefix")
 
-        # Byte-level BPE: a step {"type": "ByteLevel"} turns bytes into characters before the model,
-        # or back into bytes after it. A step may consist of several, so collect all their types.
+        # Byte-level BPE: a step {"type": "ByteLevel"} before the model or after it.
         step_types = component_types(definition.get("pre_tokenizer"))
         step_types |= component_types(definition.get("decoder"))
-        is_byte_level = "ByteLevel" in step_types
-        return _Notation(is_byte_level=is_byte_level, continuation_prefix=prefix)
+        return _Notation(is_byte_level="ByteLevel" in step_types, continuation_prefix=prefix)
 
     def decode(self, token: str) -> bytes:
         """Return the bytes that a token stands for, given how it is written in the vocabulary.

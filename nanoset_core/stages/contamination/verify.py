@@ -11,6 +11,7 @@ from typing import Any
 
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
+from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.checking import check_files, check_freshness, current_manifest
 from nanoset_core.stages.contamination.matches import MATCHES, MatchSummary, summary_of
 from nanoset_core.stages.contamination.scope import contaminated_inputs_of_training
@@ -60,24 +61,20 @@ def _report_matches(report: Report, project: Project, key: Key, manifest: Manife
         key: The section of `contamination` with the evaluation files, and the corpus.
         manifest: What is recorded about the search of the corpus.
     """
-    # Count the documents, but not those that only have boilerplate, such as a licence: a text that
-    # very many documents contain is probably no leak.
+    # Texts that very many documents contain, such as a licence, are boilerplate, and probably no
+    # leak. Documents with nothing else are not counted here.
     matches = summary_of(manifest)
     report.figures["contaminated"] = matches.contaminated
+    table_url = manifest.url(MATCHES)
 
-    if not _blocks_training(project, key, manifest):
-        for warning in contamination_warnings(project, manifest):
-            report.warn(warning, where=manifest.url(MATCHES))
-        return
-
-    # Choose an example to quote: if possible, a match that is not boilerplate.
-    if matches.first is not None:
-        example = matches.first
-    elif matches.most_common is not None:  # the most common boilerplate
-        example = matches.most_common
+    has_matches = manifest.facts["contaminated"] > 0  # with boilerplate
+    if has_matches and _blocks_training(project.config, key):
+        # Quote a match as an example, if possible one that is not boilerplate.
+        example = matches.first or matches.most_common or manifest.facts["first"][0]
+        _report_blocking_match(report, project, key, matches, example, table_url)
     else:
-        example = manifest.facts["first"][0]
-    _report_blocking_match(report, project, key, matches, example, manifest.url(MATCHES))
+        for warning in contamination_warnings(project, manifest):
+            report.warn(warning, where=table_url)
 
 
 def _report_blocking_match(
@@ -123,32 +120,22 @@ def _report_blocking_match(
     )
 
 
-def _blocks_training(project: Project, key: Key, manifest: Manifest) -> bool:
-    """Return whether documents with evaluation texts must keep a training run from starting.
+def _blocks_training(config: ProjectConfig, key: Key) -> bool:
+    """Return whether no training run may start while a corpus has texts of an evaluation.
 
-    They must, if all of this is true of an evaluation `evals` and a corpus (collection of texts)
-    `web`:
-
-        the settings of `evals` say `policy: block`
-        documents of `web` contain texts of `evals`
-        a training run reads `web`, or a selection of it that does not leave out such documents
+    This is so if the settings of the evaluation say `policy: block`, and if a run reads the corpus.
+    A run may also read a selection of the corpus without such documents: this does no harm.
 
     Args:
-        project: The project.
+        config: The settings of the project.
         key: The names of the evaluation and of the corpus, as `subject` and `part`.
-        manifest: What is recorded about the search of the corpus for the texts. Its count includes
-            documents that only have a text of very many documents, such as a licence.
     """
-    section = key.subject  # evals
-    corpus = key.part or ""  # web; a search always has a corpus, so it is never ""
-    if project.config.contamination[section].policy != "block":
+    evaluation = key.subject  # such as evals
+    corpus = key.part or ""  # such as web; a search always has a corpus, so it is never ""
+    if config.contamination[evaluation].policy != "block":
         return False
-    if manifest.facts["contaminated"] == 0:
-        return False
-
-    # Names of what a run reads with such documents in it, such as ["web"].
-    contaminated_datasets = contaminated_inputs_of_training(project.config, section, corpus)
-    return len(contaminated_datasets) > 0
+    contaminated_inputs = contaminated_inputs_of_training(config, evaluation, corpus)
+    return len(contaminated_inputs) > 0
 
 
 def _blocking_text(section: str, matches: MatchSummary) -> str:

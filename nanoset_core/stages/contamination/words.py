@@ -46,8 +46,10 @@ _FACTOR = 0xD6E8FEB86659FD93
 """An odd number whose bits look random."""
 _FACTOR_POWERS = np.array([pow(_FACTOR, k, 1 << 64) for k in range(256)], np.uint64)
 """Powers of `_FACTOR`, modulo 2**64, by exponent; shape (256,). Exponents are taken modulo 256."""
-_BYTE_HASHES = mix(np.arange(1, 257, dtype=np.uint64) * STEP)
-"""Hash of each value of a byte, a number that looks random; shape (256,)."""
+_FACTOR_POWER_LIST: list[int] = _FACTOR_POWERS.tolist()
+"""The same as Python's integers."""
+_BYTE_HASHES: list[int] = mix(np.arange(1, 257, dtype=np.uint64) * STEP).tolist()
+"""Hash of each value of a byte, a number that looks random; 256 of them."""
 
 _SCRIPTS_WITHOUT_SPACES = (
     (0x0E00, 0x0F00),  # Thai, Lao
@@ -56,21 +58,19 @@ _SCRIPTS_WITHOUT_SPACES = (
     (0x3040, 0x3100),  # Hiragana, Katakana
     (0x3400, 0xA000),  # Chinese characters
     (0xF900, 0xFB00),  # Chinese characters for compatibility
+    (0x20000, 0x110000),  # rare Chinese characters
 )
 """Ranges [start, stop) of code points whose letters are words by themselves, since these scripts
 put no spaces between words.
 """
-_FIRST_SUPPLEMENTARY_IDEOGRAPH = 0x20000
-"""Chinese characters outside the first 65,536 code points start here."""
-_FIRST_BYTES_WITHOUT_SPACES = b"\xe3\xe4\xe5\xe6\xe7\xe8\xe9"
-"""First UTF-8 bytes of the letters of `_SCRIPTS_WITHOUT_SPACES` from U+3000 on. They show that a
-letter is a word by itself, even if a token holds only the first bytes of it.
+_FIRST_BYTES_WITHOUT_SPACES = "\udce3\udce4\udce5\udce6\udce7\udce8\udce9"
+"""The bytes E3 to E9, as Python's `surrogateescape` decodes them. The letters of
+`_SCRIPTS_WITHOUT_SPACES` from U+3000 to U+FFFF begin with them in UTF-8. So they show that a letter
+is a word by itself, even if a token has only this byte of it.
 """
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
-"""Code points to which Python's `surrogateescape` decodes bytes that are not UTF-8."""
+"""Code points to which `surrogateescape` decodes bytes that are not UTF-8: byte E4 to U+DCE4."""
 
-
-_SEPARATOR = "\0"  # in place of characters that separate words; it is no letter itself
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -102,85 +102,54 @@ def split_into_pieces(token: bytes) -> list[WordPiece]:
     # A token may have only some bytes of a letter. `surrogateescape` decodes each to a character.
     characters = token.decode("utf-8", "surrogateescape")
 
-    # Put one separator in place of each character that is no letter, and split there. With "|" as
-    # the separator, "Ab, cd" becomes "ab||cd", which has the runs "ab", "" and "cd".
-    runs = "".join(map(_as_letter, characters)).split(_SEPARATOR)
+    # Collect runs of letters. The first one may continue a word of the token before this one.
+    runs = [""]
+    for character in characters:
+        if not _is_letter(character):
+            runs.append("")  # this ends the word
+            continue
+        if _is_word_by_itself(character):
+            runs.append("")
+        runs[-1] += character.casefold()
 
-    # The first run may continue a word, since no separator precedes it. The others begin words.
-    # Leave out empty runs, except for the last one: it says that the token ends a word.
+    # "Ab, cd" has the runs "ab", "" (after the comma) and "cd" (after the space). Leave out empty
+    # runs, except for the last one: it says that the token ends a word.
     pieces = []
-    for index, letters in enumerate(runs):
+    for index, run in enumerate(runs):
         is_last = index == len(runs) - 1
-        if letters or is_last:
-            pieces.append(_piece(letters, begins_word=index > 0))
+        if run or is_last:
+            letters = run.encode("utf-8", "surrogateescape")
+            pieces.append(WordPiece(begins_word=index > 0, letters=letters))
     return pieces
 
 
-def _as_letter(character: str) -> str:
-    """Return what stands for a character when a text is divided into words at separators.
-
-    Letters are compared in lower case. With | for the separator:
-
-        A or a               a
-        a space, a comma     |
-        a Chinese letter     |中     it is a word by itself, so a separator precedes it
-
-    The separator is _SEPARATOR.
-    """
-    if not _is_letter(character):
-        return _SEPARATOR
-    letter = character
-    if not _is_byte_of_letter(character):  # two tokens may share a letter: a byte has no lower case
-        letter = character.casefold()
-    if _is_word_by_itself(character):
-        return _SEPARATOR + letter
-    return letter
-
-
-def _piece(letters: str, *, begins_word: bool) -> WordPiece:
-    """Return a piece with its letters as UTF-8 bytes.
+def _is_letter(character: str) -> bool:
+    """Return whether a character belongs to a word: a letter, a mark on a letter, or a digit.
 
     Args:
-        letters: The letters. Bytes that are only a part of a letter become these bytes again.
-        begins_word: Whether the piece begins a word.
+        character: A character, or a code point that stands for one byte of a letter.
     """
-    return WordPiece(begins_word, letters.encode("utf-8", "surrogateescape"))
+    is_byte_of_letter = ord(character) in _ESCAPED_BYTES
+    return is_byte_of_letter or unicodedata.category(character)[0] in "LMN"
 
 
-def _is_byte_of_letter(character: str) -> bool:
-    """Return whether a character stands for one byte of a letter that two tokens share."""
-    return ord(character) in _ESCAPED_BYTES
-
-
-def _is_letter(character: str) -> bool:
-    """Return whether a character belongs to a word: a letter, a mark on a letter, or a digit."""
-    return _is_byte_of_letter(character) or unicodedata.category(character)[0] in "LMN"
-
-
-def _is_word_by_itself(character: str) -> bool:
-    r"""Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
+def _is_word_by_itself(letter: str) -> bool:
+    """Return whether a letter counts as a word, as in scripts without spaces, such as Chinese.
 
     For example, 中国 are two words here, and "cat" is one word.
 
     Args:
-        character: A letter, a digit, or a mark such as an accent. Or one byte of a letter, if a
-            token has only some of its bytes: in the form to which Python's `surrogateescape`
-            decodes a byte that is not UTF-8, such as "\udce4" for the byte E4.
+        letter: A letter, a digit, or a mark such as an accent. If a token has only some bytes of a
+            letter, then each of them is a code point above U+DC80 here.
     """
-    # One byte of a letter: the Chinese 中 has the bytes E4 B8 AD, and E4 begins such letters.
-    if _is_byte_of_letter(character):
-        byte = character.encode("utf-8", "surrogateescape")
-        return byte in _FIRST_BYTES_WITHOUT_SPACES
-
-    # A mark is written on the letter before it.
-    if not character.isalnum():
-        return False
-
-    # A letter or digit: look up its script by its number in Unicode.
-    code_point = ord(character)
-    if code_point >= _FIRST_SUPPLEMENTARY_IDEOGRAPH:  # rare Chinese characters
+    if letter in _FIRST_BYTES_WITHOUT_SPACES:  # such as the first byte of 中
         return True
-    return any(start <= code_point < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
+
+    # A mark belongs to the letter before it.
+    is_mark = not letter.isalnum()
+    if is_mark:
+        return False
+    return any(start <= ord(letter) < stop for start, stop in _SCRIPTS_WITHOUT_SPACES)
 
 
 class DocumentWords(NamedTuple):
@@ -257,7 +226,7 @@ class WordVocabulary:
     hashes: NDArray[np.uint64]
     """Hash of each piece, with exponent 0 for its first byte; shape (n_pieces,)."""
     lengths: NDArray[np.uint8]
-    """Bytes of each piece, modulo 256; shape (n_pieces,)."""
+    """Bytes of each piece, modulo 256 (a piece of 256 bytes has 0 here); shape (n_pieces,)."""
     stops: NDArray[np.int64]
     """End of each piece's bytes in `data`; shape (n_pieces,)."""
     data: NDArray[np.uint8]
@@ -273,41 +242,40 @@ class WordVocabulary:
     def of(tokens: Sequence[bytes]) -> WordVocabulary:
         """Divide each token of a tokenizer into pieces of words, to find words quickly.
 
-        A piece is a run of letters and digits; other characters only divide a token into pieces.
-        Here are three tokens. Their first pieces get the numbers of the tokens, 0 to 2. The pieces
-        that are left are numbered after these, from 3 on:
+        A piece is a run of letters and digits. All pieces get numbers. Nearly all tokens have one
+        piece, so its number is that of the token. Tokens with more pieces continue after these:
 
-            token         first piece    further pieces    how many    number of the first of these
-            0  " The"     0  the                           0           (3, not used)
-            1  "ab, cd"   1  ab          3  cd             1           3
-            2  "ing"      2  ing                           0           (4, not used)
+            token         numbers of its pieces
+            0  " The"     0  the
+            1  "ab, cd"   1  ab,  3  cd
+            2  "ing"      2  ing
 
         Args:
             tokens: The bytes of each token, by number.
-
-        Returns:
-            The pieces of all tokens, as arrays, and a hash of the letters of each.
         """
         pieces_by_token = [split_into_pieces(token) for token in tokens]  # at least one each
-        pieces = _in_order_of_numbers(pieces_by_token)  # the, ab, ing, cd
 
-        # The last two columns of the table. The further pieces of a token are numbered after all
-        # first pieces, and after the further pieces of earlier tokens.
-        n_further_pieces = np.array([len(p) - 1 for p in pieces_by_token], np.int64)  # [0, 1, 0]
-        n_further_before = running_sums(n_further_pieces)[:-1]  # of earlier tokens: [0, 0, 1]
-        first_further_piece = len(tokens) + n_further_before  # [3, 3, 4]
+        # List the pieces in the order of their numbers: the, ab, ing, cd.
+        pieces = [token_pieces[0] for token_pieces in pieces_by_token]
+        first_further_piece = []
+        n_further_pieces = []
+        for token_pieces in pieces_by_token:
+            further_pieces = token_pieces[1:]
+            first_further_piece.append(len(pieces))  # the number that the next piece gets
+            n_further_pieces.append(len(further_pieces))
+            pieces += further_pieces
 
-        letters = _concatenate_letters(pieces)
+        letters = [piece.letters for piece in pieces]
+        lengths = np.array([len(piece_letters) for piece_letters in letters], np.int64)
         return WordVocabulary(
             begins_word=np.array([piece.begins_word for piece in pieces], np.bool_),
-            hashes=_piece_hashes(letters),
-            # A length of 256 becomes 0, and 257 becomes 1: `words` needs only these 8 bits.
-            lengths=letters.lengths.astype(np.uint8),
-            stops=letters.stops,
-            data=letters.data,
-            first_further_piece=first_further_piece,
-            n_further_pieces=n_further_pieces,
-            has_further_pieces=n_further_pieces > 0,
+            hashes=np.array([_hash(piece_letters) for piece_letters in letters], np.uint64),
+            lengths=lengths.astype(np.uint8),
+            stops=np.cumsum(lengths),
+            data=np.frombuffer(b"".join(letters), np.uint8),
+            first_further_piece=np.array(first_further_piece, np.int64),
+            n_further_pieces=np.array(n_further_pieces, np.int64),
+            has_further_pieces=np.array(n_further_pieces, np.int64) > 0,
         )
 
     def save(self, folder: Path) -> None:
@@ -336,16 +304,17 @@ class WordVocabulary:
 
     @staticmethod
     def load(folder: Path) -> WordVocabulary:
-        """Map the files that `save` wrote into memory, so that only what is used is read.
+        """Load a vocabulary from the files that `save` wrote, one for each array.
+
+        The files are mapped into memory, so that only the parts that are used are read.
 
         Args:
-            folder: The folder with the files, one for each array.
+            folder: The folder with the files.
         """
-        # Two arrays share this file: two columns, with a row for each token.
+        # Two fields share the file others.npy: they are its columns.
         further_pieces = load_array(folder, "others")  # (n_tokens, 2)
 
-        # The names of the files differ from those of the fields, since they are those of earlier
-        # versions, and must not change.
+        # Earlier versions had other names for some fields, and the files have kept these names.
         return WordVocabulary(
             begins_word=load_array(folder, "begins"),
             hashes=load_array(folder, "hashes"),
@@ -389,8 +358,10 @@ class WordVocabulary:
         # This does no harm: it is left out both of documents and of texts compared with them.
         has_letters = bytes_per_word != 0
 
-        # The hash of a word is a sum over its pieces: sum up in the same way.
-        hash_terms = self._hash_terms(pieces.ids, word_bounds, bytes_before_piece)
+        # The hash of a word is a sum over its pieces. That of "playing" is
+        # hash("play") + hash("ing") * FACTOR**4, since 4 bytes of the word precede "ing".
+        hash_terms = self.hashes[pieces.ids]  # (n_pieces,)
+        hash_terms *= _FACTOR_POWERS.take(_offsets_in_words(bytes_before_piece, word_bounds))
         hashes = np.diff(running_sums(hash_terms)[word_bounds])  # (n_words,)
         first_pieces = word_bounds[:-1]
         return DocumentWords(
@@ -424,46 +395,6 @@ class WordVocabulary:
         first_pieces = first_pieces[first_pieces < n_pieces]
         is_start[first_pieces] = True
         return np.append(np.flatnonzero(is_start), n_pieces)  # [0, 2, 3]
-
-    def _hash_terms(
-        self,
-        piece_ids: NDArray[np.int64],
-        word_bounds: NDArray[np.int64],
-        bytes_before_piece: NDArray[np.uint8],
-    ) -> NDArray[np.uint64]:
-        """Return what each piece of a word adds to the hash of the word: uint64, shape (n_pieces,).
-
-        A word is put together from pieces of tokens: "playing" from "play" and "ing", for example.
-        Its hash is the sum of what its pieces add. The hash of a piece alone is known. It is
-        multiplied by FACTOR, a fixed number, once for each byte of the word that comes before the
-        piece:
-
-            word                          playing                         but
-            piece                         play        ing                 but
-            bytes of the word before it   0           4                   0
-            adds (F is FACTOR)            hash(play)  hash(ing) * F**4    hash(but)
-
-        Args:
-            piece_ids: Number of each piece in the vocabulary, shape (n_pieces,). Here there are
-                three: of "play", "ing" and "but".
-            word_bounds: Index of each word's first piece, and at the end n_pieces: [0, 2, 3]; shape
-                (n_words + 1,).
-            bytes_before_piece: How many bytes of all words precede each piece, and at the end the
-                number of all bytes: [0, 4, 7, 10]; shape (n_pieces + 1,). After 255, these numbers
-                continue with 0, since they are stored in 8 bits.
-        """
-        # For each piece, get how many bytes precede its word: 0 for "play" and "ing", 7 for "but".
-        pieces_per_word = np.diff(word_bounds)  # [2, 1]
-        bytes_before_word = bytes_before_piece[word_bounds[:-1]]  # [0, 7]
-        bytes_before_word_of_piece = np.repeat(bytes_before_word, pieces_per_word)  # [0, 0, 7]
-
-        # The difference is how many bytes of the word precede the piece. It is right even if the
-        # numbers have passed 255 in between: 2 - 254 is 4 in 8 bits.
-        exponents = bytes_before_piece[:-1] - bytes_before_word_of_piece  # [0, 4, 0] uint8
-
-        terms = self.hashes[piece_ids]  # (n_pieces,)
-        terms *= _FACTOR_POWERS.take(exponents)  # entry 4 of this table is FACTOR**4
-        return terms
 
     def _pieces(self, tokens: NDArray[Any], token_starts: NDArray[np.int64]) -> _DocumentPieces:
         """Replace each token of documents by the parts of words that it has, its pieces.
@@ -519,9 +450,8 @@ class WordVocabulary:
     def letter_counts(self, words: DocumentWords) -> NDArray[np.int64]:
         """Return how long each word is, in bytes.
 
-        For example, "how, tired" has the words "how" and "tired", which have the lengths 3 and 5.
-        It has three pieces: those of the two words, and between them that of the comma, without
-        letters.
+        For example, "how, tired" has the words "how" and "tired", of 3 and 5 bytes. It has three
+        pieces: "how", the comma, which is a piece without letters, and "tired".
 
         Args:
             words: The words of some documents.
@@ -529,18 +459,12 @@ class WordVocabulary:
         Returns:
             Number of UTF-8 bytes of each word; int64, shape (n_words,).
         """
-        # Get the length of each piece of the vocabulary, from where each one stops. (The field
-        # `lengths` has them modulo 256, which is not enough here.)
-        lengths = np.diff(self.stops, prepend=0)
+        # Get the length of each piece. (`lengths` has them modulo 256, which is not enough here.)
+        lengths_in_vocabulary = np.diff(self.stops, prepend=0)
+        piece_lengths = lengths_in_vocabulary[words.piece_ids]  # (n_pieces,) [3, 0, 5]
 
-        # Count the bytes before each piece of the documents, and before each word.
-        bytes_before_piece = running_sums(lengths[words.piece_ids])  # (n_pieces + 1,) [0, 3, 3, 8]
-        bounds = np.append(words.first_pieces, len(words.piece_ids))  # (n_words + 1,) [0, 2, 3]
-        bytes_before_word = bytes_before_piece[bounds]  # [0, 3, 8]
-
-        # The difference is the length of a word. The piece of the comma counts as well, but it has
-        # no bytes.
-        counts: NDArray[np.int64] = np.diff(bytes_before_word)  # [3, 5]
+        # Sum up from the first piece of each word to that of the next word: 3 + 0, and 5.
+        counts: NDArray[np.int64] = np.add.reduceat(piece_lengths, words.first_pieces)  # [3, 5]
         return counts
 
     def text(self, words: DocumentWords, start: int, stop: int) -> str:
@@ -572,19 +496,51 @@ class WordVocabulary:
         return self.data[start : self.stops[piece]].tobytes()
 
 
-def _in_order_of_numbers(pieces_by_token: Sequence[Sequence[WordPiece]]) -> list[WordPiece]:
-    """Return the pieces of all tokens in the order in which they are numbered.
+def _hash(letters: bytes) -> int:
+    """Return the hash of a piece of a word, a number of 64 bits, to compare words quickly.
 
-    Those come first that are the first ones of their token, and then all others. For example, the
-    pieces [a, b] of token 0, [c] of token 1 and [d, e] of token 2 become [a, c, d, b, e].
+    It is a sum over the bytes b[0], b[1], … of the piece:
+
+        BYTE_HASHES[b[0]] * FACTOR**0 + BYTE_HASHES[b[1]] * FACTOR**1 + …    modulo 2**64
+
+    The exponents are taken modulo 256.
 
     Args:
-        pieces_by_token: The pieces of each token, at least one each.
+        letters: The bytes of the piece. If there are none, the hash is 0.
     """
-    pieces = [token_pieces[0] for token_pieces in pieces_by_token]
-    for token_pieces in pieces_by_token:
-        pieces += token_pieces[1:]
-    return pieces
+    total = 0
+    for place, byte in enumerate(letters):
+        total += _BYTE_HASHES[byte] * _FACTOR_POWER_LIST[place % 256]
+    return total % 2**64
+
+
+def _offsets_in_words(
+    bytes_before_piece: NDArray[np.uint8], word_bounds: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """For each piece, return how many bytes of its word precede it.
+
+    For example, the words "playing" and "but" consist of three pieces:
+
+        piece                   play   ing   but
+        bytes before it         0      4     7
+        bytes before its word   0      0     7
+        result                  0      4     0
+
+    Args:
+        bytes_before_piece: Bytes of all words before each piece, and at the end those of all
+            pieces, [0, 4, 7, 10]; shape (n_pieces + 1,). After 255 they continue with 0.
+        word_bounds: Index of each word's first piece, and at the end n_pieces, [0, 2, 3]; shape
+            (n_words + 1,).
+
+    Returns:
+        Shape (n_pieces,); numbers above 255 are taken modulo 256 as well.
+    """
+    pieces_per_word = np.diff(word_bounds)  # [2, 1]
+    bytes_before_word = bytes_before_piece[word_bounds[:-1]]  # [0, 7]
+    bytes_before_word_of_piece = np.repeat(bytes_before_word, pieces_per_word)  # [0, 0, 7]
+
+    # This is right even if the numbers have passed 255 in between: 2 - 254 is 4 in 8 bits.
+    return bytes_before_piece[:-1] - bytes_before_word_of_piece
 
 
 def running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
@@ -601,63 +557,3 @@ def running_sums(values: NDArray[_Number]) -> NDArray[_Number]:
     sums = np.zeros(len(values) + 1, values.dtype)
     np.cumsum(values, dtype=values.dtype, out=sums[1:])
     return sums
-
-
-class _PieceLetters(NamedTuple):
-    """The letters of all pieces of a vocabulary."""
-
-    data: NDArray[np.uint8]
-    """The UTF-8 bytes of all pieces, concatenated; shape (n_bytes,)."""
-    stops: NDArray[np.int64]
-    """Index in `data` of the byte after each piece; shape (n_pieces,)."""
-    lengths: NDArray[np.int64]
-    """Number of bytes of each piece; shape (n_pieces,)."""
-
-
-def _concatenate_letters(pieces: Sequence[WordPiece]) -> _PieceLetters:
-    """Put the letters of all pieces into one array, with the position at which each piece ends.
-
-    For example, "the" and "ing" become the bytes of "theing", with the ends 3 and 6.
-
-    Args:
-        pieces: The pieces, in the order of their numbers.
-    """
-    lengths = np.array([len(piece.letters) for piece in pieces], np.int64)
-    data = np.frombuffer(b"".join(piece.letters for piece in pieces), np.uint8)
-    return _PieceLetters(data, stops=np.cumsum(lengths), lengths=lengths)
-
-
-def _piece_hashes(letters: _PieceLetters) -> NDArray[np.uint64]:
-    """Return a hash of the letters of each piece of a word, to compare words quickly.
-
-    Each byte has a number that looks random, its hash H. The hash of a piece is the sum of these,
-    each multiplied by a power of FACTOR (here F) that depends on the place of the byte:
-
-        hash("ab")     = H[a] * F**0 + H[b] * F**1
-        hash("the")    = H[t] * F**0 + H[h] * F**1 + H[e] * F**2
-
-    Integers of 64 bits cannot hold such sums, and drop all higher bits (modulo 2**64). That is
-    fine, since equal pieces still have equal hashes. After F**255, the powers begin again with
-    F**0.
-
-    Args:
-        letters: The bytes of all pieces, concatenated, and where each ends. The values in the
-            comments are for two pieces, "the" and "ab".
-
-    Returns:
-        uint64, shape (n_pieces,); 0 for a piece without bytes.
-    """
-    # Number the bytes of each piece from 0.
-    lengths = letters.lengths  # [3, 2]
-    positions = positions_in(starts=np.zeros_like(lengths), lengths=lengths)  # [0, 1, 2, 0, 1]
-
-    # Compute what each byte adds to the hash of its piece, such as H[h] * F**1.
-    factors = _FACTOR_POWERS[positions % 256]  # F**0, F**1, F**2, F**0, F**1
-    terms = _BYTE_HASHES[letters.data] * factors  # (n_bytes,) of t, h, e, a, b
-
-    # Sum up the terms of each piece: all terms before its end, less all terms before its start.
-    # For "ab", subtract the terms of t, h, e from those of t, h, e, a, b.
-    sums = running_sums(terms)  # (n_bytes + 1,) entry 3 is the sum of the first 3 terms
-    starts = letters.stops - lengths  # [3, 5] - [3, 2] is [0, 3]
-    hashes: NDArray[np.uint64] = sums[letters.stops] - sums[starts]
-    return hashes
