@@ -16,7 +16,6 @@ The last valid version is stored in two places:
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,7 @@ from nanoset_core.errors import NanosetError
 from nanoset_core.project.settings import ProjectConfig, config_from, load_config
 from nanoset_core.records.yaml_text import parse_yaml
 from nanoset_core.storage.atomic import atomic_file
-from nanoset_core.untrusted import Multiline, visible
+from nanoset_core.untrusted import Multiline, safe_logger
 
 _FOLDER = Path(".nanoset", "last_valid")
 """Folder of the copies, relative to that of nanoset.yaml or to DAGSTER_HOME."""
@@ -37,7 +36,7 @@ _VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 
 These commands exist to report a mistake, so they get no older version.
 """
-_logger = logging.getLogger(__name__)
+_logger = safe_logger(__name__)
 
 
 def definitions_from_file(
@@ -108,7 +107,7 @@ def _definitions_of_last_version(
     """
     definitions = make(_parsed(text, file))
     warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
-    _logger.warning(visible(Multiline(warning)))
+    _logger.warning(Multiline(warning))
     remember_for_runs(_key(file), text)
     return definitions
 

@@ -152,8 +152,13 @@ class _SafeRecords(logging.Filter):
     """Makes the messages of a logger safe before any handler sees them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the message by its safe form, and let the record pass."""
-        record.msg = visible(record.getMessage())
+        """Replace the message by its safe form, and let the record pass.
+
+        A message that is a `Multiline` text keeps its lines; such a message has no arguments.
+        """
+        # `getMessage` would return a plain string, whose line ends are escaped.
+        is_multiline = isinstance(record.msg, Multiline)
+        record.msg = visible(record.msg if is_multiline else record.getMessage())
         record.args = None
         return True
 

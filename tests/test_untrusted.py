@@ -223,6 +223,14 @@ def test_log_messages_are_safe_whichever_handler_prints_them(caplog):
     assert caplog.messages == ["ftp://…@h: no answer from \\x1b]0;x\\n"]
 
 
+def test_a_log_message_of_several_lines_keeps_its_lines(caplog):
+    logger = safe_logger("nanoset_core.hostile")
+
+    logger.warning(Multiline("nanoset.yaml is not loaded:\n  found: \x1b]0;x"))
+
+    assert caplog.messages == ["nanoset.yaml is not loaded:\n  found: \\x1b]0;x"]
+
+
 def test_a_safe_logger_is_the_logger_of_that_name():
     assert safe_logger("nanoset_core.hostile") is logging.getLogger("nanoset_core.hostile")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import time
@@ -11,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-logger = logging.getLogger(__name__)
+from nanoset_core.untrusted import safe_logger
+
+logger = safe_logger(__name__)
 NOTICE_SECONDS = 1.0
 """How long a process waits for a lock before it logs which process has it."""
 _FIRST_PAUSE_SECONDS = 0.01

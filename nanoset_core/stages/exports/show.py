@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nanoset_core.outputs.manifest import Manifest
-from nanoset_core.stages.exports.writing import JOINED, WRITTEN
+from nanoset_core.stages.exports.writing import LINKED
 from nanoset_core.stages.stage import Summary, counted
 
 
@@ -25,8 +25,6 @@ def export_summary(manifest: Manifest) -> Summary:
     """
     facts = manifest.facts
     figures = counted(manifest, "documents", "tokens")
-    # The file of tokens takes space if it was written, or copied within a bucket (JOINED).
-    # Otherwise it is a link to that of the dataset, or shares its blocks on the disk.
-    if facts["made_by"] not in (WRITTEN, JOINED):
+    if facts["made_by"] == LINKED:
         figures["bytes"] -= facts["tokens"] * np.dtype(facts["dtype"]).itemsize
     return Summary(figures, {"format": facts["format"], "tokens by": facts["made_by"]})

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from nanoset_core.project.verify import targets, verify_project
 from nanoset_core.stages.exports import samples
 from nanoset_core.stages.exports.make import make_export
 from nanoset_core.stages.exports.sample_files import SampleFiles
+from nanoset_core.stages.exports.show import export_summary
 
 ALL_EXPORTS = ["*-ds", "*-olmo", "*-mds", "*-lit"]
 """Names for `nanoset verify`."""
@@ -99,6 +101,25 @@ def test_the_tokens_of_a_corpus_are_linked(built_project, export, file):
 
     assert os.path.samefile(manifest.path(file), dataset.path("web_text_document.bin"))
     assert manifest.facts["made_by"] == "hard link"
+
+
+def test_the_size_of_an_export_has_no_linked_tokens(built_project):
+    manifest = current_export(built_project, "web-ds")
+    token_bytes = manifest.path("web-ds.ds").stat().st_size
+
+    figures = export_summary(manifest).figures
+
+    all_bytes = sum(file.size for file in manifest.files.values())
+    assert figures["bytes"] == all_bytes - token_bytes
+
+
+def test_the_size_of_an_export_has_tokens_that_were_copied(built_project):
+    linked = current_export(built_project, "web-ds")
+    copied = replace(linked, facts={**linked.facts, "made_by": "copy"})
+
+    figures = export_summary(copied).figures
+
+    assert figures["bytes"] == sum(file.size for file in copied.files.values())
 
 
 def test_the_tokens_of_a_view_are_written_in_its_order(built_project):
