@@ -9,7 +9,7 @@ The settings of a split are worked out in steps:
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from nanoset_core.sampling.plan import largest_epoch_size, plan_split
 from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
 from nanoset_core.sampling.shortages import no_training_sample, too_few_tokens
 from nanoset_core.sampling.split_data import LengthReader
-from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
+from nanoset_core.sampling.splits import SPLITS, SplitName
 from nanoset_core.stages.mappings.continuing import check_phase_length, check_remaining_samples
 from nanoset_core.stages.mappings.lookup import NanosetLookup
 from nanoset_core.stages.mappings.run_before import read_since_handoff
@@ -65,17 +65,6 @@ class PlannedSplit:
     def samples(self) -> int:
         """Length of the split."""
         return 0 if self.plan is None else self.plan.samples
-
-
-@dataclass(frozen=True, slots=True)
-class _LimitedSettings:
-    """The settings of one split after limits on epochs were applied."""
-
-    config: NanosetConfig
-    exceeded: tuple[ExceededLimit, ...]
-    """Datasets that would have been read too often without the limits."""
-    limit_by_prefix: Mapping[str, float]
-    """How often each dataset may be read; a dataset that is missing has no limit."""
 
 
 class NanosetContext(NanosetLookup):
@@ -148,8 +137,11 @@ class NanosetContext(NanosetLookup):
             MissingError: A dataset has not been built.
             ConfigError, InputError: The split cannot be filled as its settings ask.
         """
-        settings = self._settings_within_limits(split)
-        config = settings.config
+        # The settings of nanoset.yaml, changed so that no dataset is read more often than it may.
+        limit_by_prefix = self._epoch_limits(split)
+        limited = self._settings_within_limits(split, limit_by_prefix)
+        config = limited.config
+
         plan: SplitPlan | None = None
         if config.samples(split) == 0:
             # The limits on epochs leave no sample. Record settings without a number.
@@ -157,7 +149,7 @@ class NanosetContext(NanosetLookup):
         else:
             plan = plan_split(config, split, self.reader, exact=self.exact)
         if split == "train":
-            self._check_continued(config)
+            self._check_samples_remain(config)
 
         # A split without samples is built, too, and the reason is recorded. Only for train, this
         # call raises an error.
@@ -170,37 +162,38 @@ class NanosetContext(NanosetLookup):
         mixture: tuple[MixRow, ...] = ()
         if plan is not None:
             plan = _with_index_folder(plan, self.index_folder)
-            members = coverage(plan, config, settings.limit_by_prefix)
+            members = coverage(plan, config, limit_by_prefix)
             mixture = self._mixture_rows(split, config)
         return PlannedSplit(
             split=split,
             config=config,
             plan=plan,
             members=tuple(members),
-            exceeded=tuple(limit for limit in settings.exceeded if limit.split == split),
+            exceeded=tuple(limit for limit in limited.exceeded if limit.split == split),
             corpora=corpora_of(self.spec.blend_of(split)),
             lacking=why_no_sample,
             mixture=mixture,
         )
 
-    def _check_continued(self, config: NanosetConfig) -> None:
-        """Check the length of a training run that continues an earlier one with other data.
+    def _check_samples_remain(self, config: NanosetConfig) -> None:
+        """Check that a training run that goes on with other data still has samples to read.
 
-        A run may have phases with different data, such as 600 iterations of web text and then 400
-        of code, with 8 samples each. The numbers of samples count from the start of the run: 4,800
-        for the first phase, and 8,000 for the second one.
+        A run may read web up to its sample 4,800, and code from there to its sample 8,000. Then the
+        settings for code request 8,000 samples: they are those of the whole run.
 
         Args:
-            config: The settings of the train split, after limits on how often data is read.
+            config: The settings of train. Limits on how often data is read may have reduced its
+                number of samples.
 
         Raises:
-            ConfigError: The run has read all its samples already, so that none are left.
-            InputError: The limits leave fewer samples than the phase has.
+            ConfigError: The settings request no more samples than the run has read already.
+            InputError: The limits leave fewer samples than nanoset.yaml plans.
         """
         check_remaining_samples(config)
-        # A phase has a fixed end, at which the next one starts: it may not have fewer samples.
         if self.spec.continue_:
-            check_phase_length(config, self.spec.samples.get("train", 0))
+            # nanoset.yaml plans when the data changes, so the trainer requests this many samples.
+            planned_samples = self.spec.samples.get("train", 0)
+            check_phase_length(config, planned_samples)
 
     def _mixture_rows(self, split: SplitName, config: NanosetConfig) -> tuple[MixRow, ...]:
         """Return which share of the samples each part of the mixture (the key `mix`) gets.
@@ -252,117 +245,127 @@ class NanosetContext(NanosetLookup):
 
         # Add the datasets that only earlier phases of the run have read. They may have documents in
         # common with those of the split.
-        for prefix, order in _orders_of_earlier_phases(planned, reads_by_prefix).items():
-            rows_by_prefix[prefix] = order.rows
-            reads_by_prefix[prefix] = self._reads_of_earlier_phases(prefix, order)
+        if planned.split == "train":
+            for prefix, order in planned.config.orders.items():
+                if prefix not in reads_by_prefix:
+                    rows_by_prefix[prefix] = order.rows
+                    reads_by_prefix[prefix] = self._reads_before(prefix, order)
 
         # The datasets of a corpus may share documents, so count how often each document is read.
         corpus_parts = self.shared_documents.parts(rows_by_prefix)
         return corpus_coverage(corpus_parts, reads_by_prefix, planned.config)
 
-    def _reads_of_earlier_phases(self, prefix: str, order: Order) -> MemberReads:
-        """Return what a training run has read of a dataset that only its earlier phases contain.
+    def _reads_before(self, prefix: str, order: Order) -> MemberReads:
+        """Return what a training run has read of a dataset that it reads no more.
 
-        A run may have phases with different data. The report of a phase says how often each
-        document has been read so far. So it needs the datasets of earlier phases, too, if they have
-        documents in common with those of this phase:
-
-            phase 1    reads web
-            phase 2    reads best-web, a selection of web's documents: these are read a second time
-
-        For phase 2, this function returns what was read of web.
+        The data of a run may change while it trains, such as from web to code. Reports on the run
+        still count how often it has read the documents of web.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            order: In which order the earlier phases read the dataset, and where they stopped.
+            order: How many samples of the dataset the run has read, and how they were shuffled.
         """
         # Train may have only a part of the dataset, such as the documents 0 to 980 of 1,000. The
         # tokens of these are what it reads in one epoch.
         sequence_lengths, _ = self.reader.read(prefix)
         start, stop = order.rows
-        tokens = int(sequence_lengths[start:stop].sum(dtype=np.int64))
+        tokens_per_epoch = int(sequence_lengths[start:stop].sum(dtype=np.int64))
         return MemberReads(
-            tokens=tokens,
-            samples_before=order.taken,  # samples that the earlier phases read
-            samples_taken=0,  # the present phase takes no sample of it
-            # How many epochs were shuffled together, which decides which samples were read.
-            epochs=order.epochs,
+            tokens=tokens_per_epoch,
+            samples_before=order.taken,
+            samples_taken=0,  # the run reads no more of it
+            epochs=order.epochs,  # how many epochs were shuffled together
             separate_last_epoch=order.separate_last_epoch,
         )
 
     # Settings, step by step.
 
-    def _settings_within_limits(self, split: SplitName) -> _LimitedSettings:
-        """Return the settings of a split, changed so that no document is read too often.
+    def _settings_within_limits(
+        self, split: SplitName, limit_by_prefix: Mapping[str, float]
+    ) -> LimitedConfig:
+        """Return the settings of a split, changed so that no dataset is read too often.
 
-        The setting `max_epochs: 4` says that no document may be read more than four times. If the
-        settings request more, `on_exhaustion` decides what happens: fewer samples, other weights,
-        or an error.
-
-            splits share a blend            a limit may change their common weights: start with the
-                                            settings of all splits
-            each has a blend of its own     start with the settings of this split
+        For example, nanoset.yaml requests 1,000 samples of train, and web may be read four times at
+        most. If only 800 samples are possible without a fifth time, the result requests 800.
 
         Args:
             split: `train`, `valid` or `test`.
+            limit_by_prefix: Path of each dataset with a limit → how often it may be read.
 
         Returns:
-            The settings of this split alone, which limits were exceeded, and the limits.
+            The settings, and the limits that the settings of nanoset.yaml would exceed.
         """
-        # The settings of nanoset.yaml. If splits share one blend, they also share its weights,
-        # which limits may change: so these are the settings of all splits.
-        splits: tuple[SplitName, ...] = (split,) if self.spec.blend is None else SPLITS
-        prefix_by_corpus = dataset_prefixes(self, splits)  # corpus → path of its dataset
-        # Only train can continue what a training run has read with other data before.
-        read_before = self._read_by_run() if "train" in splits else None
-        written_config = settings_as_written(self, splits, read_before)
-
-        # The settings of this split alone, within the limits.
-        limit_by_prefix = self._epoch_limits(prefix_by_corpus)
+        written_config = self._settings_as_written(split)
         if limit_by_prefix:
             limited = self._limit_epochs(split, written_config, limit_by_prefix)
         else:
             limited = LimitedConfig(self._with_samples_of(split, written_config), exceeded=())
-        if self.spec.mixture is not None and split == "train":
-            self._check_mixture(limited.config, prefix_by_corpus)
-        return _LimitedSettings(limited.config, limited.exceeded, limit_by_prefix)
+        if split == "train":
+            self._check_mixture(limited.config)
+        return limited
+
+    def _settings_as_written(self, split: SplitName) -> NanosetConfig:
+        """Return the settings of a split as nanoset.yaml has them, before limits on epochs.
+
+        They request samples of this split, and of all splits that read the same datasets: these
+        share the weights of the datasets, which limits may change.
+
+        Args:
+            split: `train`, `valid` or `test`.
+
+        Raises:
+            MissingError: A dataset has not been built.
+            ConfigError: The settings contradict each other.
+        """
+        splits = self._splits_with_same_blend(split)
+        # A training run may have read other data before, and continue with this nanoset.
+        read_before = None
+        if "train" in splits:
+            read_before = self._read_by_run()
+        return settings_as_written(self, splits, read_before)
+
+    def _splits_with_same_blend(self, split: SplitName) -> tuple[SplitName, ...]:
+        """Return the splits that read the same datasets as a split.
+
+        blend: {web: 0.7, code: 0.3}          train, valid and test: they divide the documents
+        blend_per_split: {train: …, …}        only the split itself: each has a blend of its own
+        """
+        if self.spec.blend is not None:
+            return SPLITS
+        return (split,)
 
     def _limit_epochs(
         self, split: SplitName, config: NanosetConfig, limit_by_prefix: Mapping[str, float]
     ) -> LimitedConfig:
-        """Return settings of a split that read no document more often than `max_epochs` allows.
+        """Return settings of a split that read no dataset more often than it may be read.
 
-        For example, web has 100 samples and may be read twice. With a weight of 0.5, it would be
-        300 of 600 requested samples. What becomes of that depends on the setting `on_exhaustion`:
+        Suppose that web has 100 samples and may be read twice, and that 600 samples are requested,
+        half of them from web. So web would be read three times. nanoset.yaml says what to do then:
 
-            raise           an error
-            repeat          the same settings: web is read three times, which is only reported
-            stop            about 400 samples are requested, of which 200 are of web
-            redistribute    web gets the weight 1/3, so that it is 200 of 600 samples
+            on_exhaustion: raise           an error
+                           repeat          web is read three times, which is only reported
+                           stop            about 400 samples are requested, of which 200 are of web
+                           redistribute    web gets the weight 1/3, so that it is 200 of 600 samples
 
         Args:
             split: `train`, `valid` or `test`.
-            config: The settings as nanoset.yaml has them, with the samples of all splits.
-            limit_by_prefix: Path of a dataset, without ending → how often it may be read.
+            config: The settings of nanoset.yaml. They may request samples of other splits, too.
+            limit_by_prefix: Path of a dataset → how often it may be read.
 
         Returns:
-            The settings, and which limits the given ones exceed.
+            The settings, which request samples of this split alone; and the exceeded limits.
         """
-        # The policy "redistribute" changes weights. If all splits share them, it has to know the
-        # samples of all splits. Otherwise, leave out those of other splits: if they are too many,
-        # this split can still be built.
         requested = config.samples(split)
-        shares_weights = self.spec.blend is not None
-        limits_change_weights = self.spec.on_exhaustion == "redistribute"
-        needs_samples_of_all = shares_weights and limits_change_weights
-        if not needs_samples_of_all:
+        if self.spec.on_exhaustion != "redistribute" or self.spec.blend is None:
+            # Other splits do not matter: apply the limits to the samples of this split alone.
             config = config.with_samples({split: requested})
-
+        # Otherwise, weights may change that all splits share, so the samples of all splits count.
         limited = self._apply_limits(config, limit_by_prefix)
         config_of_split = self._with_samples_of(split, limited.config)
+
         if requested is None and split == "train":
-            # Limits apply to numbers of samples, and there is none: each dataset is read once. Even
-            # then, train may read a document too often. This is not checked for valid and test.
+            # Without a number, each dataset is read once. Even that may be too often for a
+            # document, if train reads both web and a selection of its documents.
             return self._limit_one_epoch(config_of_split, limit_by_prefix)
         return LimitedConfig(config_of_split, limited.exceeded)
 
@@ -382,38 +385,43 @@ class NanosetContext(NanosetLookup):
         )
 
     def _with_samples_of(self, split: SplitName, config: NanosetConfig) -> NanosetConfig:
-        """Return settings that request samples of one split alone.
+        """Return settings that request samples of one split, and of no other one.
 
-        If the user sets no number, it depends on whether the trainer needs one. To take shares of
-        0.7 and 0.3 of a number of samples, most trainers have to be told the number:
-
-            settings of the user            samples of train
-            samples: {train: 1000}          1,000
-            none, blend with weights        those until the first corpus is used up; or None, if the
-                                            trainer needs no number
-            none, blend without weights     None: the trainer reads each document once
+        If the user requests no number, each sample of the split is read once, or, if its datasets
+        have weights, as many samples as there are until one of the datasets is used up. For
+        example, web has 100 samples, code has 300, and both have the same weight. After 200
+        samples, all 100 of web have been read.
 
         Args:
             split: `train`, `valid` or `test`.
-            config: Settings, which may request samples of other splits, too. Those are removed.
+            config: The settings. Samples of other splits that they request are removed.
         """
-        samples = config.samples(split)  # None if the user sets no number
-        # A blend with weights is a mapping, such as {"web": 0.7}; without, it is a list of names.
-        is_weighted = isinstance(self.spec.blend_of(split), Mapping)
-        if samples is None and is_weighted and config.rules.needs_samples(split):
-            samples = self._samples_until_first_is_used_up(config, split)
+        requested = config.samples(split)
+        if requested is not None:
+            return config.with_samples({split: requested})
+
+        # Weights are a mapping, such as {"web": 0.5}. With these, most trainers need a number.
+        has_weights = isinstance(self.spec.blend_of(split), Mapping)
+        needs_number = has_weights and config.rules.needs_samples(split)
+        if not needs_number or not _has_share(config, split):
+            return config.with_samples({})
+        samples = largest_epoch_size(config, split=split, reader=self.reader)
         return config.with_samples({split: samples})
 
-    def _epoch_limits(self, prefix_by_corpus: Mapping[str, str]) -> dict[str, float]:
-        """Return how often each dataset may be read: `{"/data/web_text_document": 4.0}`.
+    def _epoch_limits(self, split: SplitName) -> dict[str, float]:
+        """Return how often datasets may be read: `{"/data/web_text_document": 4.0}`.
 
-        `max_epochs: {web: 4}` limits web alone. Datasets without a limit are left out.
+        `max_epochs: {web: 4}` in nanoset.yaml limits web alone. Datasets without a limit are left
+        out.
 
         Args:
-            prefix_by_corpus: Name of a corpus → path of its dataset, without .bin and .idx.
+            split: The split that reads the datasets, `train`, `valid` or `test`.
+
+        Raises:
+            MissingError: A dataset has not been built.
         """
         limits: dict[str, float] = {}
-        for corpus, prefix in prefix_by_corpus.items():
+        for corpus, prefix in dataset_prefixes(self, self._splits_with_same_blend(split)).items():
             limit = self.spec.epoch_limit(corpus)
             if limit is not None:
                 limits[prefix] = limit
@@ -465,51 +473,26 @@ class NanosetContext(NanosetLookup):
             return LimitedConfig(config, limited.exceeded)
         return limited
 
-    def _samples_until_first_is_used_up(
-        self, config: NanosetConfig, split: SplitName
-    ) -> int | None:
-        """Return how many samples can be taken from a blend until its first corpus is used up.
-
-        For example, web has 100 samples, code has 300, and both have the same weight. After 200
-        samples, all 100 of web have been taken.
-
-        Args:
-            config: The settings, with a weighted blend.
-            split: `train`, `valid` or `test`.
-
-        Returns:
-            The number of samples; None if the split has no share of the data.
-        """
-        # Splits that share one blend divide its documents, and a split may get none of them. A
-        # split with a blend of its own gets all documents of that blend.
-        splits_share_a_blend = config.blend_per_split is None
-        if splits_share_a_blend:
-            shares = parse_split(config.split)  # of train, valid and test
-            if shares[SPLITS.index(split)] <= 0:
-                return None
-        return largest_epoch_size(config, split=split, reader=self.reader)
-
     # A run that continues.
 
     def _read_by_run(self) -> Read | None:
-        """Return what a training run has read before this nanoset, or None if it starts with it.
+        """Return what a training run has read of other data before it continues with this nanoset.
 
-        A run can continue in two ways:
+        There are two ways to change the data of a run:
 
-        - It was started with another nanoset, from whose data it now switches to this one. For
-          example, it has read 2,000 samples of `pretrain`.
-        - This nanoset is one of several phases, which follow one another in the same settings. For
-          example, it is `pretrain-phase-2`, and so the run has read all of `pretrain-phase-1`.
+            continue_from: …    the user has stopped the run, and changes its nanoset
+            phases: …           nanoset.yaml has planned from the start when the data changes
+
+        Returns:
+            The samples that were read before; None if the run starts with this nanoset.
 
         Raises:
-            ConfigError: The previous phase has no sample, or the other nanoset has no train split.
-            MissingError: The files with which the run was started (its handoff) were deleted.
+            ConfigError: The nanoset before has no samples of train.
+            MissingError: The files with which the run was started were deleted.
         """
-        # The run was started with another nanoset, whose handoff is named in nanoset.yaml.
         if self.spec.continue_from is not None:
             return read_since_handoff(self.project.outputs, self.spec.continue_from)
 
-        # Or the nanoset is a phase of a run.
         previous_phase = self.phase_before()
         if previous_phase is None:
             return None
@@ -517,28 +500,27 @@ class NanosetContext(NanosetLookup):
 
     # Checks.
 
-    def _check_mixture(self, config: NanosetConfig, prefix_by_corpus: Mapping[str, str]) -> None:
-        """Check that no document is read too often because several parts of a mixture contain it.
+    def _check_mixture(self, config: NanosetConfig) -> None:
+        """Check that no document is read too often because two parts of a mixture contain it.
 
-        For example, web may be read 3 times, and so may its selection best-web. Each part keeps its
-        limit, and yet a document that is in both may be read 6 times.
+        For example, web may be read 3 times, and so may best-web, a selection of its documents.
+        Both parts keep their limits, but a document that is in both could be read 6 times.
 
         Args:
             config: The settings of train, with the weights of the mixture.
-            prefix_by_corpus: Name of each corpus → path of its dataset, without endings.
 
         Raises:
-            InputError: Parts together read a document more often than each of them may.
+            InputError: A document is read more often than each of its parts may be.
         """
         mixture = self.spec.mixture
-        if mixture is None or not self.may_share_documents("train"):
-            return
-        limit_by_corpus = mixture.epoch_limits()
-        if not limit_by_corpus:
+        if mixture is None:
             return
         limit_by_prefix: dict[str, float] = {}
-        for corpus, limit in limit_by_corpus.items():
-            limit_by_prefix[prefix_by_corpus[corpus]] = limit
+        for corpus, limit in mixture.epoch_limits().items():
+            limit_by_prefix[self.prefix(corpus)] = limit
+        if not limit_by_prefix or not self.may_share_documents("train"):
+            return
+
         exceeded = documents_read_too_often(
             config, "train", limit_by_prefix, self.reader, self.shared_documents
         )
@@ -548,29 +530,26 @@ class NanosetContext(NanosetLookup):
     def _why_no_sample(self, split: SplitName, built_config: NanosetConfig) -> str | None:
         """Return why a split has no sample, although nanoset.yaml gives it a share of the data.
 
-        If a share is too small for a sample, the split before gets it. So there are two settings:
-
-                                train, valid, test
-            as written          98, 1, 1
-            as built            98, 2, 0          test is too small, so valid has its share
-
-        For test, the reason is "it has no sample: …; its share went to the split before it (split:
-        98,2,0). Give it a larger share, or none".
+        For example: "it has no sample: tokens of test: web 12; a sample takes 17. Give it a larger
+        share, or none".
 
         Args:
-            split: The split, which has no sample.
-            built_config: The settings that the splits are built with.
+            split: The split that has no sample.
+            built_config: The settings that the splits are built with. If a share is too small for a
+                sample, it was given to another split here: "98,1,1" has become "98,2,0".
 
         Returns:
-            The reason, in words; None if nanoset.yaml gives the split no share, so that it is meant
-            to be empty.
+            The reason; None if nanoset.yaml gives the split no share, so it is empty on purpose.
 
         Raises:
             InputError: The split is train. Without samples of train there is nothing to train on.
         """
+        # Settings with the shares that the user has written, such as "98,1,1".
+        written_config = built_config
+        if self.spec.shares is not None:
+            written_config = replace(built_config, split=self.spec.shares)
+
         blend = self.spec.blend_of(split)
-        # The settings with the shares as nanoset.yaml has them: 98, 1, 1 in the example.
-        written_config = self._with_written_shares(built_config)
         if blend is None or not _has_share(written_config, split):
             return None
         reason = too_few_tokens(written_config, split, self.reader, corpora_of(blend))
@@ -578,59 +557,22 @@ class NanosetContext(NanosetLookup):
             raise no_training_sample(written_config, reason)
 
         message = f"it has no sample: {reason}"
-        # If the share was given to the split before, say so: the user finds other shares than
-        # those in nanoset.yaml.
         if not _has_share(built_config, split):
             message += f"; its share went to the split before it (split: {built_config.split})"
         return f"{message}. Give it a larger share, or none"
 
-    def _with_written_shares(self, built: NanosetConfig) -> NanosetConfig:
-        """Return settings in which train, valid and test have the shares of nanoset.yaml again.
-
-        A share that is too small for a sample is given to another split before anything is built,
-        so that "98,1,1" may have become "98,2,0". To explain why a split is empty, the written
-        shares are needed.
-
-        Args:
-            built: The settings that the splits are built with.
-        """
-        if self.spec.shares is None:
-            return built  # each split gets all documents of a blend of its own
-        return replace(built, split=self.spec.shares)
-
-
-def _orders_of_earlier_phases(
-    planned: PlannedSplit, present_prefixes: Container[str]
-) -> dict[str, Order]:
-    """Return the datasets that only earlier phases of a training run have read.
-
-        phase 1    web, books
-        phase 2    web, code        (this one: the result has books)
-
-    Args:
-        planned: The split of the present phase. Only train continues earlier phases.
-        present_prefixes: Paths of the datasets that this split reads, without .bin and .idx.
-
-    Returns:
-        Path of the dataset → the order in which it was read, and how far.
-    """
-    if planned.split != "train":
-        return {}
-    orders = planned.config.orders
-    return {prefix: orders[prefix] for prefix in orders if prefix not in present_prefixes}
-
 
 def _read_by_phase(phase: NanosetContext) -> Read:
-    """Return what a training run has read when a phase of it has ended.
+    """Return which samples a training run has read when one of its phases ends.
 
-    A phase of 600 iterations with 8 samples each reads 4,800 samples, or fewer if its data ends
-    before.
+    A run may have phases that read different data. Each ends after the number of samples that
+    nanoset.yaml says, or with the last sample of its data.
 
     Args:
-        phase: The phase, with the phases before it.
+        phase: The settings and the data of the phase.
 
     Raises:
-        ConfigError: It has no sample of train.
+        ConfigError: The phase has no samples.
     """
     train = phase.plan("train")
     if train.plan is None:
@@ -639,9 +581,9 @@ def _read_by_phase(phase: NanosetContext) -> Read:
             where=f"nanosets.{phase.name}",
             remedy="give it a share in `split`",
         )
-    # The phase ends after the samples of its iterations, or with the last sample of its split.
-    samples_read = min(phase.spec.samples["train"], train.plan.samples)
-    return Read(train.plan, train.config, samples_read)
+    planned_samples = phase.spec.samples["train"]
+    samples_read = min(planned_samples, train.plan.samples)
+    return Read(train.plan, train.config, end=samples_read)
 
 
 def _shared_parts_error(exceeded: Sequence[ExceededLimit]) -> InputError:
