@@ -129,7 +129,7 @@ class Candidates:
             end: The first document that does not fit.
         """
         for chunk in self.chunks:
-            self.copy_counts[chunk] *= end.precedes(chunk)
+            self.copy_counts[chunk] *= end.fits(chunk)
 
 
 class BudgetEnd(Protocol):
@@ -144,7 +144,7 @@ class BudgetEnd(Protocol):
         """How many documents or tokens are taken: how much of the budget is used."""
         ...
 
-    def precedes(self, chunk: slice) -> NDArray[np.bool_]:
+    def fits(self, chunk: slice) -> NDArray[np.bool_]:
         """For each document of a range, return whether it fits into the budget.
 
         Args:
@@ -155,8 +155,8 @@ class BudgetEnd(Protocol):
         """
         ...
 
-    def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether it is the next one, which does not fit.
+    def is_first_misfit(self, chunk: slice) -> NDArray[np.bool_]:
+        """For each document of a range, return whether it is the first that does not fit.
 
         Args:
             chunk: The range, as indices of documents.
@@ -177,14 +177,11 @@ class HashEnd:
     amount_before: int
     """How many documents or tokens have smaller hashes."""
 
-    def precedes(self, chunk: slice) -> NDArray[np.bool_]:
+    def fits(self, chunk: slice) -> NDArray[np.bool_]:
         """For each document of a range, return whether it fits into a budget, such as 10 tokens.
 
-        Documents are taken in the order of a hash of their ids, until one does not fit. For
-        example, if that one has the hash 38:
-
-            hash      17      35      38      52
-            result    True    True    False   False
+        Documents are taken in the order of a hash of their ids, until one does not fit. If that one
+        has the hash 38 (`hash_limit`), documents with smaller hashes fit.
 
         Args:
             chunk: The range, as indices of documents.
@@ -194,17 +191,12 @@ class HashEnd:
         """
         return budget_hashes(self.candidates.hashes[chunk]) < self.hash_limit
 
-    def is_at(self, chunk: slice) -> NDArray[np.bool_]:
+    def is_first_misfit(self, chunk: slice) -> NDArray[np.bool_]:
         """For each document of a range, return whether it is the first that exceeds a budget.
 
-        Documents are taken in the order of their hashes, which are made from their ids, until the
-        next one does not fit. `self.hash_limit` is the hash of that one, 38 for example. Documents
-        with the same id have the same hash: they are taken together or not at all, so there can be
-        several.
-
-            hash      17      38      38      52
-            taken     yes     no      no      no
-            result    False   True    True    False
+        Documents are taken in the order of a hash of their ids, until one does not fit. If that one
+        has the hash 38 (`hash_limit`), this is True for all documents with the hash 38: usually
+        one, or several if they have the same id.
 
         Args:
             chunk: The range, as indices of documents.
@@ -213,15 +205,16 @@ class HashEnd:
             bool, shape (n_candidates_in_range,).
         """
         hashes = budget_hashes(self.candidates.hashes[chunk])
-        is_at_end: NDArray[np.bool_] = hashes == self.hash_limit
-        return is_at_end
+        is_misfit: NDArray[np.bool_] = hashes == self.hash_limit
+        return is_misfit
 
 
 def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the hashes by which budgets take documents, from the smallest one on.
+    """Return the hashes that decide which documents fit into a budget, such as 1,000 documents.
 
-    Each id is hashed again, together with the text "budget". So the choice does not depend on that
-    of other steps, which use other texts.
+    The documents with the smallest of these hashes are taken. They are other hashes than the given
+    ones, which also serve other choices, such as which documents are repeated. With the same
+    hashes, the documents that are taken would also be those that are repeated.
 
     Args:
         hashes: Hashes of the documents' ids, uint64, shape (n_documents,).
@@ -229,7 +222,7 @@ def budget_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     Returns:
         uint64, shape (n_documents,).
     """
-    return salted(hashes, "budget")
+    return salted(hashes, "budget")  # hashes each of them again, together with this text
 
 
 def apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
@@ -319,21 +312,21 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
 
     # Look up the next document. These are several if documents have the same id, since such
     # documents are taken together or not at all: the first one stands for them.
-    following = _documents_at(end, candidates, budget.unit)
-    if not following.positions:
+    misfits = _first_misfits(end, candidates, budget.unit)
+    if not misfits.positions:
         return None
     return BudgetGap(
         view=budget.view,
         unit=budget.unit,
         budget=budget.limit,  # 10 in the example
         reached=end.amount_before,  # 7
-        document=following.positions[0],
-        documents=following.n_documents,  # 1
-        amount=following.amount,  # 5
+        document=misfits.positions[0],
+        documents=misfits.n_documents,  # 1
+        amount=misfits.amount,  # 5
     )
 
 
-class _DocumentsAtEnd(NamedTuple):
+class _Misfits(NamedTuple):
     """The documents that do not fit into a budget: one, or several with the same id."""
 
     positions: list[int]
@@ -344,24 +337,25 @@ class _DocumentsAtEnd(NamedTuple):
     """What they would take of the budget together."""
 
 
-def _documents_at(end: BudgetEnd, candidates: Candidates, unit: str) -> _DocumentsAtEnd:
-    """Return the next documents after those that fit into a budget.
+def _first_misfits(end: BudgetEnd, candidates: Candidates, unit: str) -> _Misfits:
+    """Return the first document that does not fit into a budget, and its size.
 
-    That is one document, or several with the same id, which are taken together or not at all.
+    Several documents can have the same id. Then they are taken together or not at all, and all of
+    them are returned.
 
     Args:
-        end: Where the budget ends.
-        candidates: The documents before the budget is applied.
+        end: Says for each document whether it is the one.
+        candidates: All documents among which the budget chooses.
         unit: `documents` or `tokens`: what the budget limits.
     """
     positions: list[int] = []
     n_documents = 0
     amount = 0
     for chunk in candidates.chunks:  # some documents at a time
-        copy_counts = candidates.copy_counts[chunk]
-        is_left_out = copy_counts == 0  # by an earlier step
-        is_at_end = end.is_at(chunk) & ~is_left_out
-        positions += (chunk.start + np.flatnonzero(is_at_end)).tolist()
-        n_documents += int(copy_counts[is_at_end].sum())
-        amount += int(candidates.amounts(chunk, unit)[is_at_end].sum())
-    return _DocumentsAtEnd(positions, n_documents, amount)
+        copy_counts = candidates.copy_counts[chunk]  # 0 if an earlier step has left a document out
+        sizes = candidates.amounts(chunk, unit)
+        is_misfit = end.is_first_misfit(chunk) & (copy_counts > 0)
+        positions += (chunk.start + np.flatnonzero(is_misfit)).tolist()
+        n_documents += int(copy_counts[is_misfit].sum())
+        amount += int(sizes[is_misfit].sum())
+    return _Misfits(positions, n_documents, amount)

@@ -113,19 +113,19 @@ class Selection:
     def chunks(self) -> Iterator[NDArray[np.int64]]:
         """Yield the numbers of all documents of the view in its order, some at a time.
 
-        If nothing else is demanded, that is the order in which they are stored, and second copies
-        follow after the first copies of all documents. For example, if the view has document 3 once
-        and document 5 twice, this yields [3, 5] and then [5].
+        The order may be set by the user (`self.order`). Otherwise, it is that of the corpus, and a
+        document that the view has twice comes a second time after all others. For example, if the
+        view has document 3 once and document 5 twice, this yields [3, 5] and then [5].
 
         Yields:
             Numbers in the corpus, int64, shape (n_documents_in_chunk,).
         """
-        if self.order is None:
+        if self.order is not None:
+            for start in range(0, len(self.order), CHUNK_DOCUMENTS):
+                yield self.order[start : start + CHUNK_DOCUMENTS]
+        else:
             for copies in self.copies():
                 yield copies.documents
-            return
-        for start in range(0, len(self.order), CHUNK_DOCUMENTS):
-            yield self.order[start : start + CHUNK_DOCUMENTS]
 
     def copies(self) -> Iterator[CopyChunk]:
         """Yield the documents of the view: the first copies of all, then all second copies, …
@@ -185,35 +185,29 @@ class _CandidateFiles:
 
     @staticmethod
     def create(rule: Rule, path: Path) -> _CandidateFiles:
-        """Describe the temporary files that will be written to choose the documents of a view.
+        """Name temporary files for what a step such as `1000 documents` must know of documents.
 
-        A view chooses documents of a corpus. Steps such as `1000 documents` or `top 10 documents by
-        quality` can only be applied when the whole corpus has been read. Until then, what they need
-        of each document is written to these files: its hash, its number of tokens, its quality, and
-        whether filters that follow such steps keep it.
+        Such a step can only be applied when all documents have been read. So their hashes, numbers
+        of tokens and other values are written to these files, and looked up afterwards.
 
         Args:
-            rule: The steps of the view, in order.
-            path: What the paths of all files begin with: `/tmp/view-0` → `/tmp/view-0-hashes`.
+            rule: All steps by which documents are chosen.
+            path: What the paths of all files begin with: `/tmp/view-0` gives `/tmp/view-0-hashes`.
         """
         return _CandidateFiles(
             hashes=ScratchArray(Path(f"{path}-hashes"), np.uint64),
             tokens=ScratchArray(Path(f"{path}-tokens"), np.int32),
-            later_filters=_later_filters(rule, path),  # results of filters that are applied later
-            ranked_columns=_ranked_columns(rule, path),  # values by which steps `top` rank
+            later_filters=_later_filters(rule, path),  # filters that follow such a step
+            ranked_columns=_ranked_columns(rule, path),  # columns of steps `top 10 by quality`
         )
 
     def append(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what later steps of a view will need of some documents of its corpus.
-
-        A view chooses documents of a corpus in steps. Its first filters are applied while the
-        documents are read; what they keep are the *candidates*. Later steps, such as `1000
-        documents`, look at all candidates together, and need a hash and the number of tokens of
-        each.
+        """Write values of some documents to the files, so that later steps can look them up.
 
         Args:
-            documents: Some documents of the corpus, such as 10,000.
-            candidate_rows: Which of them are candidates, such as [0, 3, 4]; shape (n_candidates,).
+            documents: Some documents of a corpus, such as 10,000, with values of their columns.
+            candidate_rows: The rows of those documents that later steps choose from, such as
+                [0, 3, 4]; shape (n_candidates,). The filters before have left out the others.
         """
         import pyarrow as pa
 
@@ -222,41 +216,38 @@ class _CandidateFiles:
         self.hashes.append(documents.hashes()[candidate_rows])
         self.tokens.append(documents.tokens[candidate_rows])
 
-        # Steps such as `top 10 documents by quality` need the values of their column.
+        # Values of columns such as `quality`, for the step `top 10 documents by quality`.
         for name, column in self.ranked_columns.items():
             column.append(documents.columns[name].take(pa.array(candidate_rows)))
 
-        # A filter may follow such a step. Evaluate it now, while its columns are in memory, and
-        # store for each candidate whether the filter will keep it.
+        # Filters that follow such steps: evaluate them now, while their columns are in memory, and
+        # write down which documents they keep.
         for later_filter in self.later_filters.values():
             is_kept = later_filter.step.mask(documents)  # (n_documents,)
             later_filter.mask.append(is_kept[candidate_rows])
 
 
 def _later_filters(rule: Rule, path: Path) -> dict[int, _LaterFilter]:
-    """Return the filters of a view that must wait until an earlier step is done.
+    """Return the filters of a rule that follow a step of another kind, such as `1000 documents`.
 
-    A view chooses documents of a corpus by steps, in their order. Take these:
+    For example, a rule chooses documents by these steps. The result has step 2:
 
-        0    where lang = 'en'       a filter: applied to each document as soon as it is read
-        1    1000 documents          a budget: applied when all documents have been read
-        2    where quality > 3       a filter, which must wait for step 1
-
-    The result has step 2. Its condition is evaluated while documents are read, as well. Which ones
-    meet it is stored in a file, the mask, until step 1 is done.
+        0    where lang = 'en'       a filter
+        1    1000 documents          another kind of step
+        2    where quality > 3       a filter that follows it
 
     Args:
-        rule: The steps of the view. The filters that need not wait are its `leading_filters`.
-        path: Begin of the paths of these files. The number of the step is added.
+        rule: The steps. The filters before all other steps are its `leading_filters`: step 0.
+        path: What the paths of temporary files begin with. Each filter has one, for the results
+            that it has for the documents.
 
     Returns:
         Index of the step → the filter, with its file.
     """
     later_filters: dict[int, _LaterFilter] = {}
-    n_leading_filters = len(rule.leading_filters)  # 1 in the example: step 0
-    for index in range(n_leading_filters, len(rule.steps)):
-        step = rule.steps[index]
-        if isinstance(step, FILTERS):
+    for index, step in enumerate(rule.steps):
+        is_leading = index < len(rule.leading_filters)
+        if isinstance(step, FILTERS) and not is_leading:
             mask = ScratchArray(Path(f"{path}-{index}"), np.bool_)
             later_filters[index] = _LaterFilter(step, mask)
     return later_filters
@@ -319,26 +310,40 @@ class _ViewInProgress:
         return self.files is not None or self.sort_column is not None
 
     def add(self, documents: DocumentValues, candidate_rows: NDArray[np.int64]) -> None:
-        """Store what is needed of some documents to choose and sort them later.
+        """Store what is needed of some documents to choose among them, and to sort them, later.
 
-        A view chooses documents of a corpus, for example by `where lang = 'en'`, `1000 documents`,
-        in the order of their dates. Its first filters are applied while the documents are read;
-        what they keep are the candidates. Of each candidate, this stores:
-
-            a hash and its number of tokens    to choose 1000 documents of them
-            its date                           to sort the documents
+        For example, a view has the 1,000 English documents that come first in the order of their
+        hashes, sorted by date. So the hashes and the dates of all English documents are stored.
 
         Args:
             documents: Some documents of the corpus.
-            candidate_rows: Which of them are candidates, such as [0, 3, 4]; shape (n_candidates,).
+            candidate_rows: Rows of those that the view may have, such as the English ones:
+                [0, 3, 4]; shape (n_candidates,).
         """
         import pyarrow as pa
 
-        if self.files is not None:  # the view has steps such as budgets, or is shuffled
-            self.files.append(documents, candidate_rows)
-        if self.sort_column is not None and len(candidate_rows):  # the view is sorted by a column
-            values = documents.columns[self.sort_column]
+        if self.files is not None:
+            self.files.append(documents, candidate_rows)  # hashes, among others
+        if self.sort_column is not None and len(candidate_rows):
+            values = documents.columns[self.sort_column]  # dates
             self.sort_values.append(values.take(pa.array(candidate_rows)))
+
+    def sort_values_of(self, candidate_indices: NDArray[np.int64]) -> Any:
+        """Return the values of the column by which the view is sorted, such as dates.
+
+        Args:
+            candidate_indices: The documents of the view, as indices among all documents for which
+                `add` was called, shape (n_documents,).
+
+        Returns:
+            A pyarrow.Array, shape (n_documents,).
+        """
+        import pyarrow as pa
+
+        if not self.sort_values:
+            return pa.nulls(0)  # there are no documents to sort
+        values = pa.chunked_array(self.sort_values).combine_chunks()
+        return values.take(pa.array(candidate_indices))
 
 
 def select(
@@ -388,8 +393,11 @@ def select(
     # 2. Apply the other steps, such as budgets and repeats, and the orders.
     selections = []
     for view in views:
-        copies_path = scratch / f"{view.number}-copies"
-        selections.append(_apply_later_steps(view, leading_filters, copies_path))
+        selection = _left_by_leading_filters(view, leading_filters)
+        if view.files is not None:  # there are no files if the view has only leading filters
+            copies_path = scratch / f"{view.number}-copies"
+            selection = _apply_steps(view.rule, view.files, selection, copies_path)
+        selections.append(_in_order_of(view, selection))
     return selections
 
 
@@ -409,43 +417,40 @@ class _TableReading:
     """Called with the number of documents that were read."""
 
     def read(self, shard: ShardDocuments) -> None:
-        """Read the columns of some documents, and apply the first filters of all views to them.
-
-        A view chooses documents of a corpus, for example by two steps:
-
-            where lang = 'en'     a filter, which looks at each document alone: it is applied here
-            1000 documents        chooses among all English documents: it is applied later
-
-        What the second step needs of each English document, such as its number of tokens, is
-        stored.
+        """Read some documents of the corpus, and apply the first filters of all views to them.
 
         Args:
-            shard: Consecutive documents of the corpus, which one query reads.
+            shard: Consecutive documents, whose columns are in one table.
         """
         # Views can include or exclude documents by files of ids: find the documents with these ids.
         listed = {ids: _find_listed(ids, shard) for ids in self.id_sets}
 
-        # The query below leaves out documents that no view keeps. But the totals of the corpus,
-        # which users see, include them.
+        # The query below leaves out documents that no view has. The corpus's totals count them.
         self.leading_filters.add_totals(shard.n_documents, shard.n_tokens)
 
-        n_reported = 0  # how many documents of the shard were reported as progress
+        n_read = 0
         for scanned in self.scan.batches(shard.relation):  # some ten thousand documents at a time
-            documents = DocumentValues(shard.first, scanned, listed)
-            self.leading_filters.add(documents)
+            self._filter(DocumentValues(shard.first, scanned, listed))
 
-            # Some views also have other steps, such as budgets. Of the documents that their first
-            # filters keep, the candidates, store the hashes and token counts for these steps.
-            for view in self.views_with_candidates:
-                kept_rows = self.leading_filters.kept_rows(view.number)
-                view.add(documents, kept_rows)
-
-            # Report progress since the last report. If the last document is number 9,999 of the
-            # shard, 10,000 are done, including those that the query has left out.
+            # If the last document of the batch is in row 9,999 of the table, 10,000 are done.
+            n_read_before = n_read
             n_read = int(scanned.rows[-1]) + 1
-            self.progress(n_read - n_reported)
-            n_reported = n_read
-        self.progress(shard.n_documents - n_reported)  # documents after the last one of the query
+            self.progress(n_read - n_read_before)
+        self.progress(shard.n_documents - n_read)  # documents after the last one of the query
+
+    def _filter(self, documents: DocumentValues) -> None:
+        """Apply the first filters of all views to some documents, and store values for later steps.
+
+        A view such as `where lang = 'en'`, `1000 documents` begins with a filter. Of the documents
+        that this keeps, values are stored, such as hashes, to choose 1,000 of them later.
+
+        Args:
+            documents: The documents, with the values of their columns.
+        """
+        self.leading_filters.add(documents)
+        for view in self.views_with_candidates:  # views with later steps
+            kept_rows = self.leading_filters.kept_rows(view.number)
+            view.add(documents, kept_rows)
 
 
 def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
@@ -459,65 +464,77 @@ def _id_sets_of(rules: Sequence[Rule]) -> list[Ids]:
 
 
 def _find_listed(ids: Ids, shard: ShardDocuments) -> NDArray[np.int64]:
-    """Find the documents whose ids are listed in a file, and remember which ids were found.
+    """Return which documents have ids that are listed in a file.
 
-    A view can exclude such documents, for example those that authors want to be removed.
+    For example, the file lists the documents that authors want to be removed. Also note which ids
+    were found, since a warning names those that no document has.
 
     Args:
-        ids: The ids, such as "web-17".
-        shard: Consecutive documents of the corpus.
+        ids: The ids in the file, such as "web-17".
+        shard: Some documents of a corpus: a table with a row for each of them.
 
     Returns:
         Numbers in the corpus, ascending, shape (n_listed,).
     """
-    rows = [np.empty(0, np.int64)]
-    for scanned in DocumentScan([ID_COLUMN], only_ids=ids.texts).batches(shard.relation):
+    scan = DocumentScan([ID_COLUMN], only_ids=ids.texts)
+    rows = [np.empty(0, np.int64)]  # of the table
+    for scanned in scan.batches(shard.relation):
         rows.append(scanned.rows)
         ids.mark_seen(scanned.columns[ID_COLUMN])
+    # The first row of the table is not document 0 of the corpus, but `shard.first`.
     return shard.first + np.concatenate(rows)
 
 
 def _scan_for(rules: Sequence[Rule]) -> DocumentScan:
-    """Describe the query that reads, in one pass, what all views need of the documents of a corpus.
-
-    A view chooses documents by a rule: steps, and an order. What the query must read depends on
-    these:
-
-        every rule                 tokens, to count them
-        where lang = 'en'          whether this condition is true
-        top 10 by quality          quality
-        1000 documents             id, to be hashed: documents are taken in the order of hashes
-        split by url               url, to be hashed: hashes decide which documents are chosen
-        order by date              date
+    """Describe the query that reads what some views need to choose documents of a corpus.
 
     Args:
-        rules: The rule of each view.
+        rules: How each view chooses documents: steps such as `where lang = 'en'`, and an order.
     """
-    columns = {TOKENS_COLUMN}  # all views count tokens
-    hashed_columns: set[str] = set()
-    conditions: dict[Condition, None] = {}  # a dict, since each is needed once, in order
-    for rule in rules:
-        # Budgets and shuffles take documents in the order of a hash of their ids.
-        if rule.needs_hashes:
-            hashed_columns.add(ID_COLUMN)
-        if rule.order is not None and rule.order.by is not None:
-            columns.add(rule.order.by)  # the documents are sorted by this column
-        for step in rule.steps:
-            if isinstance(step, Where):  # where lang = 'en'
-                conditions[step.condition] = None
-            elif isinstance(step, HashSplit):  # split by url: the documents with certain hashes
-                hashed_columns.add(step.by)
-            elif isinstance(step, Top):  # top 10 documents by quality
-                columns.add(step.by)
     return DocumentScan(
-        columns,
-        # Columns to be hashed. A document without a value, such as one without an id, gets its file
-        # and line number instead.
-        identifying=hashed_columns,
-        conditions=list(conditions),
-        # If all views begin with a condition, documents that meet none of these are skipped.
-        only=_conditions_of_all_documents(rules),
+        _columns_to_read(rules),
+        identifying=_columns_to_hash(rules),
+        conditions=_conditions_to_evaluate(rules),
+        only=_conditions_of_all_documents(rules),  # documents that meet none of these are skipped
     )
+
+
+def _columns_to_read(rules: Sequence[Rule]) -> set[str]:
+    """Return the columns whose values views need: "date", for documents that are sorted by date."""
+    columns = {TOKENS_COLUMN}  # all views count tokens
+    for rule in rules:
+        if rule.order is not None and rule.order.by is not None:
+            columns.add(rule.order.by)
+        for step in rule.steps:
+            if isinstance(step, Top):  # top 10 documents by quality
+                columns.add(step.by)
+    return columns
+
+
+def _columns_to_hash(rules: Sequence[Rule]) -> set[str]:
+    """Return the columns by whose hashes views choose documents pseudo-randomly.
+
+    For example, `1000 documents` takes the documents with the smallest hashes of their ids. A
+    document without an id is hashed by its file and line number instead.
+    """
+    columns: set[str] = set()
+    for rule in rules:
+        if rule.needs_hashes:  # such as for `1000 documents`, or to shuffle documents
+            columns.add(ID_COLUMN)
+        for step in rule.steps:
+            if isinstance(step, HashSplit):  # split by url
+                columns.add(step.by)
+    return columns
+
+
+def _conditions_to_evaluate(rules: Sequence[Rule]) -> list[Condition]:
+    """Return the conditions of all steps such as `where lang = 'en'`, each of them once."""
+    conditions: dict[Condition, None] = {}  # a dict keeps their order
+    for rule in rules:
+        for step in rule.steps:
+            if isinstance(step, Where):
+                conditions[step.condition] = None
+    return list(conditions)
 
 
 def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
@@ -551,34 +568,26 @@ def _conditions_of_all_documents(rules: Sequence[Rule]) -> list[Condition]:
     return list(first_conditions)
 
 
-def _apply_later_steps(
-    view: _ViewInProgress, leading_filters: LeadingFilters, copies_path: Path
-) -> Selection:
-    """Complete the choice of a view's documents, when all documents of the corpus have been read.
+def _left_by_leading_filters(view: _ViewInProgress, leading_filters: LeadingFilters) -> Selection:
+    """Return the documents that the first filters of a view keep, with their number and tokens.
 
-    Suppose that the view has the steps `where lang = 'en'` and `1000 documents`, and is sorted by
-    date. The first filters of a view are applied while the documents are read, so `where` is done.
-    The others need all documents that `where` keeps together, so they are applied here.
+    For example, `where lang = 'en'` keeps 700 of 1,000 documents. Then the counts are:
+
+        all                     1,000 documents    400,000 tokens
+        where lang = 'en'         700 documents    310,000 tokens
 
     Args:
-        view: The view, with what was stored of the documents while they were read.
-        leading_filters: The first filters of all views, with the documents that each view keeps.
-        copies_path: A file that is created, for how many copies the view has of each document.
-
-    Returns:
-        The documents of the view, and how many are left after each step.
+        view: The view.
+        leading_filters: The filters, which have been applied to all documents.
     """
-    # What the first filters keep: `where lang = 'en'` in the example.
-    selection = Selection(
-        step_counts=_counts_after_leading_filters(view, leading_filters),
+    corpus_counts, *filter_counts = leading_filters.counts(view.number)
+    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
+    for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
+        step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
+    return Selection(
+        step_counts=step_counts,
         read_candidates=partial(leading_filters.chunks, view.number),
     )
-
-    # Steps such as `1000 documents` need hashes and token counts, which were written to files while
-    # the documents were read. There are no files if the view has only filters.
-    if view.files is not None:
-        selection = _apply_steps(view.rule, view.files, selection, copies_path)
-    return _in_order_of(view, selection)  # sorted by date, or as they are stored
 
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
@@ -598,7 +607,9 @@ def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
     if order is None:
         return selection
     if order.by is not None:
-        documents = _sorted_documents(selection, view.sort_values, descending=order.descending)
+        chosen = _all_copies(selection)
+        values = view.sort_values_of(chosen.candidate_indices)
+        documents = _sorted_documents(chosen.documents, values, descending=order.descending)
     else:
         assert order.seed is not None
         assert view.files is not None  # their hashes were written, since a shuffle needs them
@@ -664,25 +675,6 @@ def _apply_steps(
     )
 
 
-def _counts_after_leading_filters(
-    view: _ViewInProgress, leading_filters: LeadingFilters
-) -> list[StepCount]:
-    """Return how much is left of a corpus after each of the first filters of a view.
-
-    For example, `where lang = 'en'` leaves 700 of 1,000 documents. Then there are two entries: one
-    with 1,000 documents, for the corpus itself, and one with 700.
-
-    Args:
-        view: The view.
-        leading_filters: The filters, which have counted documents and tokens.
-    """
-    corpus_counts, *filter_counts = leading_filters.counts(view.number)
-    step_counts = [StepCount("", "all", corpus_counts.documents, corpus_counts.tokens)]
-    for step, counts in zip(view.rule.leading_filters, filter_counts, strict=True):
-        step_counts.append(StepCount(step.view, step.text, counts.documents, counts.tokens))
-    return step_counts
-
-
 def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) -> BudgetGap:
     """Replace the number of the document that a warning names by its number in the corpus.
 
@@ -725,42 +717,25 @@ def _count_after(step: Step, candidates: Candidates) -> StepCount:
 
 
 def _sorted_documents(
-    selection: Selection, sort_values: Sequence[Any], *, descending: bool
+    documents: NDArray[np.int64], values: Any, *, descending: bool
 ) -> NDArray[np.int64]:
-    """Return the documents of a view, sorted by their values of a column, such as their dates.
+    """Return documents sorted by a value of each, such as its date.
 
-    A view has documents of a corpus: some or all of its candidates, which its filters keep.
-
-        candidate                  0     1     2     3
-        document of the corpus     3     4     5     8
-        value of the column        b     z     c     a
-        is in the view             yes   no    yes   yes       sorted: 8, 3, 5
-
-    Documents without a value come last in either direction.
+    Documents without a value come last, also if the greatest value comes first.
 
     Args:
-        selection: The documents of the view.
-        sort_values: Values of the column for all candidates: Arrow arrays.
+        documents: Numbers of the documents in the corpus, shape (n_documents,).
+        values: The value of each, as an Arrow array.
         descending: Whether the greatest value comes first.
 
     Returns:
-        Numbers in the corpus, shape (n_documents,), each copy listed.
+        The sorted numbers, shape (n_documents,).
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not sort_values:  # there are no candidates, and so no documents
-        return np.empty(0, np.int64)
-    candidate_values = pa.chunked_array(sort_values).combine_chunks()  # ["b", "z", "c", "a"]
-
-    # Look up the value of each document of the view among those of all candidates.
-    chosen = _all_copies(selection)  # documents [3, 5, 8], candidate_indices [0, 2, 3]
-    values = candidate_values.take(pa.array(chosen.candidate_indices))  # ["b", "c", "a"]
-
-    # Sort the documents by these values.
     direction = "descending" if descending else "ascending"
     order = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy()
-    sorted_documents: NDArray[np.int64] = chosen.documents[order]  # order is [2, 0, 1]
+    sorted_documents: NDArray[np.int64] = documents[order]
     return sorted_documents
 
 

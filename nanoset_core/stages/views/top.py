@@ -70,10 +70,8 @@ class Ranking:
     def is_eligible(self, chunk: slice) -> NDArray[np.bool_]:
         """For each document of a range, return whether `top 10 by quality` may take it.
 
-        For example, of four documents, only the first may be taken:
-
             quality             5       none    NaN     4
-            number of copies    1       1       1       0       0: an earlier step has left it out
+            number of copies    1       1       1       0       (an earlier step has left it out)
             result              True    False   False   False
 
         Args:
@@ -109,6 +107,19 @@ class Ranking:
             return value_keys
         return ~value_keys  # numbers with all bits inverted have the opposite order
 
+    def has_rank_key(self, chunk: slice, rank_key: np.uint64) -> NDArray[np.bool_]:
+        """For each document of a range, return whether it has a certain value, such as quality 4.
+
+        Args:
+            chunk: The range, as indices among all documents that the step chooses from.
+            rank_key: The number that `rank_keys` returns for the value.
+
+        Returns:
+            bool, shape (n_candidates_in_range,).
+        """
+        has_key: NDArray[np.bool_] = self.rank_keys(chunk) == rank_key
+        return has_key & self.is_eligible(chunk)  # documents without a value have some key, too
+
     def value_of(self, rank_key: np.uint64) -> int | float:
         """Return the value of the column that a number from `rank_keys` stands for.
 
@@ -123,21 +134,20 @@ class Ranking:
         return value
 
     def count(self) -> ValueCounts:
-        """Count the documents by whether they have a value of the column by which they are ranked.
+        """Count the documents with a value of the column, those without one, and those with NaN.
 
-        Documents without a value, or with NaN, cannot be ranked, and users are told how many there
-        are.
-
-        Returns:
-            The numbers of documents with a value, without one, and with NaN; each copy counts.
+        A document that an earlier step has repeated counts as often as it occurs.
         """
-        counts = np.zeros(3, np.int64)  # of the faults 0 (none), NULL (1) and NAN (2)
+        n_documents = 0
+        n_nulls = 0
+        n_nans = 0
         for chunk in self.candidates.chunks:  # some documents at a time
             copy_counts = self.candidates.amounts(chunk, "documents")
-            # Add up the copies by fault. These sums are floats, which are exact up to 2**53.
-            chunk_counts = np.bincount(self.faults[chunk], copy_counts, len(counts))
-            counts += chunk_counts.astype(np.int64)
-        return ValueCounts(int(counts[0]), nulls=int(counts[NULL]), nans=int(counts[NAN]))
+            faults = self.faults[chunk]  # what is wrong with each document's value; 0 for nothing
+            n_documents += int(copy_counts.sum())
+            n_nulls += int(copy_counts[faults == NULL].sum())
+            n_nans += int(copy_counts[faults == NAN].sum())
+        return ValueCounts(n_documents - n_nulls - n_nans, nulls=n_nulls, nans=n_nans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +156,21 @@ class TopEnd:
 
     ranking: Ranking
     cut_key: np.uint64
-    """The one of `Ranking.rank_keys` that belongs to the value at the cut."""
+    """Stands for the value of these candidates; see `Ranking.rank_keys`."""
     hash_limit: np.uint64
-    """The smallest of the `budget_hashes` of documents with this value that do not fit."""
+    """The hash by which these are ordered among candidates with equal values."""
     amount_before: int
     """How many documents or tokens are taken."""
 
-    def precedes(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether a step such as `top 10 tokens` takes it.
+    def fits(self, chunk: slice) -> NDArray[np.bool_]:
+        """For each document of a range, return whether it still fits into the budget of the step.
 
-        The step takes documents from the best value on, until one does not fit. Those with equal
-        values are taken in the order of their hashes. It is known where this ended: the first
-        document that did not fit has the value 4 and the hash 35.
+        Documents are taken from the best value on, and those with equal values by a hash. Suppose
+        that the first one that does not fit has the value 4 and the hash 35:
 
-            value    5       4       4      2
-            hash     70      17      35     52
-            taken    True    True    False  False
-
-        Two fields say this: `hash_limit` is 35, and `cut_key` stands for the value 4. Values are
-        compared by such keys, integers that are smaller for better values.
+            value     5       4       4       2
+            hash      70      17      35      52
+            result    True    True    False   False
 
         Args:
             chunk: The range, as indices among the documents that the step chooses from.
@@ -172,43 +178,36 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        # Documents with a value better than 4 are taken.
+        # Values are compared by numbers that are smaller for better values.
         rank_keys = self.ranking.rank_keys(chunk)
-        is_taken = rank_keys < self.cut_key  # [True, False, False, False]
+        fits = rank_keys < self.cut_key  # has a better value than 4
+        has_cut_value = rank_keys == self.cut_key
+        fits[has_cut_value] = self._hashes(chunk, has_cut_value) < self.hash_limit  # 35
 
-        # Of those with the value 4, take the ones with hashes below 35. There are often few
-        # documents with this value, so compute only their hashes.
-        tied = np.flatnonzero(rank_keys == self.cut_key)
-        is_taken[tied] = self._hashes(chunk, tied) < self.hash_limit
+        # Documents without a value have some number, too, but are never taken.
+        return fits & self.ranking.is_eligible(chunk)
 
-        # Documents without a value have some key as well, but are never taken.
-        return is_taken & self.ranking.is_eligible(chunk)
-
-    def _hashes(self, chunk: slice, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Return the hashes by which documents with equal values are ranked.
+    def _hashes(self, chunk: slice, mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Return the hashes by which documents with equal values are ordered.
 
         Args:
             chunk: A range of documents.
-            rows: Some of them, as indices in the range.
+            mask: True for some of them, often few; only these are hashed. Shape (n_in_range,).
 
         Returns:
-            uint64, shape (n_rows,).
+            uint64, shape (n_documents_in_mask,).
         """
-        return budget_hashes(self.ranking.candidates.hashes[chunk][rows])
+        return budget_hashes(self.ranking.candidates.hashes[chunk][mask])
 
-    def is_at(self, chunk: slice) -> NDArray[np.bool_]:
-        """For each document of a range, return whether a step `top 10 tokens` ends at it.
+    def is_first_misfit(self, chunk: slice) -> NDArray[np.bool_]:
+        """For each document of a range, return whether it is the first that does not fit.
 
-        The step takes documents from the best value on, and those with equal values in the order of
-        their hashes, until one does not fit. Here that one has the value 4 and the hash 35:
+        It is known by its value and the hash of its id, here 4 and 35. Several documents can have
+        both, since ids may repeat: the step takes all of them, or none.
 
-            value       5       4       4      4      2
-            hash        70      17      35     35     52
-            taken       yes     yes     no     no     no
-            result      False   False   True   True   False
-
-        Hashes are made from the ids of documents. Documents with the same id and value have the
-        same place in the order: they are taken together or not at all, so there can be several.
+            value     5       4       4       4       2
+            hash      70      17      35      35      52
+            result    False   False   True    True    False
 
         Args:
             chunk: The range, as indices among the documents that the step chooses from.
@@ -216,17 +215,10 @@ class TopEnd:
         Returns:
             bool, shape (n_candidates_in_range,).
         """
-        # Find the documents with the value 4. Values are compared as integers, their rank keys, and
-        # that of the value 4 is the `cut_key`.
-        has_same_value = self.ranking.rank_keys(chunk) == self.cut_key
-        tied = np.flatnonzero(has_same_value)  # [1, 2, 3]
-
-        # Of these, find those with the hash 35. There are often few, so compute only their hashes.
-        is_at_end = np.zeros(len(has_same_value), np.bool_)
-        is_at_end[tied] = self._hashes(chunk, tied) == self.hash_limit
-
-        # Documents without a value have some rank key as well, but the step cannot end at them.
-        return is_at_end & self.ranking.is_eligible(chunk)
+        has_cut_value = self.ranking.has_rank_key(chunk, self.cut_key)  # the value 4
+        is_misfit = np.zeros(len(has_cut_value), np.bool_)
+        is_misfit[has_cut_value] = self._hashes(chunk, has_cut_value) == self.hash_limit  # 35
+        return is_misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,12 +296,24 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
 
     # Leave out the other documents, by setting their number of copies to 0.
     for chunk in candidates.chunks:
-        if end is None:
-            is_taken = ranking.is_eligible(chunk)  # all documents with a value
-        else:
-            is_taken = end.precedes(chunk)
-        candidates.copy_counts[chunk] *= is_taken
+        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
     return result
+
+
+def _is_taken(ranking: Ranking, end: TopEnd | None, chunk: slice) -> NDArray[np.bool_]:
+    """For each document of a range, return whether a step such as `top 10 by quality` takes it.
+
+    Args:
+        ranking: The documents to choose from, and the order of their values.
+        end: The first document that is not taken; None if all documents with a value are taken.
+        chunk: The range, as indices of these documents.
+
+    Returns:
+        bool, shape (n_candidates_in_range,).
+    """
+    if end is None:
+        return ranking.is_eligible(chunk)  # the documents with a value
+    return end.fits(chunk)
 
 
 def _budget_of(step: Top, n_ranked: int) -> Budget:
@@ -378,115 +382,93 @@ def _find_end(budget: Budget, ranking: Ranking) -> TopEnd | None:
 
 
 def _amounts_by_value(budget: Budget, ranking: Ranking) -> Iterator[KeyedAmounts]:
-    """Yield a key and a size for each document, to find out at which value a budget is used up.
+    """Yield the size of each document, with a number that says how good its value is.
 
-    The key is a number that stands for the document's value of a column, such as `quality`: smaller
-    keys are taken first. The size is what the document takes of the budget, such as 3 tokens. For
-    example, if the highest values are taken first:
+    The caller adds up the sizes from the best value on, to find out where they exceed a budget:
 
-        value    5    4    4    2
-        key      1    2    2    4      (real keys are greater)
-        size     4    3    5    2
+        quality             5    4    4    2
+        number              1    2    2    4      smaller for better values
+        size in tokens      4    3    5    2      (or 1 document each, if documents are limited)
+
+    Documents without a value are left out.
 
     Args:
-        budget: A number of documents or tokens.
+        budget: The budget, which limits the documents or their tokens.
         ranking: All documents, and the order of their values.
     """
     for chunk in ranking.candidates.chunks:  # some documents at a time
-        is_eligible = ranking.is_eligible(chunk)  # leaves out documents without a value
-        keys = ranking.rank_keys(chunk)
-        sizes = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
-        yield KeyedAmounts(keys[is_eligible], sizes[is_eligible])
+        has_value = ranking.is_eligible(chunk)
+        numbers = ranking.rank_keys(chunk)
+        sizes = ranking.candidates.amounts(chunk, budget.unit)
+        yield KeyedAmounts(numbers[has_value], sizes[has_value])
 
 
 def _amounts_by_hash(
     budget: Budget, ranking: Ranking, rank_key: np.uint64
 ) -> Iterator[KeyedAmounts]:
-    """Yield hash and size of each document with one certain value, to find which of them still fit.
+    """Yield the size and a hash of each document that has one certain value, such as quality 4.
 
-    Suppose that `top 10 tokens` takes documents from the best value on: those with the value 5, and
-    then only some of those with the value 4, as 6 tokens are left. Within a value, documents are
-    taken in the order of their hashes. So the caller adds up these sizes by hash, until they exceed
-    6:
-
-        value    5    4     4     2
-        hash          17    35
-        size          3     5         in tokens, since the budget limits tokens
+    If not all of them fit into a budget, they are taken in the order of the hashes. The caller adds
+    up their sizes in this order, to find out which of them fit.
 
     Args:
-        budget: A number of documents or tokens.
+        budget: The budget, which limits the documents or their tokens: so sizes are in this unit.
         ranking: All documents, and the order of their values.
-        rank_key: Stands for the value 4: the number that `Ranking.rank_keys` returns for it.
+        rank_key: Stands for the value: the number that `Ranking.rank_keys` returns for it.
     """
     for chunk in ranking.candidates.chunks:  # some documents at a time
-        has_value = ranking.rank_keys(chunk) == rank_key
-        is_tied = has_value & ranking.is_eligible(chunk)  # only documents that can be taken
-        hashes = budget_hashes(ranking.candidates.hashes[chunk][is_tied])
-        sizes = ranking.candidates.amounts(chunk, budget.unit)  # documents or tokens
-        yield KeyedAmounts(hashes, sizes[is_tied])
+        has_value = ranking.has_rank_key(chunk, rank_key)
+        hashes = budget_hashes(ranking.candidates.hashes[chunk][has_value])
+        sizes = ranking.candidates.amounts(chunk, budget.unit)[has_value]
+        yield KeyedAmounts(hashes, sizes)
 
 
 def _count_tied(end: TopEnd) -> TiedDocuments:
-    """Count the documents that have the value at which the choice of the best documents ends.
+    """Count the documents with the value at which a step such as `top 10 by quality` ends.
 
-    For example, a user wants the best documents by quality, up to 1,000 tokens. Documents of
-    quality 5 have 900 tokens, so all of them are taken. Five documents have quality 4, and only two
-    of these fit into the rest. Users should know that this choice among equals is arbitrary:
+    For example, 8 documents have quality 5, and 5 have quality 4. So only 2 of the latter are
+    taken, and the user is told that the choice among them is arbitrary:
 
         TiedDocuments(documents=5, chosen=2)
 
-    Documents that are repeated in the data count as often as they occur.
-
     Args:
-        end: Where the choice ends: the first document that does not fit, of quality 4 above.
+        end: The first document that is not taken. It has quality 4.
     """
-    n_tied = 0
-    n_taken = 0
-    ranking = end.ranking
-    for chunk in ranking.candidates.chunks:  # some documents at a time
-        copy_counts = ranking.candidates.amounts(chunk, "documents")
-        has_cut_value = ranking.rank_keys(chunk) == end.cut_key
-        is_tied = has_cut_value & ranking.is_eligible(chunk)
-        is_taken = is_tied & end.precedes(chunk)
-        n_tied += int(copy_counts[is_tied].sum())
-        n_taken += int(copy_counts[is_taken].sum())
-    return TiedDocuments(documents=n_tied, chosen=n_taken)
+    n_documents = 0
+    n_chosen = 0
+    candidates = end.ranking.candidates
+    for chunk in candidates.chunks:  # some documents at a time
+        copy_counts = candidates.amounts(chunk, "documents")  # 2 for a document that occurs twice
+        is_tied = end.ranking.has_rank_key(chunk, end.cut_key)
+        is_chosen = is_tied & end.fits(chunk)
+        n_documents += int(copy_counts[is_tied].sum())
+        n_chosen += int(copy_counts[is_chosen].sum())
+    return TiedDocuments(n_documents, n_chosen)
 
 
 def _histogram_values(ranking: Ranking, end: TopEnd | None) -> Iterator[WeighedValues]:
-    """Yield the values of all documents, with the four amounts that a histogram adds up.
+    """Yield the values of documents, and what a histogram of them adds up.
 
-    A step such as `top 1000 documents by quality` takes the documents with the best values. The
-    histogram shows, for each range of values, how much there is, and how much of it is taken. Each
-    document counts as often as it has copies. Here each has 2 copies of 100 tokens:
+    The histogram shows how many documents there are with which quality, and how many of them the
+    step `top 1000 documents by quality` takes. Both are also shown in tokens:
 
         quality    documents    tokens    documents taken    tokens taken
-        0.9                2       200                  2             200    taken
-        0.1                2       200                  0               0    not taken
+        0.9                1       100                  1             100
+        0.1                2       200                  0               0     it has 2 copies
 
-    Documents without a value of quality are left out.
+    Documents without a value are left out.
 
     Args:
-        ranking: The documents in the order in which they are taken.
-        end: The first document that is not taken, since the step's budget is full; None if all
-            documents with a value are taken.
+        ranking: The documents to choose from, and the order of their values.
+        end: The first document that is not taken; None if all documents with a value are taken.
     """
-    candidates = ranking.candidates
-    for chunk in candidates.chunks:  # some documents at a time
-        has_value = ranking.is_eligible(chunk)  # (n_documents,)
-        if end is None:
-            is_taken = has_value
-        else:
-            is_taken = end.precedes(chunk)
-        documents = candidates.amounts(chunk, "documents")  # [2, 2] the copies of each document
-        tokens = candidates.amounts(chunk, "tokens")  # [200, 200]
-        # The columns of the table: multiplied by `is_taken`, what is not taken becomes 0.
-        amounts = [documents, tokens, documents * is_taken, tokens * is_taken]
+    for chunk in ranking.candidates.chunks:  # some documents at a time
+        is_taken = _is_taken(ranking, end, chunk)
+        documents = ranking.candidates.amounts(chunk, "documents")  # [1, 2]
+        tokens = ranking.candidates.amounts(chunk, "tokens")  # [100, 200]
+        # A product with `is_taken` is 0 for documents that are not taken.
+        columns = [documents, tokens, documents * is_taken, tokens * is_taken]
 
-        # Leave out documents without a value. Values are stored as integers (keys) that have the
-        # same order: convert them back to [0.9, 0.1].
-        value_keys = ranking.value_keys[chunk][has_value]
-        yield WeighedValues(
-            values=values_of_keys(value_keys, ranking.dtype),
-            amounts=[amount[has_value] for amount in amounts],
-        )
+        has_value = ranking.is_eligible(chunk)
+        values = values_of_keys(ranking.value_keys[chunk][has_value], ranking.dtype)  # [0.9, 0.1]
+        yield WeighedValues(values, [column[has_value] for column in columns])
