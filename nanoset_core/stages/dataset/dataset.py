@@ -87,88 +87,67 @@ class DatasetOpener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _PlacesInCorpus:
-    """Where consecutive documents of a corpus, and their sequences, are in its .bin."""
+class _CorpusSequences:
+    """Where consecutive sequences of tokens are stored in the token file (.bin) of a corpus."""
 
-    first_document: int
-    """Number of the first document."""
-    first_sequences: NDArray[np.int64]
-    """First sequence of each document, and the one after all; shape (n_documents + 1,)."""
-    pointers: NDArray[np.int64]
-    """First byte of each of their sequences, ascending; shape (n_sequences,), at least one."""
+    documents: NDArray[np.int64]
+    """Number of the document that each sequence belongs to, shape (n_sequences,)."""
+    start_bytes: NDArray[np.int64]
+    """Byte of the file at which each sequence starts, ascending, shape (n_sequences,)."""
     stop_byte: int
-    """Byte after the last one; for the last documents of a corpus, any large number."""
+    """Byte of the file at which the last sequence stops."""
 
     @staticmethod
-    def of(corpus: Index, documents: range) -> _PlacesInCorpus | None:
-        """Return which bytes of a corpus's token file belong to some documents, or None if none.
+    def of(corpus: Index, documents: range) -> _CorpusSequences | None:
+        """Return where the sequences of some documents are stored in the token file of a corpus.
 
-        The token file (.bin) of a corpus has the tokens of all documents, one document after the
-        other. A document consists of one or more sequences. For example, for the documents 1 and 2
-        of a corpus:
+        The tokens of a document are one or more sequences, which follow each other in the file:
 
-            document           0      1      1      2      3
-            sequence           0      1      2      3      4
-            its first byte     0      100    140    200    260
+            document             0      1      1      2      3
+            its sequences        0      1      2      3      4
+            start at byte        0    100    140    200    260
 
-            first_sequences    [1, 3, 4]    of documents 1 and 2, and of the one after them
-            pointers           [100, 140, 200]
-            stop_byte          260
+        For the documents 1 and 2, these are three sequences. They belong to the documents
+        [1, 1, 2], start at the bytes [100, 140, 200], and stop at byte 260.
 
         Args:
-            corpus: Says where the sequences of the corpus are, and which documents they belong to.
-            documents: Numbers of the documents, here range(1, 3).
+            corpus: Index of the corpus.
+            documents: Numbers of the documents: range(1, 3).
+
+        Returns:
+            The sequences; None if the documents have none.
         """
-        # First sequence of each document, and of the one after them: (n_documents + 1,). For the
-        # last document of the corpus, the latter is the number of all sequences.
+        # (n_documents + 1,) first sequence of each document, and of the one after them: [1, 3, 4]
         first_sequences = corpus.document_indices[documents.start : documents.stop + 1]
         start = int(first_sequences[0])
         stop = int(first_sequences[-1])
         if start == stop:
             return None
 
-        # The first byte of each sequence. The documents stop where the next sequence begins.
-        pointers = np.array(corpus.sequence_pointers[start:stop])  # (n_sequences,)
-        # If there is none, all further bytes belong to them: let them stop at the largest integer.
-        stop_byte = int(np.iinfo(np.int64).max)
-        has_next_sequence = stop < len(corpus.sequence_pointers)
-        if has_next_sequence:
-            stop_byte = int(corpus.sequence_pointers[stop])
-        return _PlacesInCorpus(documents.start, first_sequences, pointers, stop_byte)
-
-    @property
-    def start_byte(self) -> int:
-        """First byte of the documents."""
-        return int(self.pointers[0])
-
-    def contain(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether bytes of the .bin belong to the documents, shape (n_places,)."""
-        return (places >= self.start_byte) & (places < self.stop_byte)
+        sequences_per_document = np.diff(first_sequences)  # (n_documents,) [2, 1]
+        numbers = np.arange(len(sequences_per_document)) + documents.start  # [1, 2]
+        start_bytes = np.array(corpus.sequence_pointers[start:stop])
+        last_bytes = int(corpus.sequence_lengths[stop - 1]) * corpus.dtype.itemsize
+        return _CorpusSequences(
+            documents=np.repeat(numbers, sequences_per_document),
+            start_bytes=start_bytes,
+            stop_byte=int(start_bytes[-1]) + last_bytes,
+        )
 
     def documents_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which documents some bytes of a corpus's token file belong to.
+        """Return which document each of some bytes of the token file belongs to.
 
-        For example, the documents 1 and 2 have these sequences of tokens:
-
-            document          1      1      2
-            sequence          1      2      3
-            its first byte    100    140    200
-
-        Byte 150 is in sequence 2, the last one that begins before it. So it belongs to document 1.
+        With sequences that start at the bytes 100, 140 and 200, byte 150 is in the second one.
 
         Args:
-            places: Positions of the bytes, all within these documents; shape (n_places,).
+            places: The bytes, none before the first sequence or after the last, shape (n_places,).
 
         Returns:
-            Numbers of documents in the corpus, shape (n_places,).
+            Numbers of documents, shape (n_places,).
         """
-        # A byte belongs to the last sequence that starts at it or before it, and a sequence to the
-        # last document that starts with it or before it.
-        n_sequences_begun = np.searchsorted(self.pointers, places, side="right")
-        sequences = self.first_sequences[0] + n_sequences_begun - 1
-        n_documents_begun = np.searchsorted(self.first_sequences, sequences, side="right")
-        documents: NDArray[np.int64] = self.first_document + n_documents_begun - 1
-        return documents
+        # A byte is in the last sequence that starts at it or before: count these sequences.
+        n_started = np.searchsorted(self.start_bytes, places, side="right")  # 2 for byte 150
+        return self.documents[n_started - 1]
 
 
 class Dataset(ABC):
@@ -294,33 +273,42 @@ class Dataset(ABC):
         """
 
     def documents_in(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-        """Yield the documents that have tokens in some consecutive sequences.
+        """Yield the documents of the corpus that have tokens in some sequences of this dataset.
 
-        A document may be stored in several sequences. A dataset may have only some documents of its
-        corpus. So its documents have two numbers:
+        A sequence has tokens of one document. For example:
 
-            sequence                      20    21    22    23
-            document in this dataset       2     2     3     4
-            document in the corpus         7     7     9    12
+            sequence                   20    21    22    23
+            document of the corpus      7     7     9    12
 
-        The sequences 21 to 22 (start=21, stop=23) have tokens of the corpus's documents 7 and 9.
+        The sequences 21 to 22 (start=21, stop=23) have tokens of the documents 7 and 9.
 
         Args:
             start: Number of the first sequence.
             stop: Number after the last sequence.
 
         Yields:
-            Numbers of documents in the corpus, int64, in blocks, to limit memory. A document in
-            several sequences may occur several times.
+            Numbers of documents in the corpus, int64, in blocks, to limit memory. Subclasses may
+            yield a document several times.
         """
-        # The documents of the first and of the last sequence, numbered as in this dataset. A
-        # sequence belongs to the last document whose first sequence is not after it.
-        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
-        first, last = last_not_greater(first_sequences, [start, stop - 1]).tolist()  # 2 and 3
+        # This dataset may have selected documents of the corpus. It counts only these: 0, 1, 2, …
+        first, last = self._documents_of_sequences(np.array([start, stop - 1])).tolist()
         for block_start in range(first, last + 1, _DOCUMENTS_AT_ONCE):
             block_stop = min(block_start + _DOCUMENTS_AT_ONCE, last + 1)
             documents = self._with_tokens(np.arange(block_start, block_stop))
             yield self.corpus_documents(documents)  # their numbers in the corpus
+
+    def _documents_of_sequences(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number, in this dataset, of the document that each sequence belongs to.
+
+        If document 0 starts with sequence 0, and document 1 with sequence 3, then sequence 2
+        belongs to document 0.
+
+        Args:
+            sequences: Numbers of sequences, in any order, shape (n_sequences,).
+        """
+        # The document is the last one whose first sequence is not after this sequence.
+        first_sequences = self.layout.document_indices  # (n_documents + 1,) of each document
+        return last_not_greater(first_sequences, sequences)
 
     def _with_tokens(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only the documents that have tokens.
@@ -336,19 +324,17 @@ class Dataset(ABC):
         return documents[first_lengths > 0]
 
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
-        """Yield how many tokens of certain documents are in certain rows of this dataset.
+        """Yield how many tokens of certain documents some rows of this dataset have.
 
-        A row is a sequence of tokens. This dataset may have the rows of a corpus in another order,
-        for example shuffled. It has no tokens of its own: for each row, it knows at which byte of
-        the corpus's token file (.bin) the row starts. In that file, each document takes a known
-        range of bytes:
+        A row is a sequence of tokens of one document. The rows may be shuffled. Which document a
+        row belongs to is known from the byte at which it starts in the corpus's token file:
 
-            document of the corpus         0           1
-            its bytes                      0 to 100    100 to 300
+            document                       0             1
+            its bytes in the file          0 to 100      100 to 300
 
-            row of this dataset            0      1    2
-            its first byte in the .bin     100    0    200
-            so its document is             1      0    1
+            row of this dataset            0      1      2
+            starts in the file at byte     100    0      200
+            so its document is             1      0      1
 
         Args:
             rows: Numbers (start, stop) of rows: (0, 3) for all in the example.
@@ -356,44 +342,23 @@ class Dataset(ABC):
 
         Yields:
             The document and the number of tokens of each row that belongs to one of the documents
-            (here those of the rows 0 and 2), in blocks.
+            (here the rows 0 and 2), in blocks, to limit memory.
         """
-        # Which bytes of the corpus's .bin belong to the documents: 100 to 300 for document 1.
-        places = _PlacesInCorpus.of(self.corpus.index, documents)
-        if places is None:  # the documents have no tokens
+        stored = _CorpusSequences.of(self.corpus.index, documents)
+        if stored is None:  # the documents have no tokens
             return
-        # If the rows are in the order of the .bin, leave out those before and after these bytes.
-        first_row, stop_row = self._rows_between(rows, places.start_byte, places.stop_byte)
+        start_byte = int(stored.start_bytes[0])  # 100
+        stop_byte = stored.stop_byte  # 300
+        first_row, stop_row = self._rows_between(rows, start_byte, stop_byte)  # fewer, if possible
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
-            block_stop = min(block_start + SEQUENCES_AT_ONCE, stop_row)
-            yield self._tokens_of_documents(places, slice(block_start, block_stop))
-
-    def _tokens_of_documents(self, places: _PlacesInCorpus, rows: slice) -> DocumentTokens:
-        """Return how many tokens of certain documents are in consecutive rows, which are sequences.
-
-        This dataset has the sequences of a corpus in another order, for example shuffled. For each
-        row, it knows at which byte of the corpus's token file (.bin) the row starts. There,
-        document 1 has the bytes 100 to 300:
-
-            row                               5      6      7
-            its first byte in that file     100      0    200
-            so it belongs to document 1     yes     no    yes
-            its tokens                       50     30     40
-
-        The result is that document 1 has 50 tokens (row 5) and 40 tokens (row 7).
-
-        Args:
-            places: Which bytes of the corpus's file belong to the documents: 100 to 300 for
-                document 1.
-            rows: Numbers of the rows in this dataset: slice(5, 8).
-        """
-        row_pointers = np.array(self.index.sequence_pointers[rows])  # (n_rows,) first byte of each
-        row_lengths = np.array(self.index.sequence_lengths[rows])  # (n_rows,) in tokens
-        is_within = places.contain(row_pointers) & (row_lengths > 0)
-        return DocumentTokens(
-            documents=places.documents_at(row_pointers[is_within]),
-            tokens=row_lengths[is_within].astype(np.int64),
-        )
+            block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
+            row_bytes = np.array(self.index.sequence_pointers[block])  # (n_rows,) where rows start
+            row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,) in tokens
+            is_within = (row_bytes >= start_byte) & (row_bytes < stop_byte) & (row_lengths > 0)
+            yield DocumentTokens(
+                documents=stored.documents_at(row_bytes[is_within]),
+                tokens=row_lengths[is_within].astype(np.int64),
+            )
 
     def _rows_between(
         self, rows: tuple[int, int], start_byte: int, stop_byte: int
@@ -468,60 +433,43 @@ class Dataset(ABC):
     def pieces_in(self, spans: NDArray[np.int64]) -> list[list[DocumentPiece]]:
         """Return which documents the tokens in some parts of sequences belong to.
 
-        In most datasets, all tokens of a sequence are from one document. So it does not matter
-        which part of a sequence is asked for:
+        Here, all tokens of a sequence are from one document. (Datasets with several documents in a
+        sequence override this method.) So the answer for a part is the answer for its sequence:
 
-            sequence 7, tokens 10 to 20: [7, 10, 20]    one piece, which is all of sequence 7
-            sequence 7, tokens 30 to 40: [7, 30, 40]    the same
-
-        In other datasets, sequences have tokens of several documents. Their class overrides this
-        method.
+            sequence                                   0         1         2
+            its document                               0         1         1
+            its tokens of that document           0 to 5    0 to 3    3 to 7
 
         Args:
-            spans: The parts, int64, shape (n_spans, 3). The columns are the number of the sequence,
-                and the positions of the first token and after the last one in it.
+            spans: The parts, int64, shape (n_spans, 3): number of the sequence, and the positions
+                of the first token and after the last one in it. [[2, 1, 3]] is a part of sequence
+                2.
 
         Returns:
             For each part, the pieces of documents that it overlaps, in order. A piece is returned
-            in full.
+            in full: for this part, the tokens 3 to 7 of document 1.
         """
-        sequences = spans[:, 0]  # (n_spans,)
-        return [[piece] for piece in self._whole_sequences(sequences)]
+        sequences = spans[:, 0]  # (n_spans,) [2]
+        lengths = self.layout.sequence_lengths[sequences]  # [4]
+        documents = self._documents_of_sequences(sequences)  # [1]
 
-    def _whole_sequences(self, sequences: NDArray[np.int64]) -> Iterator[DocumentPiece]:
-        """Yield, for each of some sequences, which part of which document it contains.
+        # Tokens of the document before the sequence: compare where both start in the .bin.
+        first_sequences = self.layout.document_indices[documents]  # [1]
+        sequence_starts = self._token_starts(sequences)  # [8]
+        document_starts = self._token_starts(first_sequences)  # [5]
+        tokens_before = sequence_starts - document_starts  # [3]
 
-        A document is stored in one or more sequences. For example:
-
-            sequence                                         0         1         2
-            its document                                     0         1         1
-            its tokens                                       5         3         4
-            how many tokens of the document precede it       0         0         3
-            so it has these tokens of the document      0 to 5    0 to 3    3 to 7
-
-        Args:
-            sequences: Numbers of the sequences, in any order, shape (n_sequences,). The comments in
-                the code have the values for [2, 0].
-        """
-        # The document of a sequence is the last one that does not start after it.
-        first_sequences = self.layout.document_indices  # (n_documents + 1,) [0, 1, 3]
-        documents = last_not_greater(first_sequences, sequences)  # (n_sequences,) [1, 0]
-        lengths = self.layout.sequence_lengths[sequences]  # (n_sequences,) [4, 5]
-
-        # How many tokens of the document are before each sequence? Compare where both start in the
-        # .bin, in tokens.
-        document_starts = self._token_starts(first_sequences[documents])  # [5, 0]
-        sequence_starts = self._token_starts(sequences)  # [8, 0]
-        tokens_before = sequence_starts - document_starts  # (n_sequences,) [3, 0]
-        rows = zip(
+        pieces: list[list[DocumentPiece]] = []
+        for sequence, length, n_before, document in zip(
             sequences.tolist(),
             lengths.tolist(),
             tokens_before.tolist(),
             documents.tolist(),
             strict=True,
-        )
-        for sequence, length, n_before, document in rows:
-            yield DocumentPiece(sequence, start=0, stop=length, first=n_before, document=document)
+        ):
+            piece = DocumentPiece(sequence, start=0, stop=length, first=n_before, document=document)
+            pieces.append([piece])
+        return pieces
 
     def _token_starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return at which token of the `.bin` sequences start.
