@@ -67,18 +67,19 @@ class LineNumbers:
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> LineNumbers:
-        """Return the line numbers of a corpus, as they were counted when it was tokenized.
+        """Return the converter of line numbers for a corpus, from what was recorded about it.
 
-        A large file is cut into pieces without being read, so lines are first counted in each
-        piece.
+        A large file is cut into pieces without being read, and lines are first counted in each
+        piece. The record says how many lines each piece has:
+
+            {"piece_lines": {"web.jsonl": [(0, 5), (4000, 4)]}}
+
+        Here web.jsonl has 5 lines in the piece from byte 0 on, and 4 in the piece from byte 4,000
+        on.
 
         Args:
-            facts: Facts in the manifest of the tokenized corpus. They may have the number of lines
-                of each piece, such as `{"web.jsonl": [(0, 5), (4000, 4)]}`: 5 lines in the piece
-                that begins with byte 0, and 4 in the other.
-
-        Returns:
-            Converts numbers in pieces to numbers in files. Without this fact, they are equal.
+            facts: What was recorded when the corpus was tokenized. If it has no such entry, all
+                lines are numbered in their files already.
         """
         return LineNumbers(facts.get(PIECE_LINES))
 
@@ -102,7 +103,7 @@ class LineNumbers:
         return file.lines_before[piece] + line
 
     def in_piece(self, path: str, line: int) -> LineInPiece | None:
-        """Find the piece that contains a line, and the number of the line in it.
+        """Find the piece of a file that contains a line, and the number of the line in this piece.
 
         If a file was cut into pieces of 5 and 4 lines, then line 7 is line 2 of the second piece.
 
@@ -117,12 +118,13 @@ class LineNumbers:
         if file is None:
             return None
 
-        # Find the last piece with fewer than `line` lines before it. For example, two pieces of 5
-        # and 4 lines have 0 and 5 lines before them: line 5 is in the first, line 6 in the second.
-        # The last entry of `lines_before`, the lines of the whole file, belongs to no piece. A line
-        # after the end of the file counts as one of the last piece.
+        # How many lines are before each piece: [0, 5]. (`lines_before` ends with those of the
+        # file.)
         lines_before_pieces = file.lines_before[:-1]
-        piece = bisect_left(lines_before_pieces, line) - 1
+        # The line is in the last piece with fewer than `line` lines before it. Both have fewer than
+        # 7.
+        n_pieces = bisect_left(lines_before_pieces, line)  # 2
+        piece = n_pieces - 1
         return LineInPiece(
             piece_start=file.starts[piece],
             line=line - lines_before_pieces[piece],
@@ -168,34 +170,29 @@ def piece_lines_of_shard(counted: Iterable[tuple[Piece, int]]) -> dict[str, Any]
 
 
 def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -> dict[str, Any]:
-    """Collect how many lines each piece of a large file has.
+    """Collect how many lines each piece of a large file has, to number lines in the whole file.
 
-    A large file is cut into pieces without being read. Each shard, a part of the text that is
-    tokenized by one process, records the lines of its own pieces:
+    A large file is cut into pieces without being read. Each process that tokenizes some pieces
+    records how many lines they have, and these records are put together here:
 
         shard 0      {"web.jsonl": [[0, 5]]}            5 lines from byte 0 on
         shard 1      {"web.jsonl": [[4000, 4]]}         4 lines from byte 4,000 on
         together     {"web.jsonl": [[0, 5], [4000, 4]]}
 
-    With these, `LineNumbers` converts line 2 of the second piece to line 7 of the file.
-
     Args:
-        shards: The shards.
+        shards: Results of the processes, which have the records.
         pieces: All pieces of the text.
 
     Returns:
-        `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if lines are numbered in
-        their files anyway.
+        `{PIECE_LINES: {path: [[first byte, lines] of each piece]}}`; empty if the lines were
+        counted before the files were cut.
     """
-    # Lines are numbered from 1. A piece whose first line has the number 0 was cut off without
-    # counting the lines before it. If there is no such piece, return early: reading the facts of
-    # all shards would take long.
-    # For example, the first lines 1 and 6 are known, but 1 and 0 are not.
-    are_lines_numbered_in_files = all(piece.first_line > 0 for piece in pieces)
-    if are_lines_numbered_in_files:
+    # A piece knows the number of its first line, such as 1 or 6, or has 0 if that is not known. To
+    # read the records of all shards takes long, so return early if all are known.
+    are_lines_counted = all(piece.first_line > 0 for piece in pieces)
+    if are_lines_counted:
         return {}
 
-    # Path → [first byte, lines] of each piece, from all shards.
     piece_lines: dict[str, list[Sequence[int]]] = {}
     for shard in shards:
         for path, lines_of_pieces in shard.facts.get(PIECE_LINES, {}).items():

@@ -107,22 +107,22 @@ class Losses:
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
 
     def lists(self, is_included: Callable[[str], bool] = bool) -> Iterator[Path]:
-        """Yield the files in which shards list the lines that they rejected for certain reasons.
+        """Yield the files that list rejected lines, for example shards/web/3f9c…/rejects.jsonl.
 
-        A shard has the tokens of a part of a corpus. If it rejected no line for these reasons, its
-        list is left out:
-
-            shards/web/3f9c…/rejects.jsonl
+        A corpus is tokenized in parts, the shards, and each has such a file. Those without a line
+        that was rejected for one of the given reasons are left out.
 
         Args:
-            is_included: Returns whether a reason is one of them; by default all are.
+            is_included: Returns whether a reason, such as "invalid_json", is one of them; by
+                default all are.
         """
         if not self.facts.reasons:
-            return
+            return  # no line was rejected
         for shard in self.shards:
-            if not any(is_included(reason) for reason in shard.facts["reasons"]):
+            line_count_by_reason = shard.facts["reasons"]  # {"invalid_json": 2}
+            if not any(is_included(reason) for reason in line_count_by_reason):
                 continue
-            if isinstance(shard, RejectsOfCall):
+            if isinstance(shard, RejectsOfCall):  # a single file stands for all shards
                 yield shard.local_list()
             else:
                 yield shard.path(REJECTS)
@@ -130,23 +130,22 @@ class Losses:
     def _rejects(
         self, is_included: Callable[[str], bool], max_lists: int | None = None
     ) -> Iterator[Reject]:
-        """Yield the lines of text that could not be used, for certain reasons only.
-
-        While a collection of texts is tokenized in parts (shards), each shard lists the lines that
-        it had to reject:
+        """Yield the lines that were rejected for certain reasons.
 
             a.jsonl    line 17    invalid_json
             b.jsonl    line 3     missing_key
 
+        A corpus is tokenized in parts. Each part has a file that lists its rejected lines, so
+        these files are read one after another.
+
         Args:
             is_included: Returns whether a reason, such as "invalid_json", is one of the requested
                 ones.
-            max_lists: How many of these lists are read at most; None for all.
+            max_lists: Read only this many files, to save time; None for all.
         """
-        lists = self.lists(is_included)
-        for list_path in islice(lists, max_lists):
-            # `line_numbers` turns numbers of lines in pieces of files into those in the files.
+        for list_path in islice(self.lists(is_included), max_lists):
             for reject in read_rejects(list_path, self.line_numbers):
+                # The file also has lines that were rejected for other reasons.
                 if is_included(reject.reason):
                     yield reject
 
@@ -262,26 +261,24 @@ class Losses:
         return f"{count} with zero bytes at the end, as of a download that was cut short: {names}"
 
     def ids_text(self) -> str:
-        r"""Describe how many documents of which files have an id that is not kept as it is.
+        r"""Describe how many documents have an id that could not be kept, or only in another form.
 
-            id                              kept as                    counted in
-            "doc-1"                         doc-1                      neither
-            [1, 2], or a very long text     nothing                    unkept_ids
-            bytes that are not UTF-8        \xNN for each such byte    escaped_ids
+            "3 documents with ids that cannot be kept, so that no list names them: a.jsonl 3"
 
-        "3 documents with ids that cannot be kept, so that no list names them: a.jsonl 3"
+        An id should be text, such as "doc-1". One that is a list or a very long text is not kept.
+        In one that is not UTF-8, each wrong byte is kept as four characters, such as \xff.
 
         Returns:
-            One or two clauses for a message; empty if all ids are text.
+            One or two clauses for a message; empty if all ids were kept as they are.
         """
         clauses = []
-        if self.facts.unkept_ids:
+        if self.facts.unkept_ids:  # {"a.jsonl": 3}
             count = format_count(sum(self.facts.unkept_ids.values()), "document")
             clauses.append(
                 f"{count} with ids that cannot be kept, so that no list names them: "
                 f"{_files_with_counts(self.facts.unkept_ids)}"
             )
-        if self.facts.escaped_ids:
+        if self.facts.escaped_ids:  # {"b.jsonl": 1}
             count = format_count(sum(self.facts.escaped_ids.values()), "document")
             clauses.append(
                 rf"{count} with ids of bytes that are not UTF-8, which are kept as \xNN: "
@@ -345,7 +342,9 @@ class Losses:
 
 
 def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
-    """Return how much text was lost in a corpus, which is tokenized in parts (shards).
+    """Return how much text of a corpus was lost, from the counts of its shards.
+
+    A shard is a part of the corpus that was tokenized at once:
 
         shard 3f9c…      3 lines were no documents
         shard a07e…      1 line was no document, and b.jsonl.gz could not be read to its end
@@ -358,15 +357,13 @@ def sum_losses(shards: Sequence[Manifest], pieces: Sequence[Piece]) -> Losses:
     total = ShardFacts()
     for shard in shards:
         total += ShardFacts.of(shard.facts)
-
-    # In large files, rejected lines may be numbered from the start of a piece. For messages, note
-    # how many lines each piece has, to convert these numbers.
-    line_numbers = LineNumbers.of(piece_lines_of_corpus(shards, pieces))
     return Losses(
         facts=total,
         shards=shards,
-        sizes=stored_sizes(pieces),
-        line_numbers=line_numbers,
+        sizes=stored_sizes(pieces),  # {"a.jsonl": 1500000}, the bytes of each file
+        # The lists of rejected lines may count lines from the start of a piece of a large file.
+        # Messages name lines of files, so the number of lines in each piece is needed, too.
+        line_numbers=LineNumbers.of(piece_lines_of_corpus(shards, pieces)),
     )
 
 

@@ -18,16 +18,16 @@ from nanoset_core.tokenizers.files import define
 
 
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return all options that decide the tokens of a corpus, also those for erased documents.
+    """Return everything, apart from the text, that decides the tokens of a corpus.
 
-    They are compared with those of the stored tokens: if one has changed, the corpus is tokenized
-    again. A user may erase documents, for example because their author asks for it. That changes
-    the option `purged`, a digest of their places in the text:
+    If one of these values differs from those of the stored tokens, the corpus is tokenized again:
 
-        {"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …, "purged": "77cd…"}
+        the tokenizer                         {"tokenizer": "9a3f…", "dtype": "uint16",
+        settings of nanoset.yaml               "text_key": "text", …,
+        documents that users have erased       "purged": "77cd…"}    a digest of their places
 
     Args:
-        project: Its settings, tokenizer, and records below its output root are read.
+        project: Its settings, tokenizer, and records of erased documents are read.
         corpus: Name of the corpus.
 
     Returns:
@@ -38,35 +38,36 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
         FormatError: The tokenizer, or a record of erased documents, is damaged.
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
+    options = shard_options(project, corpus)
     erased = purged.read_erased(project.outputs, corpus)
-    return {**shard_options(project, corpus), **purged.recipe_options(erased)}
+    return {**options, **purged.recipe_options(erased)}
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return the options that decide the tokens of a shard, which is a part of a tokenized corpus.
+    """Return everything, apart from the text, that decides the tokens of a part of a corpus.
 
-    These are settings of nanoset.yaml, and implementations of the tokenizer (engines) that must not
-    be used, since they gave wrong tokens for some text. If a shard with the same text and options
-    exists, it is used again.
+    A part (a shard) that was made with the same values from the same text is used again:
+
+        the tokenizer                          {"tokenizer": "9a3f…", "dtype": "uint16",
+        settings of nanoset.yaml                "text_key": "text", …}
+        implementations of the tokenizer       one more value, only if there are any
+        that gave wrong tokens
 
     Args:
-        project: Its settings, tokenizer, and records below its output root are read.
+        project: Its settings, tokenizer, and records of wrong tokens are read.
         corpus: Name of the corpus, which may have settings of its own.
-
-    Returns:
-        Name → value, such as `{"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …}`.
 
     Raises:
         MissingError: The tokenizer is missing.
         FormatError: The tokenizer is damaged.
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
-    fingerprint = project.tokenizer.fingerprint
+    tokenizer_digest = project.tokenizer.fingerprint
     settings = shard_settings(project, corpus)
-    distrusted = distrust.load_records(project.outputs, fingerprint)
+    wrong_engines = distrust.load_records(project.outputs, tokenizer_digest)
     return {
-        **settings.recipe_options(fingerprint),
-        **distrust.recipe_options(distrusted),  # engines that must not be used
+        **settings.recipe_options(tokenizer_digest),
+        **distrust.recipe_options(wrong_engines),
     }
 
 
@@ -85,15 +86,16 @@ def shard_settings(project: Project, corpus: str) -> ShardSettings:
         FormatError: The tokenizer is damaged.
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
-    config = project.config
-    documents = config.documents_of(corpus)
+    tokenizer = project.tokenizer
+    tokenization = project.config.tokenization
+    documents = project.config.documents_of(corpus)
     return ShardSettings(
-        tokenizer_file=config.tokenizer_file,
-        engine=config.tokenization.engine,
-        audit=config.tokenization.audit,
-        dtype=project.tokenizer.dtype.name,
-        max_id=project.tokenizer.max_id,
-        framing=framing(project),
+        tokenizer_file=project.config.tokenizer_file,
+        engine=tokenization.engine,  # the implementation of the tokenizer
+        audit=tokenization.audit,  # share of documents that a second one tokenizes, to compare
+        dtype=tokenizer.dtype.name,
+        max_id=tokenizer.max_id,
+        framing=framing(project),  # the special tokens around each document
         text_key=documents.text_key,
         id_key=documents.id_key,
         max_line_bytes=int(documents.max_line_mib * (1 << 20)),
@@ -145,7 +147,7 @@ def range_bytes(project: Project) -> int:
 
 
 def check_tokenizer(project: Project) -> None:
-    """Check that a build could use the tokenizer, before it begins.
+    """Check that the tokenizer exists and has the special tokens that nanoset.yaml names.
 
     A build reads much text before it needs the tokenizer. A missing file, or a misspelt name of a
     special token, should be reported earlier.
@@ -158,7 +160,10 @@ def check_tokenizer(project: Project) -> None:
         FormatError: The tokenizer is damaged.
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
-    shard_settings(project, "")
+    # Read the settings as a build does, which raises these errors. The corpus does not matter: all
+    # have the same tokenizer.
+    any_corpus = ""
+    shard_settings(project, any_corpus)
 
 
 def tokenizer_notices(project: Project) -> list[str]:
@@ -177,16 +182,20 @@ def tokenizer_notices(project: Project) -> list[str]:
         MissingError: The tokenizer is missing.
         FormatError: The tokenizer is damaged.
     """
+    tokenizer_file = project.tokenizer.file
+    notices = list(define(tokenizer_file).notices)  # what is unusual about the file itself
+
+    # The tokens that nanoset.yaml puts around each document may also be added by the tokenizer.
     settings = project.config.tokenization
-    tokenizer = project.config.tokenizer
-    special_tokens = special_tokens_notices(
+    token_names = project.config.tokenizer
+    notices += special_tokens_notices(
         settings.preset,
-        project.tokenizer.file,
+        tokenizer_file,
         settings.special_tokens,
-        bos=tokenizer.bos if settings.prepend_bos else None,
-        eod=tokenizer.eod if settings.append_eod else None,
+        bos=token_names.bos if settings.prepend_bos else None,
+        eod=token_names.eod if settings.append_eod else None,
     )
-    return [*define(project.tokenizer.file).notices, *special_tokens]
+    return notices
 
 
 def end_of_documents_notice(project: Project) -> str:

@@ -168,10 +168,10 @@ def _find_or_make_pairs(call: _Call, prefix_by_key: Mapping[str, Location]) -> l
 
 
 def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
-    """Return whether a file is the list of rejected lines of an earlier call of `preprocess`.
+    """Return whether a file is a list of rejected lines that `preprocess` wrote earlier.
 
-    Such a list has the ending .jsonl, so a pattern for inputs such as `out/*.jsonl` may match it.
-    It is not an input. If this call writes to out/web:
+    Inputs may be a pattern such as `out/*.jsonl`, which matches such lists, too. They are not text,
+    so they are left out. If this call writes to out/web:
 
         out/web_rejects.jsonl        a list, if an earlier call has written to out/web
         out/web2_rejects.jsonl       a list, if an earlier call has written to out/web2
@@ -182,15 +182,14 @@ def is_rejects_of_call(path: Location, output_prefix: Location) -> bool:
         path: The file.
         output_prefix: The start of the names of all outputs of this call, such as out/web.
     """
-    # Is the file named like a list? Its prefix may also be longer than that of this call: the list
-    # of a call with the prefix out/web2 is out/web2_rejects.jsonl.
-    earlier_prefix = path.name.removesuffix(REJECTS_ENDING)
-    has_ending = earlier_prefix != path.name
-    if not has_ending or not earlier_prefix.startswith(output_prefix.name):
+    if not path.name.endswith(REJECTS_ENDING):
+        return False
+    earlier_prefix = path.name.removesuffix(REJECTS_ENDING)  # web or web2
+    if not earlier_prefix.startswith(output_prefix.name):
         return False
     if real_path(path.parent) != real_path(output_prefix.parent):
         return False
-    # Another program may use the same names. Its outputs have no record.
+    # Another program may use the same names. Only `preprocess` writes a record next to its outputs.
     return _has_record(path.parent, earlier_prefix)
 
 
@@ -256,14 +255,13 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
     Raises:
         ConfigError: A key cannot be part of a file name, or the names would be too long.
     """
-    # Of the files for one key, the record has the longest name. How many bytes remain for the key?
     name_without_key = f"{pair_name(options.preset, output_prefix.name, '')}{RECORD_ENDING}"
     name_bytes = len(name_without_key.encode())
-    room_for_key = _MAX_NAME_BYTES - name_bytes
+    bytes_for_key = _MAX_NAME_BYTES - name_bytes
+    longest_key_bytes = max(len(key.encode(errors="replace")) for key in options.keys)
 
-    # If a key does not fit, the prefix is too long if it leaves less room than keys may need.
-    is_prefix_long = room_for_key < MOST_KEY_BYTES
-    if is_prefix_long and _longest_key_bytes(options.keys) > room_for_key:
+    # The prefix is at fault if it does not even leave the 64 bytes that keys may have elsewhere.
+    if longest_key_bytes > bytes_for_key and bytes_for_key < MOST_KEY_BYTES:
         raise ConfigError(
             "the names of the files would be too long",
             where="--output-prefix",
@@ -274,12 +272,7 @@ def _check_names(output_prefix: Location, options: PreprocessOptions) -> None:
 
     # Refuse keys that are too long themselves, or cannot be part of a file name.
     for key in options.keys:
-        check_text_key(key, "--json-keys", most_bytes=room_for_key)
-
-
-def _longest_key_bytes(keys: Sequence[str]) -> int:
-    """Return the size of the longest key; characters that cannot be encoded count as "?"."""
-    return max(len(key.encode(errors="replace")) for key in keys)
+        check_text_key(key, "--json-keys", most_bytes=bytes_for_key)
 
 
 def _check_apart_from_inputs(
@@ -310,17 +303,19 @@ def _check_apart_from_inputs(
 
 
 def _framing_of(options: PreprocessOptions) -> Framing:
-    """Return which special tokens are put before and after each document, by the settings.
+    """Return which special tokens are put before and after each document, by the options.
 
-    With `--bos <s> --eod </s>`, the tokens of each document are between those of `<s>` and `</s>`.
-    The tokenizer may also add some by itself.
+        --bos <s>               <s> before each document
+        --eod </s>              </s> after each document
+        --special-tokens add    also those that the tokenizer itself adds to every text
+        --preset nanotron       the same, since nanotron's tool does that
 
     Args:
-        options: The settings of the call.
+        options: The options of the command.
 
     Raises:
-        ConfigError: The tokenizer lacks a token that they name, or its own special tokens depend
-            on the text.
+        ConfigError: The tokenizer lacks a token that they name, or it adds other special tokens to
+            some texts than to others.
     """
     return make_framing(
         options.preset,
@@ -401,23 +396,22 @@ class _Call:
         return self.rejects if facts.reasons else None
 
     def delivery(self, key: str, prefix: Location) -> Delivery:
-        """Describe the files that this call writes for one key, so that later calls recognise them.
+        """Return which files this call writes for the texts of one key.
 
-        Lines of JSON may have several texts, such as `{"question": "…", "answer": "…"}`. With both
-        keys requested, the call writes a pair of files for each:
+        For the prefix out/web_text_document, these are:
 
-            web_question_document.bin, web_question_document.idx
-            web_answer_document.bin, web_answer_document.idx       and the list of rejected lines
+            out/web_text_document.bin      the tokens of all documents
+            out/web_text_document.idx      where each document starts
+            out/web_rejects.jsonl          lines without a text, if there are any
 
-        A receipt next to them says from what they were made. If the same call is made again,
-        nothing has to be written.
+        The result puts them in place together, once all of them are written. It can also find them
+        if an earlier call has made them from the same input.
 
         Args:
             key: Key of the texts, one of `options.keys`.
-            prefix: Path of the key's .bin and .idx, without these endings.
+            prefix: Path of the .bin and .idx without these endings.
         """
-        # The list of rejected lines is the same for all keys. It is written with the last one, if
-        # there are any such lines.
+        # All keys have the same rejected lines, so these are written only once: with the last key.
         optional_files: list[str] = []
         if key == self.options.keys[-1]:
             optional_files.append(self.rejects.name)
@@ -425,7 +419,7 @@ class _Call:
         pair = _PairFiles.of(prefix)
         return Delivery(
             folder=self.output_prefix.parent,
-            receipt=self._receipt(key, pair.record.name),
+            receipt=self._receipt(key, pair.record.name),  # what the files are made from
             files=(pair.bin.name, pair.idx.name),
             optional=tuple(optional_files),
             # The .idx is put in place last: without it, readers do not take the .bin as complete.
@@ -487,11 +481,12 @@ class _Call:
             key: Key of the texts, one of `options.keys`.
         """
         settings = self._shard_settings(key)
-        # All that decides the content of a shard. A call with other settings does not find it.
+        # All that decides the content of a shard. A call with other values does not find it.
         recipe_options = {
+            # the tokenizer, the key and so on
             **settings.recipe_options(self.tokenizer.fingerprint),
             "required_keys": list(settings.required_keys),
-            "documents": settings.documents,
+            "documents": settings.documents,  # whether it has a table of its documents
         }
         return TokenizeJob(
             root=self.root,
@@ -509,28 +504,28 @@ class _Call:
         )
 
     def _shard_settings(self, key: str) -> ShardSettings:
-        """Return how the texts of one key become tokens.
+        """Return the settings by which the texts of one key are tokenized.
 
         Args:
-            key: Key of the texts, one of `options.keys`. A line must have all of these, or it is
-                rejected for each of them, so that all outputs have the same documents.
+            key: Key of the texts, one of `options.keys`.
         """
         options = self.options
+        # With the keys "question" and "answer", a line that has only one of them is used for
+        # neither. So the files of both keys have the same documents, in the same order.
+        other_keys = tuple(other for other in options.keys if other != key)
         return ShardSettings(
             tokenizer_file=options.tokenizer,
             engine=options.engine,
             audit=options.audit,
             dtype=self.tokenizer.dtype.name,
             max_id=self.tokenizer.max_id,
-            framing=self.framing,
+            framing=self.framing,  # the special tokens around each document
             text_key=key,
-            # A line without one of the keys is rejected for all of them, so that all pairs have the
-            # same documents.
-            required_keys=tuple(other for other in options.keys if other != key),
+            required_keys=other_keys,
             max_line_bytes=options.max_line_bytes,
             fail_on_reject=options.on_reject == "fail",
             documents=options.count_by_file,  # a table of documents, to count tokens by file
-            hashed=False,  # temporary shards need no sha256 of their files
+            hashed=False,  # temporary files need no sha256
         )
 
 
@@ -585,56 +580,37 @@ def _find_pair(call: _Call, key: str, prefix: Location) -> Preprocessed | None:
 
 
 def _permitted_losses(call: _Call, key: str, record: Mapping[str, Any]) -> Losses | None:
-    """Return how much text an earlier call lost, or None if its files have to be made again.
+    """Return how much text an earlier call lost, or None if its files must be made again.
 
-        it rejected 3 of 1,000 lines, and 1 % is allowed now     the losses
-        nothing may be lost now                                  None
-        its record does not name all damaged files               None
+    The earlier call has left two files: a record with counts, and a list of rejected lines. Whether
+    its outputs can be used again depends on the limits of the present call:
+
+        3 of 1,000 lines were rejected, and 1 % is allowed     the counts are returned
+        3 of 1,000 lines were rejected, and none is allowed    None
+        the list of rejected lines was damaged or deleted      None
 
     Args:
         call: The present call.
         key: Key of the texts.
-        record: The record of the earlier call.
+        record: The record of the earlier call: {"facts": {"documents": 997, "rejected": 3, …}, …}.
     """
     try:
-        lost = _losses_of_record(call, record)
-        refusal = RejectPolicy(call.options, key).refusal(lost, call.inputs.folder)
-        # A fault is a file that could not be read to its end. `facts.faults` is their number, and
-        # `file_faults` has their names. If the list of rejects was deleted, names are missing.
-        names_all_unreadable = len(lost.file_faults) == lost.facts.faults
+        counts = record["facts"]
+        losses = Losses(
+            facts=ShardFacts(**counts),
+            shards=[RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)],
+            sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
+        )
+        error_if_too_much = RejectPolicy(call.options, key).refusal(losses, call.inputs.folder)
+        n_named_files = len(losses.file_faults)
     except (KeyError, TypeError, FormatError):
-        return None  # a record of another version, or a damaged file of rejects
-    # A refusal is the error for more losses than the present call allows.
-    if refusal is not None or not names_all_unreadable:
+        return None  # a record of another version, or a damaged list of rejected lines
+
+    # Files that could not be read to their end are counted in the record, and named in the list.
+    n_unreadable_files = losses.facts.faults
+    if error_if_too_much is not None or n_named_files != n_unreadable_files:
         return None
-    return lost
-
-
-def _losses_of_record(call: _Call, record: Mapping[str, Any]) -> Losses:
-    """Return how much text an earlier, equal call lost, to report it again.
-
-    If a command is called a second time, its output exists already, and the text is not read again.
-    The user should still see what was lost, so it is taken from the record that the first call
-    left:
-
-        {"facts": {"documents": 997, "rejected": 3, …}, …}
-
-    Args:
-        call: The present call, with the same inputs.
-        record: The record of the earlier call.
-
-    Raises:
-        KeyError, TypeError: The record is of another version of this program.
-    """
-    counts = record["facts"]
-    # Losses usually have shards, each of which lists its rejected lines. Those of the earlier call
-    # were removed. Its one list of all rejected lines takes their place.
-    all_rejects = RejectsOfCall(counts, list_path=call.rejects, scratch=call.root.folder)
-    return Losses(
-        facts=ShardFacts(**counts),
-        shards=[all_rejects],
-        sizes=stored_sizes(call.ranges.pieces()),  # bytes of each input file
-    )
+    return losses
 
 
 def _make_pair(call: _Call, key: str, prefix: Location) -> Preprocessed:

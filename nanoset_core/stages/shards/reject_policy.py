@@ -96,10 +96,10 @@ class RejectPolicy:
         if self._has_too_many_unreadable(losses):
             # There is a separate error if all of them are of another format than their names say,
             # such as a PDF named web.jsonl.
-            foreign_files = _foreign_files(losses)
-            if len(foreign_files) == losses.facts.faults:
-                return self._foreign_files_error(losses, folder, foreign_files)
-            return self._unreadable_files_error(losses, folder, foreign_files)
+            n_foreign_files = len(_foreign_files(losses))
+            if n_foreign_files == losses.facts.faults:
+                return self._foreign_files_error(losses, folder)
+            return self._unreadable_files_error(losses, folder)
         if self._has_too_many_rejects(losses):
             return self._rejected_lines_error(losses, folder)
         return None
@@ -107,16 +107,19 @@ class RejectPolicy:
     def _has_too_many_unreadable(self, losses: Losses) -> bool:
         """Return whether more of the text is in damaged files than the settings allow.
 
-        With a limit of 0.01, damaged files may have 1 % of all bytes. With a limit of 0, no file
-        may be damaged, not even an empty one, which has no bytes.
+        With a limit of 0.01, files that cannot be read to their end may have 1 % of all bytes.
 
         Args:
-            losses: What was lost. A fault is a file that cannot be read to its end.
+            losses: What was lost.
         """
+        n_damaged_files = losses.facts.faults
+        if n_damaged_files == 0:
+            return False
         max_share = self.options.max_unreadable_fraction
-        if self._fails_on_reject or max_share <= 0:
-            return losses.facts.faults > 0
-        return losses.facts.faults > 0 and losses.unreadable_share > max_share
+        is_no_loss_allowed = self.options.on_reject == "fail" or max_share <= 0
+        if is_no_loss_allowed:
+            return True  # even if the files are empty, and so have a share of 0
+        return losses.unreadable_share > max_share
 
     def _has_too_many_rejects(self, losses: Losses) -> bool:
         """Return whether more of the lines are no documents than the settings allow.
@@ -134,24 +137,22 @@ class RejectPolicy:
         """Whether nothing may be lost at all."""
         return self.options.on_reject == "fail"
 
-    def _foreign_files_error(
-        self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
-    ) -> InputError:
+    def _foreign_files_error(self, losses: Losses, folder: RawFolder) -> InputError:
         """Return the error for files whose content is of another format than their names say.
 
             2 files are not what their endings say
             remedy: leave out files that are not text of the corpus: …; convert the others
 
         Args:
-            losses: What was lost. Its unreadable files are these.
+            losses: What was lost. All of its unreadable files are such files.
             folder: The folder of the files.
-            foreign_files: Paths of the files.
         """
+        files = [fault.file for fault in losses.file_faults]
         message = "a file is not what its ending says"
-        if len(foreign_files) > 1:
-            message = f"{len(foreign_files):,} files are not what their endings say"
+        if len(files) > 1:
+            message = f"{len(files):,} files are not what their endings say"
         first_fault = losses.file_faults[0]
-        exclusion = self._how_to_leave_out(foreign_files)  # a setting, such as `exclude: [a.gz]`
+        exclusion = self._how_to_leave_out(files)  # a setting, such as `exclude: [a.gz]`
         return InputError(
             message,
             where=folder / first_fault.file,
@@ -162,9 +163,7 @@ class RejectPolicy:
             ),
         )
 
-    def _unreadable_files_error(
-        self, losses: Losses, folder: RawFolder, foreign_files: Sequence[str]
-    ) -> InputError:
+    def _unreadable_files_error(self, losses: Losses, folder: RawFolder) -> InputError:
         """Return the error for files that cannot be read to their end, such as half a download.
 
             a file cannot be read to its end
@@ -175,19 +174,17 @@ class RejectPolicy:
         Args:
             losses: What was lost.
             folder: The folder of the files.
-            foreign_files: Those of the files whose content is of another format than their names
-                say.
         """
         message = "a file cannot be read to its end"
         if losses.facts.faults > 1:
             message = "files cannot be read to their end"
 
-        # The setting that forbids the loss: either no loss is allowed, or there is a limit.
-        setting = self.names.on_reject
+        # Name the setting that forbids the loss: the option that allows none, or the limit.
+        setting = self.names.on_reject  # such as "documents.on_reject: fail"
         if not self._fails_on_reject:
             setting = f"{self.names.unreadable}: {self.options.max_unreadable_fraction:g}"
 
-        # Show the first file and its fault, if they are still known.
+        # Show the first file and what is wrong with it. The lists that name files may be deleted.
         where = folder
         found = losses.unreadable_text()
         if losses.file_faults:
@@ -199,10 +196,10 @@ class RejectPolicy:
             where=where,
             found=found,
             expected=f"whole files ({setting})",
-            remedy=self._remedy_for_unreadable(losses, foreign_files),
+            remedy=self._remedy_for_unreadable(losses),
         )
 
-    def _remedy_for_unreadable(self, losses: Losses, foreign_files: Sequence[str]) -> str:
+    def _remedy_for_unreadable(self, losses: Losses) -> str:
         """Return what the user can do about files that cannot be read to their end, for an error.
 
         The advice has up to three parts:
@@ -213,21 +210,18 @@ class RejectPolicy:
 
         Args:
             losses: What was lost.
-            foreign_files: Those of the files whose content is of another format than their names
-                say, so that to fetch them again does not help.
         """
-        repair = "fetch or write it again"
+        advice = "fetch or write it again"
         if losses.facts.faults > 1:
-            repair = "fetch or write them again"
-        acceptance = ""
+            advice = "fetch or write them again"
         if not self._fails_on_reject:  # then there is a limit, which can be raised
-            sufficient_limit = self._sufficient_limit(losses)
-            acceptance = f", or accept what could be read of it: {sufficient_limit}"
-        exclusion = ""
+            advice += f", or accept what could be read of it: {self._sufficient_limit(losses)}"
+        # It does not help to fetch files again which are of another format than their names say.
+        foreign_files = _foreign_files(losses)
         if foreign_files:
             how_to_leave_out = self._how_to_leave_out(foreign_files)
-            exclusion = f"; leave out files that are not text: {how_to_leave_out}"
-        return repair + acceptance + exclusion
+            advice += f"; leave out files that are not text: {how_to_leave_out}"
+        return advice
 
     def _sufficient_limit(self, losses: Losses) -> str:
         """Return the smallest limit for unreadable text that allows a loss, in steps of 0.001.
@@ -241,40 +235,35 @@ class RejectPolicy:
         return f"{self.names.unreadable} {thousandths / 1000:g}"
 
     def _rejected_lines_error(self, losses: Losses, folder: RawFolder) -> InputError:
-        """Return the error for too many rejected lines, which explains the most common reason.
+        """Return the error for too many rejected lines, with an example and what usually helps.
 
         Usually a single mistake leads to most of them, such as the wrong key of the text. So the
-        error shows the first line with that reason, and what helps:
+        example is the first line that was rejected for the most common reason:
 
             too many lines are no documents
             where: raw/web/a.jsonl
             found: 900 of 1,000 lines rejected, 90.00% (missing_key 900); line 1 has the keys …
             remedy: name the key that holds the text (documents.text_key), or raise …
 
-        There are two exceptions. If the list of rejected lines was deleted, no line is shown. And
-        if the file is no text but an image, for example, the advice is to leave it out.
-
         Args:
             losses: What was lost.
             folder: The folder of the files.
         """
         reason = _most_common_reason(losses)
-        share = _rejected_share_text(losses)
-        example = losses.first(reason)  # the first line that was rejected for this reason
+        found = _rejected_share_text(losses)  # "900 of 1,000 lines rejected, …"
+        example = losses.first(reason)
         if example is None:  # the list of rejected lines was deleted
             advice = self._advice(reason, file_format="lines")
-            return self._too_many_rejects(losses, folder, share, advice)
+            return self._too_many_rejects(losses, folder, found, advice)
 
+        found += f"; {_line_text(example)}"
         advice = self._advice(reason, format_of(example.file))
-        found = f"{share}; {_line_text(example)}"
-        # If the file is something else than text, that explains all of its lines.
-        file_kind = _kind_of_other_file(folder, example)
+        file_kind = _kind_of_other_file(folder, example)  # such as "an image"; None for text
         if file_kind is not None:
             found = f"the file is {file_kind}; {found}"
             how_to_leave_out = self._how_to_leave_out([example.file])
-            advice = _Advice(
-                advice.expected, remedy=f"convert the file, or leave it out: {how_to_leave_out}"
-            )
+            remedy = f"convert the file, or leave it out: {how_to_leave_out}"
+            advice = _Advice(advice.expected, remedy)
         return self._too_many_rejects(losses, folder / example.file, found, advice)
 
     def _too_many_rejects(
@@ -435,16 +424,17 @@ def _line_text(reject: Reject) -> str:
     """Describe what a rejected line contains, for an error.
 
         line 7 is '{"text": "the c' (invalid_json: …)
-        line 1 has the keys 'content', 'url'
+        line 1 has the keys 'content', 'url'          if the key of the text is missing
 
     Args:
-        reject: The line. If the key of its text is missing, its detail lists the keys that it has.
+        reject: The line, with the reason and details of why it was rejected.
     """
     if reject.reason != "missing_key":
         return f"line {reject.line:,} is {reject.excerpt!r} ({reject.reason}: {reject.detail})"
-    # The detail is "no 'text' among ['content', 'url']", perhaps followed by where in the line
-    # these keys are. It is shown without its beginning.
-    _, _, after_among = reject.detail.partition(" among [")  # "'content', 'url']"
-    keys, _, level = after_among.partition("]")  # "'content', 'url'" and ""
+
+    # Take the keys from the detail, which is such as "no 'text' among ['content', 'url']". It may
+    # go on with where in the line these keys are.
+    _before, _among, keys_and_place = reject.detail.partition(" among [")
+    keys, _bracket, place = keys_and_place.partition("]")  # "'content', 'url'" and ""
     keys_text = f"the keys {keys}" if keys else "no keys"
-    return f"line {reject.line:,} has {keys_text}{level}"
+    return f"line {reject.line:,} has {keys_text}{place}"
