@@ -35,7 +35,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from nanoset_core.sampling.config import NanosetConfig
-from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.sampling.planned import SplitPlan
 from nanoset_core.sampling.splits import Rows, plain_sum
 
 _ROUNDING = 1e-9
@@ -99,11 +99,10 @@ def epochs_drawn(samples: int, tokens: int, config: NanosetConfig) -> float:
 
 
 def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
-    """Return the datasets of a split as if no two of them had a document in common.
+    """Return each dataset of a split as a corpus of its own.
 
-    In general, the documents of one corpus can be in several datasets. If that is unknown, each
-    dataset counts as a corpus of its own. For example, data/web with 1,000 tokens becomes the
-    corpus "web", all of whose 1,000 tokens have one copy in one dataset.
+    Use this if nothing is known about documents that several datasets contain. For example,
+    data/web with 1,000 tokens becomes the corpus "web", whose tokens have one copy in one dataset.
 
     Args:
         plan: What was planned for the split, such as train.
@@ -113,11 +112,8 @@ def separate_corpora(plan: SplitPlan) -> list[CorpusParts]:
         name = os.path.basename(dataset.prefix)
         parts: tuple[CorpusPart, ...] = ()
         if dataset.tokens > 0:
-            # A part has the tokens with equally many copies in each dataset. These are all tokens.
             parts = (CorpusPart(copies=(1,), tokens=dataset.tokens),)
-        corpora.append(
-            CorpusParts(corpus=name, members=(name,), prefixes=(dataset.prefix,), parts=parts)
-        )
+        corpora.append(CorpusParts(name, (name,), (dataset.prefix,), parts))
     return corpora
 
 
@@ -194,94 +190,67 @@ class MemberReads:
         return self.samples_before + self.samples_taken
 
     @staticmethod
-    def of(
-        plan: SplitPlan, config: NanosetConfig, member: MemberPlan, n_samples: int
-    ) -> MemberReads:
-        """Collect how many samples are read of a dataset, and how they are shuffled, for a report.
-
-        For example:
-
-            samples_before         50       read before the weights were changed; mostly 0
-            samples_taken          900      read now
-            epochs                 2        how many copies of the dataset are shuffled
-            separate_last_epoch    False    all together; True: the last one after the others
-            distinct_samples       None     no other limit
-
-        `distinct_samples` is a number only for trainers that mix all datasets for one epoch, and
-        repeat that. If this epoch has 200 samples of the dataset, at most 200 different ones are
-        ever read.
+    def by_prefix(
+        plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
+    ) -> dict[str, MemberReads]:
+        """Collect, for each dataset, how much of it training reads, and how it is shuffled.
 
         Args:
             plan: What was planned for a split of the data, such as train.
             config: What is trained.
-            member: What was planned for the dataset.
-            n_samples: How many samples of the dataset the split takes: 900.
-        """
-        distinct_samples = None
-        if config.rules.shuffles_blend and plan.blend is not None:
-            # One epoch is repeated. It limits how many different samples of the dataset are read.
-            distinct_samples = _samples_in_blend_epoch(plan, plan.blend, member)
-
-        # `order` says how the dataset was first read. It is None if this is the first time.
-        shuffled = member if member.order is None else member.order
-        return MemberReads(
-            tokens=member.tokens,
-            samples_before=member.taken_before,
-            samples_taken=n_samples,
-            epochs=shuffled.epochs,
-            separate_last_epoch=shuffled.separate_last_epoch,
-            distinct_samples=distinct_samples,
-        )
-
-    @staticmethod
-    def by_prefix(
-        plan: SplitPlan, config: NanosetConfig, sample_counts: Sequence[int]
-    ) -> dict[str, MemberReads]:
-        """Return how many samples training reads of each dataset of a split.
-
-        Args:
-            plan: What was planned for the split, such as train.
-            config: What is trained.
-            sample_counts: Samples that the split takes of each dataset, in the order of the plan:
-                900, 300.
+            sample_counts: How many samples are read of each dataset, in the order of the plan.
 
         Returns:
-            Path of each dataset → its samples and how they are shuffled.
+            Path of each dataset → what is read of it.
         """
+        distinct_counts: Sequence[int | None] = [None] * len(plan.members)
+        if config.rules.shuffles_blend and plan.blend is not None:
+            # The trainer mixes all datasets for one epoch, and repeats it. So only the samples of
+            # this epoch can be different.
+            dataset_sizes = [member.samples_given for member in plan.members]
+            distinct_counts = _samples_in_epoch_of_blend(dataset_sizes, plan.blend.weights)
+
         reads: dict[str, MemberReads] = {}
-        for member, samples in zip(plan.members, sample_counts, strict=True):
-            reads[member.prefix] = MemberReads.of(plan, config, member, samples)
+        for number, member in enumerate(plan.members):
+            # If the run has read the dataset before, it keeps the order of that time.
+            shuffled = member if member.order is None else member.order
+            reads[member.prefix] = MemberReads(
+                tokens=member.tokens,
+                samples_before=member.taken_before,
+                samples_taken=sample_counts[number],
+                epochs=shuffled.epochs,
+                separate_last_epoch=shuffled.separate_last_epoch,
+                distinct_samples=distinct_counts[number],
+            )
         return reads
 
     def share_of_tokens(self, samples: int, config: NanosetConfig) -> float:
-        """Return how many times some samples fit a dataset's tokens into them.
+        """Return how many tokens some samples have, as a multiple of the dataset's tokens.
 
-        For example, samples start 10 tokens apart, and the dataset has 200 tokens: 30 samples are
-        300 tokens, which is 1.5 times the dataset.
+        For example, samples start 10 tokens apart. So 30 samples have 300 tokens, which is 1.5
+        times a dataset of 200 tokens.
 
         Args:
             samples: Number of samples.
             config: What is trained: how many tokens apart samples start.
 
         Returns:
-            The quotient; 0 if the dataset has no tokens.
+            The multiple; 0 if the dataset has no tokens.
         """
         if not self.tokens:
             return 0.0
         return samples * config.step / self.tokens
 
     def share_read(self, samples: int, config: NanosetConfig) -> float:
-        """Return which share of a dataset's tokens is read at least once in a number of samples.
+        """Return which share of a dataset's tokens training reads at least once.
 
-        For example, the samples below are read of a dataset, one epoch of which has 100 samples:
+        For example, 60 samples are read of a dataset of 100 samples:
 
-            samples    order                               share of the tokens
-            60         the first epoch comes first         0.6
-            60         two epochs are shuffled together    0.51: some tokens come twice
-            200        two epochs are shuffled together    1
+            one epoch is shuffled                  0.6, since no sample is repeated
+            two epochs are shuffled together       0.51, since some samples come twice
 
         Args:
-            samples: How many samples of the dataset training reads.
+            samples: How many samples of the dataset are read: 60.
             config: What is trained.
 
         Returns:
@@ -290,38 +259,34 @@ class MemberReads:
         if samples <= 0 or not self.tokens:
             return 0.0
 
-        # The trainer may shuffle the last epoch on its own. The epochs before it are shuffled
-        # together.
         n_shuffled_together = self.epochs
         if self.separate_last_epoch:
-            n_shuffled_together -= 1
-        if n_shuffled_together <= 1:
-            return self._share_read_of_first_epoch(samples, config)
-        return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
+            n_shuffled_together -= 1  # the last one is shuffled on its own, after the others
+        if n_shuffled_together > 1:
+            return self._share_read_of_shuffled_epochs(samples, n_shuffled_together, config)
 
-    def _share_read_of_first_epoch(self, samples: int, config: NanosetConfig) -> float:
-        """Return which share of a dataset is read, if all of it is read before any is repeated.
+        # The first epoch is shuffled on its own. So all its samples come before any is repeated.
+        share = self.share_of_tokens(self._n_different(samples, config), config)
+        return min(share, 1.0)
 
-        For example, a dataset has 100 samples. Then 60 samples have 0.6 of its tokens, and 150 have
-        all of them. Two things can make it less than all:
+    def _n_different(self, samples: int, config: NanosetConfig) -> int:
+        """Return how many samples are different, if the trainer may repeat them.
 
-        - Only one epoch was shuffled (`epochs` is 1), and is repeated. Tokens at its end that are
-          too few for a sample are never read: of 1,009 tokens, 1,000 are.
-        - All datasets were mixed for one epoch, which is repeated. If it has only 80 samples of
-          this dataset (`distinct_samples`), these are read again and again: the share is 0.8.
+        For example, 150 samples are read. If the trainer repeats one epoch of 100 samples, only 100
+        are different.
 
         Args:
-            samples: How many samples of the dataset training reads.
-            config: What is trained: how many tokens apart samples start, for example.
+            samples: How many samples of the dataset are read: 150.
+            config: What is trained.
         """
-        n_distinct = samples
+        n_different = samples
         if self.epochs <= 1:
-            # Further samples repeat those of the only epoch, such as 100.
-            n_distinct = min(n_distinct, config.samples_in(self.tokens))
+            samples_of_epoch = config.samples_in(self.tokens)  # 100
+            n_different = min(n_different, samples_of_epoch)
         if self.distinct_samples is not None:
-            # Further samples repeat those of the epoch of all datasets, such as 80.
-            n_distinct = min(n_distinct, self.distinct_samples)
-        return min(self.share_of_tokens(n_distinct, config), 1.0)
+            # The trainer mixes all datasets for one epoch, which has so many samples of this one.
+            n_different = min(n_different, self.distinct_samples)
+        return n_different
 
     def _share_read_of_shuffled_epochs(
         self, samples: int, n_epochs: int, config: NanosetConfig
@@ -336,8 +301,8 @@ class MemberReads:
             the token is read                      1 - 0.49 = 0.51
 
         Args:
-            samples: How many samples of the dataset training reads.
-            n_epochs: Number of epochs that are shuffled together.
+            samples: How many samples are read: 60.
+            n_epochs: Number of epochs that are shuffled together: 2.
             config: What is trained.
         """
         n_shuffled = config.samples_in(n_epochs * self.tokens)
@@ -347,27 +312,23 @@ class MemberReads:
         return 1.0 - probability_copy_is_unread**n_epochs
 
 
-def _samples_in_blend_epoch(plan: SplitPlan, blend: BlendPlan, member: MemberPlan) -> int:
-    """Return how many samples of a dataset are in one epoch of a trainer that mixes datasets.
+def _samples_in_epoch_of_blend(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """Return how many samples of each dataset are in one epoch of a weighted mixture.
 
-    Some trainers mix the datasets for one epoch, and repeat that. The epoch has as many samples as
-    all datasets together, but in proportion to the weights:
+    The epoch has as many samples as all datasets together. The weights divide them:
 
-        dataset    samples    weight    in one epoch
+        dataset    samples    weight    in the epoch
         web        300        0.5       200
         books      100        0.5       200             so each sample comes twice
 
     Args:
-        plan: What was planned for the split, such as train.
-        blend: How its datasets are mixed.
-        member: What was planned for the dataset.
+        dataset_sizes: Samples of each dataset: 300, 100.
+        weights: Weight of each dataset.
     """
-    weight_by_prefix: dict[str, float] = {}
-    for other, weight in zip(plan.members, blend.weights, strict=True):
-        weight_by_prefix[other.prefix] = weight
-    share = weight_by_prefix[member.prefix] / math.fsum(weight_by_prefix.values())
-    epoch_size = sum(other.samples_given for other in plan.members)
-    return math.ceil(epoch_size * share)  # at most so many
+    epoch_size = sum(dataset_sizes)  # 400
+    weight_sum = math.fsum(weights)
+    # Rounded up: the number may be one too high, but not too low.
+    return [math.ceil(epoch_size * (weight / weight_sum)) for weight in weights]
 
 
 def corpus_coverage(
@@ -460,54 +421,54 @@ def _tokens_read(
 ) -> float:
     """Return how many tokens of a corpus training reads, each counted as often as it is read.
 
-    The corpus is a collection of documents, which may be in several datasets. For example, all are
-    in the dataset web, and the best ones also in best-web:
+    For example, web is read twice, and best-web, which has some of the same documents, three times:
 
-        tokens    copies in web    copies in best-web    times read
-        900       1                0                     2
-        100       1                1                     2 + 3
+        tokens    copies in web    copies in best-web    times read    tokens read
+        900       1                0                     2             1,800
+        100       1                1                     2 + 3           500
 
-    web is read twice and best-web three times. So 900 * 2 + 100 * 5 = 2,300 tokens are read.
+    The result is 2,300.
 
     Args:
-        corpus: The corpus. Its `parts` are the rows of the table.
+        corpus: The documents of both datasets, grouped by their copies: the rows of the table.
         members: How many samples are read of each dataset: web and best-web.
         config: What is trained: how many tokens apart samples start, for example.
     """
-    # How often each dataset is read, such as [2.0, 3.0].
+    # How often is each dataset read? [2.0, 3.0]
     epochs = [member.share_of_tokens(member.samples_taken, config) for member in members]
-    return plain_sum(part.tokens * _sum_over_copies(part, epochs) for part in corpus.parts)
+    tokens_of_parts = []
+    for part in corpus.parts:
+        times_read = _sum_over_copies(part, epochs)  # 2, and then 5
+        tokens_of_parts.append(part.tokens * times_read)
+    return plain_sum(tokens_of_parts)
 
 
 def _tokens_read_first(
     corpus: CorpusParts, members: Sequence[MemberReads], config: NanosetConfig
 ) -> float:
-    """Return how many tokens of a corpus are read that this training run has not read before.
+    """Return how many tokens of a corpus training reads for the first time.
 
-    A run can be stopped, and continue with other weights of its datasets. What it has read of the
-    corpus (a collection of documents) by then was not new afterwards. For example:
-
-        share of the tokens that were read at least once    before 0.3    in the end 0.8
-        new tokens of 1,000                                 1,000 * (0.8 - 0.3) = 500
+    For example, the training run was stopped after it had read 300 of 1,000 tokens. In the end, it
+    has read 800 of them. So 500 were read for the first time after the stop.
 
     Args:
-        corpus: The corpus. Its documents may be in several datasets. Tokens that have equally many
-            copies in each dataset are a *part* of it.
-        members: How many samples are read of each of these datasets, before and now.
+        corpus: The corpus, whose documents may be in several datasets.
+        members: How many samples are read of each of these datasets, before the stop and after it.
         config: What is trained.
 
     Returns:
         An expected value, since it is random which tokens of a shuffled dataset are read.
     """
-    # The share of each member that the run has read when the split starts, and when it ends.
+    # Which share of each dataset has been read at the stop, and in the end?
     shares_before = [member.share_read(member.samples_before, config) for member in members]
     shares_after = [member.share_read(member.samples_of_run, config) for member in members]
-    tokens = 0.0
-    for part in corpus.parts:
-        probability_before = _probability_read(part, shares_before)
-        probability_after = _probability_read(part, shares_after)
-        tokens += part.tokens * (probability_after - probability_before)
-    return tokens
+
+    n_tokens = 0.0
+    for part in corpus.parts:  # tokens that are in the same datasets
+        probability_before = _probability_read(part, shares_before)  # 0.3
+        probability_after = _probability_read(part, shares_after)  # 0.8
+        n_tokens += part.tokens * (probability_after - probability_before)
+    return n_tokens
 
 
 def _epochs_of_parts(
@@ -623,73 +584,58 @@ class SharedLimit:
 
 
 def shared_limits(corpora: Sequence[CorpusParts], limits: Mapping[str, float]) -> list[SharedLimit]:
-    """Return the limits on how often training may read documents that several datasets contain.
+    """Return limits for documents that several datasets contain.
 
-    For example, the dataset best-web has the best documents of the dataset web:
+    For example, best-web is a selection of the documents of web, and web may be read twice. Then
+    the selected documents may be read twice through both datasets together:
 
-        dataset      may be read
-        web          2 times
-        best-web     5 times
-
-    If each were read as often, the best documents would be read 2 + 5 = 7 times, although web says
-    that they may be read twice. So limits are put on the sum of what is read of all copies:
-
-        documents      because of    limit
-        the best       web           times(web) + times(best-web) <= 2
-        the best       best-web      times(web) + times(best-web) <= 5
-        all others     web           times(web) <= 2
+        documents       limit
+        selected        times web is read + times best-web is read <= 2
+        all others      times web is read                          <= 2
 
     Args:
-        corpora: The collections of documents that the datasets contain. In each, documents are
-            grouped by how many copies each dataset has of them.
-        limits: Path of a dataset → how often it may be read; others have no limit.
+        corpora: Collections of documents, each grouped by the datasets that contain a document.
+        limits: Path of a dataset → how often it may be read: {"data/web": 2}.
     """
     limits_on_copies: list[SharedLimit] = []
     for corpus in corpora:
-        if not corpus.is_shared:
-            continue  # each of its documents has one copy
-        # A part is all documents that have equally many copies: (1, 1) for the best ones.
-        for part in corpus.parts:
-            limits_on_copies += _limits_of_part(corpus, part, limits)
+        if corpus.is_shared:  # some documents have several copies
+            for part in corpus.parts:  # selected, others
+                limits_on_copies += _limits_of_part(corpus, part, limits)
     return limits_on_copies
 
 
 def _limits_of_part(
     corpus: CorpusParts, part: CorpusPart, limits: Mapping[str, float]
 ) -> list[SharedLimit]:
-    """Return the limits on how often training may read some documents of a corpus.
+    """Return the limits for documents that are in the same datasets.
 
-    The documents are in several datasets, and some datasets have a limit. For example:
+    Each dataset that contains them may have a limit. For example:
 
-        dataset                                web    code    best-web
-        copies of each of the documents        1      0       2
-        the dataset may be read                2      3       no limit
+        dataset                          web    code    best-web
+        copies of each document          1      0       2
+        the dataset may be read          2      3       without limit
 
-    The result is one limit, that of web: a document is read at most 2 times, through web and
-    best-web together. The limit of code does not matter, since it does not contain the documents.
+    The result is one limit, that of web: at most 2 times through web and best-web together. Code
+    does not contain the documents.
 
     Args:
-        corpus: The corpus, with its datasets.
-        part: Documents that all have these numbers of copies: (1, 0, 2).
+        corpus: The corpus that contains the documents, with its datasets.
+        part: The documents, with their copies in each dataset: (1, 0, 2).
         limits: Path of a dataset → how often it may be read: {"data/web": 2, "data/code": 3}.
     """
     # The datasets that contain the documents: web and best-web.
-    copies_by_prefix: dict[str, int] = {}
     names = []
+    copies_by_prefix: dict[str, int] = {}
     for name, prefix, copies in zip(corpus.members, corpus.prefixes, part.copies, strict=True):
         if copies > 0:
-            copies_by_prefix[prefix] = copies
             names.append(name)
+            copies_by_prefix[prefix] = copies
 
     limits_of_part = []
     for prefix in copies_by_prefix:
         if prefix in limits:
-            limit = SharedLimit(
-                prefix=prefix,
-                corpus=corpus.corpus,
-                holders=tuple(names),
-                copies=copies_by_prefix,
-                limit=limits[prefix],
+            limits_of_part.append(
+                SharedLimit(prefix, corpus.corpus, tuple(names), copies_by_prefix, limits[prefix])
             )
-            limits_of_part.append(limit)
     return limits_of_part

@@ -103,8 +103,11 @@ def coverage(
     ]
     total = sum(sample_counts)
     shares = _blend_shares(plan)
-    blend_epochs = _samples_of_blend_epoch(plan, config)
     limit_by_prefix = limits or {}
+    blend_epochs: Sequence[int | None] = [None] * len(plan.members)
+    if config.rules.shuffles_blend:
+        dataset_sizes = [member.samples_given for member in plan.members]
+        blend_epochs = _samples_of_blend_epoch(dataset_sizes, _blend_weights(plan))
 
     rows = []
     for number, member in enumerate(plan.members):
@@ -142,24 +145,18 @@ def _blend_shares(plan: SplitPlan) -> list[float]:
 
 
 def _samples_asked(member: MemberPlan, n_samples: int) -> int:
-    """Return how many samples of a dataset training means to read now, for a report.
+    """Return how many samples of a dataset training should read, in proportion to its weight.
 
-    The report shows it next to the samples that are really read. For example:
-
-        planned, in proportion to the weight    300    `samples_target`
-        skipped of these                         50    `begin`; 0, unless a run changes its weights
-        result                                  250
-
-    A run that is stopped and continues with other weights skips samples because it plans as if it
-    had had the new weights from the start. If no number is planned, since each sample is read once,
-    the result is the number that is read.
+    A report shows it next to the number of samples that are really read.
 
     Args:
         member: What is planned for the dataset.
-        n_samples: How many samples are read of it.
+        n_samples: How many samples are really read.
     """
     if member.samples_target is None:
-        return n_samples
+        return n_samples  # no weights: each sample should be read once, and is
+    # Usually, `begin` is 0. If a training run changes its weights, the trainer skips the first
+    # samples of the dataset: of 300, it skips 50 and reads 250.
     return max(member.samples_target - member.begin, 0)
 
 
@@ -171,30 +168,22 @@ def _samples_built(member: MemberPlan, n_samples: int, config: NanosetConfig) ->
     return member.samples_given - member.begin
 
 
-def _samples_of_blend_epoch(plan: SplitPlan, config: NanosetConfig) -> Sequence[int | None]:
-    """Return how many samples of each dataset are in one epoch of a trainer that mixes datasets.
+def _samples_of_blend_epoch(dataset_sizes: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """Return how many samples of each dataset a trainer takes for one epoch of a mixture.
 
-    Some trainers mix the datasets for one epoch, and repeat it. The epoch has as many samples as
-    all datasets together, but in proportion to the weights:
+    The epoch has as many samples as all datasets together. The weights divide them:
 
-        dataset    samples    weight    in one epoch
+        dataset    samples    weight    in the epoch
         web        300        0.5       200
-        books      100        0.5       200             so each sample comes twice
+        books      100        0.5       200             each of its samples comes twice
 
     Args:
-        plan: What is planned for a split of the data, such as train.
-        config: Configuration with which it was planned.
-
-    Returns:
-        One number for each dataset; None for trainers that do not repeat an epoch.
+        dataset_sizes: Samples of each dataset: 300, 100.
+        weights: Weight of each dataset.
     """
-    weights = _blend_weights(plan)
-    if not config.rules.shuffles_blend:
-        return [None] * len(weights)
-
-    epoch_size = sum(member.samples_given for member in plan.members)  # 400
+    epoch_size = sum(dataset_sizes)  # 400
     weight_sum = plain_sum(weights)
-    # Rounded up, since the mixture can have the next sample of any dataset at its end.
+    # Rounded up: the number may be one too high, but not too low.
     return [math.ceil(epoch_size * weight / weight_sum) for weight in weights]
 
 
@@ -254,73 +243,56 @@ def _samples_by_weight(blend: BlendPlan) -> list[int]:
 def _tokens_unseen(
     member: MemberPlan, n_samples: int, config: NanosetConfig, blend_epoch_samples: int | None
 ) -> int | None:
-    """Return how many tokens of a dataset training never reads, or None if that depends on chance.
+    """Return how many tokens of a dataset training never reads; None if that depends on chance.
 
-    Samples are read in random order. For a dataset of 1,000 tokens, and samples of 10 tokens:
+    Most trainers read new samples of the dataset as long as there are any. But some mix all
+    datasets for one epoch, and repeat that. For a dataset of 100 samples:
 
-        epochs    shuffled            samples read    tokens never read
-        1                             60              400, whichever samples these are
-        2         together            60              None: some tokens may be read twice
-        2         together            200             0
-        2         each on its own     100             0, after the first epoch
-
-    What was read before counts, too, if a run was stopped and continues with other weights.
+        in the epoch    read    different samples
+        80              60      60
+        80              500     80, as these are repeated
+        200             60      unknown, as each of the 100 is in the epoch twice
 
     Args:
-        member: What is planned for the dataset: `epochs`, whether the last of them is shuffled on
-            its own (`separate_last_epoch`), and how many samples were read before (`taken_before`).
-        n_samples: How many samples of the dataset are read now.
+        member: What is planned for the dataset. `samples_given` is its number of samples, 100.
+        n_samples: How many of its samples are read: the second column.
         config: What is trained.
-        blend_epoch_samples: Some trainers mix all datasets for one epoch, and repeat that. Then it
-            is how many samples of the dataset this epoch has, such as 80; otherwise None.
+        blend_epoch_samples: The first column; None for trainers that do not repeat an epoch.
     """
-    n_different = _different_samples(member, n_samples, blend_epoch_samples)
-    if n_different is None:
+    if blend_epoch_samples is None:
+        return _tokens_not_read(member, n_samples, config)
+
+    has_duplicates = blend_epoch_samples > member.samples_given
+    if has_duplicates and n_samples < blend_epoch_samples:
         return None
-    n_read = member.taken_before + n_different  # with those read before weights were changed
+    n_different = min(n_samples, blend_epoch_samples)
+    return _tokens_not_read(member, n_different, config)
+
+
+def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) -> int | None:
+    """Return how many tokens of a dataset are in no sample that training reads.
+
+    For example, a dataset has 100 samples of 10 tokens, and 60 samples are read:
+
+        one epoch is shuffled                 400, whichever samples are read
+        two epochs are shuffled together      None: it depends on chance how many samples come twice
+
+    Args:
+        member: What is planned for the dataset, such as its number of epochs.
+        n_samples: How many samples are read: 60.
+        config: What is trained.
+    """
+    n_read = member.taken_before + n_samples  # with those before a change of weights
     if n_read == 0:
         return member.tokens
-
     if member.epochs <= 1:
-        # No token comes twice before all were read.
         tokens_read = _tokens_of_first_epoch(n_read, member.tokens, config)
         return max(0, member.tokens - tokens_read)
-
-    # Several epochs are shuffled together. Only after all their samples, everything was certainly
-    # read: after 200 samples in the third row, and after 100 in the last one.
+    # Several epochs are shuffled together. Each token was certainly read when all their samples
+    # were.
     if n_read >= _samples_shuffled_together(member, config):
         return 0
     return None
-
-
-def _different_samples(
-    member: MemberPlan, n_samples: int, blend_epoch_samples: int | None
-) -> int | None:
-    """Return how many samples of a dataset training reads before it starts to repeat them.
-
-    Most trainers repeat nothing here. But some mix all datasets for one epoch, shuffle it, and
-    repeat it. The weights decide how many samples of a dataset are in this epoch. These can be more
-    than the dataset has, so that some samples come twice within it. For a dataset of 100 samples:
-
-        in the epoch    read    result
-        80              60      60, all of them different
-        80              500     80, as the epoch is repeated after these
-        200             500     200: a whole epoch, which has all 100 samples, each twice
-        200             60      None: it depends on the shuffle how many of these come twice
-
-    (The caller knows that 200 samples of this dataset cannot be more than 100 different ones.)
-
-    Args:
-        member: What is planned for the dataset: how many samples it has (`samples_given`, 100).
-        n_samples: How many samples of the dataset are read: the second column.
-        blend_epoch_samples: The first column; None for trainers that repeat nothing.
-    """
-    if blend_epoch_samples is None:
-        return n_samples
-    has_duplicates = blend_epoch_samples > member.samples_given  # 200 > 100
-    if has_duplicates and n_samples < blend_epoch_samples:
-        return None
-    return min(n_samples, blend_epoch_samples)
 
 
 def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:

@@ -41,102 +41,70 @@ class Read:
 
 
 def orders_after(read: Read, *, exact: bool = True) -> dict[str, Order]:
-    """Return how many samples of each dataset a training run has read when its weights are changed.
+    """Return how far a training run has read each dataset, so that it can continue there.
 
-    The run is stopped, and will continue with other weights. It should not read samples again, so
-    these numbers are stored. For example, the run changes its weights for the second time. Its
-    first weights held for the samples 0 to 49, all of web; the second ones from sample 50 on, and
-    it stops at 90:
+    For example, the run has changed its weights after 50 samples, and stops after 90. It will
+    continue with other weights again:
 
-        dataset    read with the first weights    with the second weights    result: `taken`
-        web        50                             30                         80
-        books      -                              10                         10
+        dataset    samples 0 to 49    samples 50 to 89    result (`taken`)
+        web        50                 30                  80
+        books      -                  10                  10
 
     Args:
-        read: What was planned with the second weights, and where the run stopped: `read.end` is 90.
+        read: What was planned with the present weights, and where the run stops (`end`: 90).
         exact: False estimates the numbers, wrong by one or two for each dataset. This is faster.
 
     Returns:
-        Path of a dataset → its order, which says how many samples were read of it (`taken`), and
-        how they are shuffled. Datasets that are only read with earlier weights are included.
+        Path of a dataset → how many of its samples were read, and how they are shuffled. Datasets
+        that were only read with earlier weights are included.
 
     Raises:
-        ConfigError: Fewer samples were read than with the weights before, or more than there are.
+        ConfigError: The run cannot have stopped there: it is before the last change of weights, or
+            after the last sample of the plan.
     """
-    # The trainer counts all samples of the run, so with these weights it did not start at 0.
-    start = read.config.consumed_samples  # 50
+    start = read.config.consumed_samples  # 50: the present weights hold from this sample on
     if not start <= read.end <= read.plan.samples:
         raise _impossible_position_error(read)
-    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)
+    counts = samples_per_dataset(read.plan, start, read.end, exact=exact)  # [30, 10]
 
-    # Add these (30 and 10) to the samples that were read of each dataset with other weights.
-    orders = dict(read.config.orders)
+    orders = dict(read.config.orders)  # web: 50 samples
     for member, count in zip(read.plan.members, counts, strict=True):
-        read_before = 0
-        if member.prefix in orders:
-            read_before = orders[member.prefix].taken
-        orders[member.prefix] = replace(_order_of(member), taken=read_before + count)
+        order = member.order
+        if order is None:
+            # No earlier weights: the dataset was read from its start, shuffled as planned.
+            order = Order(
+                taken=0,
+                rows=member.rows,
+                epochs=member.epochs,
+                separate_last_epoch=member.separate_last_epoch,
+            )
+        orders[member.prefix] = replace(order, taken=order.taken + count)  # 50 + 30
     return orders
 
 
 def _impossible_position_error(read: Read) -> ConfigError:
-    """Return the error for a number of samples that a training run cannot have read.
+    """Return the error for a training run that cannot have stopped after so many samples.
 
-    For example, the user says that the run stopped after 5,000 samples:
-
-        read with earlier weights     1,000              `consumed_samples`
-        samples of the plan           4,000              `plan.samples`
-        so it stopped somewhere in    1,000 to 4,000
-
-    Users count all samples since the start of the run, but the plan may begin later. Then `before`
-    is how many samples were read before its first one, and is added to all numbers of the message.
+    For example, "found: 5,000, expected: 1,000 to 4,000". The run changed its weights after 1,000
+    samples, so it has read these; and 4,000 were planned.
     """
-    first = read.before + read.config.consumed_samples
-    last = read.before + read.plan.samples
+    # Users count from the start of the run, and the plan from its own first sample.
+    first = read.before + read.config.consumed_samples  # 1,000
+    last = read.before + read.plan.samples  # 4,000
+    end = read.before + read.end  # 5,000
     return ConfigError(
-        "a run of this nanoset cannot have consumed these samples",
+        "a training run of this nanoset cannot have stopped after so many samples",
         where="consumed_samples",
-        found=f"{read.before + read.end:,}",
+        found=f"{end:,}",
         expected=f"{first:,} to {last:,}",
-    )
-
-
-def _order_of(member: MemberPlan) -> Order:
-    """Return in which order a training run reads the samples of a dataset.
-
-    The run may change the weights of its datasets several times, but always reads a dataset in one
-    order, so that no sample comes twice too early. This order is decided when the dataset is read
-    for the first time:
-
-        rows                   which documents it has, such as (0, 900)
-        epochs                 how many copies of these are shuffled
-        separate_last_epoch    whether the last of these copies is shuffled on its own
-        taken                  how many samples were read when the present weights began: 0 here, as
-                                 the dataset was not read before. (The caller counts those since.)
-
-    Args:
-        member: What is planned for the dataset with the present weights. It has an order if the
-            dataset was read with earlier ones. Then that one is the result.
-    """
-    if member.order is not None:
-        return member.order
-    return Order(
-        taken=0,
-        rows=member.rows,
-        epochs=member.epochs,
-        separate_last_epoch=member.separate_last_epoch,
     )
 
 
 def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) -> Sequence[int]:
     """Return how many samples of each dataset are in a range of the training samples.
 
-    There are three cases. For the samples 0 to 9:
-
-        one dataset                       all 10 are from it
-        datasets with weights             the weights 0.7 and 0.3 mean 7 and 3
-        all samples of all datasets       datasets of 350 and 150 samples are mixed in this
-          are read once (`exhaustive`)      proportion, so also 7 and 3
+    For example, training mixes two datasets with the weights 0.75 and 0.25. Of its samples 0 to 7,
+    6 are from the first dataset and 2 from the second.
 
     Args:
         plan: What is planned for a split of the data, such as train.
@@ -148,16 +116,16 @@ def samples_per_dataset(plan: SplitPlan, start: int, stop: int, *, exact: bool) 
         One number for each dataset, in the order of the plan.
     """
     blend = plan.blend
-    if blend is None:
+    if blend is None:  # there is only one dataset
         return [stop - start]
-    if not blend.exhaustive:
-        return samples_taken(blend.weights, start, stop, exact=exact)
 
-    # In this case, the plan has sizes such as 300 and 100 in place of weights. Divide them in the
-    # same way as `build_exhaustive_blending_indices`: rounding can decide which sample comes next.
-    dataset_sizes = blend.weights
-    total = float(sum(dataset_sizes))
-    weights = tuple(size / total for size in dataset_sizes)  # 0.75 and 0.25
+    weights = blend.weights
+    if blend.exhaustive:
+        # Each sample is read once. Then the plan has the sizes of the datasets in place of weights,
+        # such as 300 and 100. Divide them by their sum exactly as the trainer does: rounding can
+        # decide which sample comes next.
+        total = float(sum(weights))
+        weights = tuple(size / total for size in weights)  # 0.75 and 0.25
     return samples_taken(weights, start, stop, exact=exact)
 
 
@@ -215,21 +183,21 @@ class _RunOrder(NamedTuple):
 
 
 def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Build the order of all epochs of a dataset, for a training run whose weights were changed.
+    """Build the order of all epochs of a dataset, for a training run that has changed its weights.
 
-    The order of the epochs that were read before the change must stay. More epochs may be needed
-    now, and each of these is shuffled on its own. For example:
+    The epochs that were needed before the change keep their order. Each epoch that is added now is
+    shuffled on its own:
 
-        epochs 0 and 1    needed before the change    shuffled together, as the trainer did
-        epoch 2           needed now                  shuffled on its own
-        epoch 3           needed now                  shuffled on its own
+        epochs 0 and 1    before    shuffled together, as the trainer did
+        epoch 2           added     shuffled on its own
+        epoch 3           added     shuffled on its own
 
     Args:
-        member: What is planned for the dataset with the new weights: 4 epochs.
-        order: How it was shuffled before the change: 2 epochs.
+        member: What is planned with the new weights: 4 epochs.
+        order: How the dataset was shuffled before the change: 2 epochs.
         config: What is trained.
     """
-    pieces = [_shuffle_first_phase(member, order, config)]
+    pieces = [_shuffle_first_epochs(member, order, config)]
     for epoch in range(order.epochs, member.epochs):
         pieces.append(_shuffle_epoch(epoch, member, order, config))
     if len(pieces) == 1:
@@ -245,20 +213,19 @@ def _order_of_run(member: MemberPlan, order: Order, config: NanosetConfig) -> _R
     )
 
 
-def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
-    """Shuffle the epochs of a dataset that a training run needed before its weights were changed.
+def _shuffle_first_epochs(member: MemberPlan, order: Order, config: NanosetConfig) -> _RunOrder:
+    """Shuffle the first epochs of a dataset in the same way as the trainer.
 
-    They are shuffled again with the same seed, and so in the same order as at that time, which is
-    the trainer's: first the documents of all epochs are shuffled, and then the samples into which
-    these are cut. The last epoch may be shuffled apart from the others:
+    The trainer puts the documents of all epochs into random order, cuts them into samples, and
+    shuffles these. It may shuffle the samples of the last epoch separately:
 
         samples of the first epochs    2  0  1
         samples of the last epoch               4  3
 
     Args:
-        member: What is planned for the dataset with the new weights.
-        order: How many epochs there were, and whether the last one is shuffled on its own.
-        config: What is trained.
+        member: What is planned for the dataset.
+        order: How many epochs there are (`epochs`), and whether the last one is separate.
+        config: What is trained: the seed and the length of samples, for example.
     """
     # One generator of random numbers is used for both, so these calls must be in this order.
     state = np.random.RandomState(config.random_seed)
@@ -270,7 +237,7 @@ def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig
         shuffle=config.shuffle_documents,
     )
 
-    n_samples = config.samples_in(order.epochs * member.tokens)  # 5 in the example
+    n_samples = config.samples_in(order.epochs * member.tokens)  # 5
     n_in_first_group = n_samples
     if order.separate_last_epoch:
         n_in_first_group = config.samples_in((order.epochs - 1) * member.tokens)  # 3
@@ -281,39 +248,31 @@ def _shuffle_first_phase(member: MemberPlan, order: Order, config: NanosetConfig
 def _shuffle_epoch(
     epoch: int, member: MemberPlan, order: Order, config: NanosetConfig
 ) -> _RunOrder:
-    """Shuffle one more epoch of a dataset, for a training run whose weights were changed.
+    """Shuffle one epoch of a dataset on its own: its documents, and its samples.
 
-    The run reads more epochs than it needed before the change. Each of them has its own seed. So
-    its order does not depend on how many epochs there are, and stays if weights are changed again.
+    Samples are cut from the tokens of all epochs in sequence, so a sample may begin in one epoch
+    and end in the next. It belongs to the epoch in which it ends. For example, epochs have 45
+    tokens, and samples 10:
 
-    All epochs are joined to one stream of tokens, which is cut into samples, so a sample can start
-    in one epoch and end in the next. It belongs to the epoch in which it ends. For example, for
-    epochs of 45 tokens and samples of 10 (which have no token in common):
-
-        epoch                0                     1
-        its tokens           0 to 44               45 to 89
-        samples that end     0 to 3                4 to 8        sample 4 has the tokens 40 to 49
-          in it
+        epoch                     0          1
+        tokens                    0 to 44    45 to 89
+        samples that end in it    0 to 3     4 to 8
 
     Args:
-        epoch: Number of the epoch: 1 if only epoch 0 was needed before the change.
-        member: What is planned for the dataset with the new weights.
-        order: How it was shuffled before the change.
-        config: What is trained.
-
-    Returns:
-        The documents of this epoch in the order of reading, and the numbers of its samples (4 to 8)
-        in theirs.
+        epoch: Number of the epoch: 1. It is part of the seed, so each epoch has another order.
+        member: What is planned for the dataset.
+        order: Which documents of it are read.
+        config: What is trained: the seed and the length of samples, for example.
     """
     state = np.random.RandomState([config.random_seed, epoch])
     document_index = build_document_index(
         order.rows, 1, state, separate_last_epoch=False, shuffle=config.shuffle_documents
     )
 
-    # Which samples end in the epoch, if they are cut from the joined epochs?
-    start = config.samples_in(epoch * member.tokens)  # 4 samples end in epoch 0
-    stop = config.samples_in((epoch + 1) * member.tokens)  # 9 samples end in epochs 0 and 1
-    n_samples = stop - start  # so epoch 1 has the 5 samples 4 to 8
+    # Which samples end in this epoch?
+    start = config.samples_in(epoch * member.tokens)  # 4 samples end before it
+    stop = config.samples_in((epoch + 1) * member.tokens)  # 9 samples end before the next one
+    n_samples = stop - start
     shuffled = build_shuffle_index(n_samples, n_samples, state)  # such as [3, 0, 4, 2, 1]
     samples = shuffled.astype(shuffle_dtype(stop))
     samples += samples.dtype.type(start)  # [7, 4, 8, 6, 5]

@@ -95,11 +95,9 @@ def cover_train(config, corpora) -> TrainCoverage:
     """Return what train reads of the only corpus of all members."""
     plan = plan_split(config, "train")
     members = coverage(plan, config)
-    reads = {}
-    rows = {}
-    for member, member_coverage in zip(plan.members, members, strict=True):
-        reads[member.prefix] = MemberReads.of(plan, config, member, member_coverage.samples_given)
-        rows[member.prefix] = member.rows
+    sample_counts = [member.samples_given for member in members]
+    reads = MemberReads.by_prefix(plan, config, sample_counts)
+    rows = {member.prefix: member.rows for member in plan.members}
     (corpus,) = corpus_coverage(corpora.parts(rows), reads, config)
     return TrainCoverage(plan, members, corpus)
 
