@@ -43,19 +43,13 @@ def divide_within_bounds(
 ) -> list[float]:
     """Divide a total in proportion to weights, but keep each amount between a floor and a cap.
 
-    For example, 10 is divided. Each amount is a common factor times its weight, or its floor if
-    that is more, or its cap if that is less. Here the factor must be 3, since then the amounts add
-    up to 10:
+    Each amount is a common factor times its weight, unless its floor is more or its cap is less.
+    The factor is chosen such that the amounts add up to the total. For a total of 10, it is 3:
 
-        weight    floor    cap    in proportion    3 * weight    result
-        1         0        100    2.5              3             3
-        2         0        3      5                6             3         the cap
-        1         4        100    2.5              3             4         the floor
-
-    To find the factor, let it grow from 0. At some factors, an amount reaches its cap and stops, or
-    exceeds its floor and begins to grow. The last such factor before 3 is 1.5, where the second
-    amount reaches its cap (2 * 1.5 = 3). From there on, only the first amount grows. The others
-    have 3 and 4, so it gets the rest, 3.
+        weight    floor    cap    3 * weight    amount
+        1         0        100    3             3
+        2         0        3      6             3         its cap
+        1         4        100    3             4         its floor
 
     Args:
         weights: Weight of each amount, greater than 0.
@@ -67,11 +61,15 @@ def divide_within_bounds(
     """
     shares = [_Share(weight, bound) for weight, bound in zip(weights, bounds, strict=True)]
 
-    # Find the last factor at which an amount begins or stops to grow, and the sum is not too large.
-    factor = _last_bound_factor(shares, total)  # 1.5
+    # Let the factor grow from 0. At some values, an amount exceeds its floor and begins to grow, or
+    # reaches its cap and stops. Find the last such value at which the sum is not too large.
+    changes = set()
+    for share in shares:
+        changes.add(share.floor_factor)
+        changes.add(share.cap_factor)
+    factor = _last_factor_within(total, sorted(changes), shares)  # 1.5 of [0, 1.5, 4, 100]
 
-    # From there on, some amounts keep their floor or cap. The others divide what these leave, in
-    # proportion to their weights, so the factor is what they get for a weight of 1.
+    # From there on, some amounts grow in proportion to their weights, up to the total.
     growing = [share for share in shares if share.grows_at(factor)]  # the first
     if growing:
         fixed = [share for share in shares if not share.grows_at(factor)]
@@ -80,40 +78,25 @@ def divide_within_bounds(
     return [share.amount(factor) for share in shares]
 
 
-def _last_bound_factor(shares: Sequence[_Share], total: float) -> float:
-    """Find how far a common factor can grow, from bound to bound, before amounts exceed a total.
+def _last_factor_within(total: float, factors: Sequence[float], shares: Sequence[_Share]) -> float:
+    """Return the last factor at which some amounts add up to at most a total.
 
-    Each amount is factor * weight, but at least a floor and at most a cap. For example, one with
-    the weight 2 and the cap 3 grows up to the factor 1.5, and then stays 3. The factors at which an
-    amount begins or stops to grow are floor / weight and cap / weight. They are its *bounds*. For a
-    total of 10:
+    For example, for a total of 10 it is 1.5:
 
-        weight    floor    cap    bounds          amount for the factor 0    1.5    4     100
-        1         0        100    0 and 100                             0    1.5    4     100
-        2         0        3      0 and 1.5                             0    3      3     3
-        1         4        100    4 and 100                             4    4      4     100
-        sum                                                             4    8.5    11    203
-
-    The result is 1.5, the last bound at which the sum is at most 10. So the sum reaches 10 between
-    1.5 and 4. As there is no bound between them, the same amounts grow all the time (here only the
-    first), so that the caller can compute the factor directly.
+        factor                0    1.5    4     100
+        sum of the amounts    4    8.5    11    203
 
     Args:
-        shares: The weights with their floors and caps.
         total: The total.
+        factors: The factors, ascending.
+        shares: Gives each amount at a factor.
     """
 
     def sum_at(factor: float) -> float:
-        """Return the sum of the amounts for a factor: the last row."""
+        """Return the sum of the amounts at a factor."""
         return plain_sum(share.amount(factor) for share in shares)
 
-    bounds = set()
-    for share in shares:
-        bounds.add(share.floor_factor)
-        bounds.add(share.cap_factor)
-    factors = sorted(bounds)  # [0, 1.5, 4, 100]
-
-    # Count the sums that are at most the total. They are ascending, so a binary search is enough.
+    # The sums are ascending, so a binary search can count those that are at most the total.
     n_within_total = bisect_right(factors, total, key=sum_at)  # 2
     # Due to rounding, the total can be slightly below all sums. Then take the first factor.
     return factors[max(n_within_total - 1, 0)]

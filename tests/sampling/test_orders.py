@@ -386,10 +386,10 @@ def config(data):
     return config_of(data, {"a": 0.5, "b": 0.5}, 50)
 
 
-def test_a_run_cannot_have_consumed_more_samples_than_its_phase_has(config):
+def test_a_run_cannot_stop_after_more_samples_than_its_phase_has(config):
     plan = plan_split(config, "train")
 
-    with pytest.raises(ConfigError, match="cannot have consumed"):
+    with pytest.raises(ConfigError, match="cannot have stopped"):
         orders_after(Read(plan, config, 101))
 
 
