@@ -179,23 +179,26 @@ def _common_token_error(
 def _tokens_at(
     dataset: MMapIndexedDataset, stream: Stream | None, positions: NDArray[np.int64]
 ) -> NDArray[np.integer]:
-    """Return single tokens of a dataset, such as the last ones of documents.
+    """Return the tokens at some positions of a dataset, such as the last ones of documents.
+
+    For the tokens 5 9 0 7 0 and the positions [2, 4], the result is [0, 0].
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        stream: Order of its tokens, if they are not in order in the .bin.
-        positions: Numbers of the tokens in the order of the dataset, shape (n_positions,): for the
-            tokens 5 9 0 7 0 and the positions [2, 4], the result is [0, 0].
+        stream: Where its tokens are in the .bin; None if they are in order there.
+        positions: Numbers of the tokens in the order of the dataset, shape (n_positions,).
 
     Returns:
         Shape (n_positions,).
     """
+    positions_in_bin = positions
     if stream is not None:
-        # Convert the positions to those in the .bin: look up ranges of one token each.
-        positions, _ = stream.ranges(positions, lengths=np.ones_like(positions))
+        # `ranges` says where ranges of tokens are in the .bin. Here, each has one token.
+        lengths = np.ones_like(positions)
+        positions_in_bin, _ = stream.ranges(positions, lengths)
     if dataset.is_here:
-        return _tokens_here(dataset, positions)
-    return _tokens_in_bucket(dataset, positions)
+        return _tokens_here(dataset, positions_in_bin)
+    return _tokens_in_bucket(dataset, positions_in_bin)
 
 
 def _tokens_here(dataset: MMapIndexedDataset, positions: NDArray[np.int64]) -> NDArray[np.integer]:

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class LinkedFormat(ExportFormat):
     @abstractmethod
     def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
-    ) -> None:
+    ) -> int:
         """Write the small files of an export.
 
         Args:
@@ -59,6 +59,9 @@ class LinkedFormat(ExportFormat):
             dataset: Properties of the dataset.
             ends: End of each document that has tokens: the number of the token after its last one.
                 Ascending, in chunks of shape (n_documents,).
+
+        Returns:
+            The number of documents.
         """
 
 
@@ -89,7 +92,7 @@ class Datatrove(LinkedFormat):
 
     def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
-    ) -> None:
+    ) -> int:
         """Write the two small files next to the tokens, by which datatrove and nanotron read them.
 
         Datatrove is a library whose format has three files. web.ds has the tokens. For documents of
@@ -107,11 +110,17 @@ class Datatrove(LinkedFormat):
             dataset: Properties of the dataset.
             ends: End of each document: the number of the token after its last one. In chunks of
                 shape (n_documents,).
+
+        Returns:
+            The number of documents.
         """
+        n_documents = 0
         with (folder / f"{name}.ds.index").open("wb") as file:
-            for document_ends in ends:
-                file.write(document_ends.astype("<u8").data)
+            for chunk in ends:
+                file.write(chunk.astype("<u8").data)
+                n_documents += len(chunk)
         (folder / f"{name}.ds.metadata").write_text(_metadata(dataset), encoding="utf-8")
+        return n_documents
 
 
 def _metadata(dataset: DatasetTraits) -> str:
@@ -124,30 +133,8 @@ def _metadata(dataset: DatasetTraits) -> str:
     return f"{tokenizer}|{token_bytes}\n{dataset.tokens}\n{_metric(dataset.tokens)}"
 
 
-class _MetricScale(NamedTuple):
-    """How a number is shown in three digits with a metric prefix."""
-
-    divisor: int
-    """Power of 1,000 that the prefix stands for."""
-    prefix: str
-    digits_before_point: int
-    """1, 2 or 3."""
-
-    @property
-    def digits_after_point(self) -> int:
-        """The rest of the three digits."""
-        return 3 - self.digits_before_point
-
-
-def _metric_scale(n_digits: int) -> _MetricScale:
-    """Return how a number with this many digits is shown: one with 5 digits as 12.3 k."""
-    # Each prefix stands for three digits, and leaves one to three before the point.
-    power = (n_digits - 1) // 3
-    return _MetricScale(
-        divisor=1000**power,
-        prefix=("", "k", "M", "G", "T", "P", "E")[power],
-        digits_before_point=n_digits - 3 * power,
-    )
+_METRIC_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+"""Prefixes of the powers of 1,000: k for 1,000, M for 1,000,000, and so on."""
 
 
 def _metric(count: int) -> str:
@@ -163,14 +150,17 @@ def _metric(count: int) -> str:
         count: The number of tokens, at least 1.
     """
     n_digits = math.floor(math.log10(count)) + 1  # 5 for 12,345
-    scale = _metric_scale(n_digits)  # thousands ("k"), with 2 digits before the point and 1 after
+    power = (n_digits - 1) // 3  # of 1,000: 1, which is written as "k"
+    digits_before_point = n_digits - 3 * power  # 2, as in 12.3
+    rounded = round(count / 1000**power, 3 - digits_before_point)
 
-    # Rounding can give one more digit before the point, and then there is one less after it: 9.999
-    # kT are not 10.00 kT, but 10.0 kT.
-    rounded = round(count / scale.divisor, scale.digits_after_point)
-    if rounded >= 10**scale.digits_before_point:
-        scale = _metric_scale(n_digits + 1)
-    return f"{count / scale.divisor:.{scale.digits_after_point}f} {scale.prefix}T"
+    # Rounding can give one digit more, as for 9,999: 10.00 k would have four digits, so it is
+    # 10.0 k. And 999,999 is not 1000 k, but 1.00 M.
+    if rounded >= 10**digits_before_point:
+        n_digits += 1
+        power = (n_digits - 1) // 3
+        digits_before_point = n_digits - 3 * power
+    return f"{count / 1000**power:.{3 - digits_before_point}f} {_METRIC_PREFIXES[power]}T"
 
 
 class OlmoCore(LinkedFormat):
@@ -230,7 +220,7 @@ class OlmoCore(LinkedFormat):
 
     def write_small_files(
         self, folder: Path, name: str, dataset: DatasetTraits, ends: Iterable[NDArray[np.uint64]]
-    ) -> None:
+    ) -> int:
         """Write the small file by which OLMo-core finds the documents in a file of tokens.
 
         It is a compressed CSV file with a line for each document: the number of its first token,
@@ -245,17 +235,23 @@ class OlmoCore(LinkedFormat):
             name: Name of the export's files, without the ending.
             dataset: Properties of the dataset.
             ends: End of each document, such as [812, 907, 910], in chunks of shape (n_documents,).
+
+        Returns:
+            The number of documents.
         """
         # Imported here: every command imports this module, but few of them write exports.
         import pyarrow as pa
 
         columns = ["start", "end"]
         previous_end = 0
+        n_documents = 0
         with _csv_gz_writer(folder / f"{name}.csv.gz", columns) as writer:
             for chunk in ends:
                 starts = np.concatenate([[previous_end], chunk[:-1]]).astype(np.uint64)
                 writer.write_table(pa.table([starts, chunk], names=columns))
                 previous_end = int(chunk[-1])
+                n_documents += len(chunk)
+        return n_documents
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nanoset_core.formats.indexed.stream import Hashed, Stream, stream_of
+from nanoset_core.formats.indexed.stream import Hashed, stream_of
 from nanoset_core.outputs.manifest import FileFact, Manifest, Recipe, Written
 from nanoset_core.outputs.root import OutputRoot
 from nanoset_core.project.project import Project, holding
@@ -26,7 +26,7 @@ from nanoset_core.stages.exports.sample_files import SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.settings import STAGE, VERSION
 from nanoset_core.stages.exports.writing import (
-    JOINED,
+    COPIED_IN_BUCKET,
     WRITTEN,
     LinkedExport,
     TokensFile,
@@ -64,28 +64,26 @@ def export_recipe(project: Project, name: str, parents: Mapping[str, str]) -> Re
 
 
 def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> DatasetTraits:
-    """Return what decides whether the reader of an export can read a dataset, before it is built.
+    """Return the properties of a dataset by which a program can read its export, or cannot.
 
-    An export has the tokens of a dataset in the files of another program, such as OLMo-core. For
-    example, OLMo-core reads tokens of 2 bytes if the vocabulary has up to 65,536 ids.
+    An export has the tokens of a dataset in the files of another program. For example, OLMo-core
+    reads tokens of 2 bytes only if the vocabulary has up to 65,536 ids.
 
     Args:
         project: Its settings of the export and the tokenizer are read.
         name: Name of the export in nanoset.yaml.
         dtype: Dtype of the dataset's tokens.
         tokens: Number of its tokens.
-
-    Returns:
-        Such as `DatasetTraits(dtype=np.dtype("uint16"), vocab_size=50257, has_end=True, …)`.
     """
     config = project.config
     spec = config.exports[name]
+    end_tokens = framing(project).after  # the tokens that are put after each document
     return DatasetTraits(
-        where=f"{config.file}: exports.{name}",
+        where=f"{config.file}: exports.{name}",  # for error messages
         dtype=dtype,
         tokens=tokens,
-        vocab_size=project.tokenizer.max_id + 1,
-        has_end=bool(framing(project).after),
+        vocab_size=project.tokenizer.max_id + 1,  # ids start with 0
+        has_end=len(end_tokens) > 0,
         tokenizer=spec.tokenizer_name or config.tokenizer.path,
         sequence_length=spec.sequence_length,
     )
@@ -93,21 +91,21 @@ def traits_of(project: Project, name: str, dtype: np.dtype, tokens: int) -> Data
 
 @holding
 def make_export(project: Project, name: str) -> Manifest:
-    """Write the tokens of a dataset in the files of another library, and make this export current.
+    """Write the tokens of a dataset to files that another library can read.
 
     A library such as MosaicML's streaming reads its own format only. For
 
         exports: {web-mds: {of: web, format: mds, sequence_length: 2048}}
 
-    in nanoset.yaml, the tokens of `web` are written as samples of 2,048 tokens. Formats such as .ds
-    have the same bytes of tokens as the dataset, so its file is only linked.
+    in nanoset.yaml, the tokens of `web` are written as samples of 2,048 tokens. Other formats have
+    all tokens in one file, like the dataset. Then this file is linked.
 
     Args:
         project: Its nanoset.yaml has the settings of the export.
         name: Name of the export, such as "web-mds".
 
     Returns:
-        Manifest of the export.
+        Manifest of the export, which is its current version now.
 
     Raises:
         MissingError: The dataset has not been built.
@@ -115,10 +113,11 @@ def make_export(project: Project, name: str) -> Manifest:
     """
     spec = project.config.exports[name]
     dataset = current_dataset(project, spec.of)
+    dtype = np.dtype(dataset.facts["dtype"])
+    traits = traits_of(project, name, dtype, int(dataset.facts["tokens"]))
+
+    # Check that the library could read the tokens, before they are written.
     export_format = FORMATS[spec.format]
-    traits = traits_of(
-        project, name, np.dtype(dataset.facts["dtype"]), int(dataset.facts["tokens"])
-    )
     export_format.check(traits)
 
     recipe = export_recipe(project, name, {"dataset": dataset.digest})
@@ -211,43 +210,30 @@ class _SampledExport:
         Args:
             place: The folder.
         """
-        dataset = open_dataset(self.dataset, is_sampled=True)
-        stream = stream_of(dataset)
-        samples = sample_files(self.project, self.dataset, place, self.format, self.traits)
-
-        # Write the files of samples, and index.json, which lists them.
-        file_facts = self._write_samples(samples, stream)
-        index_fact = _write_index(place, samples.index(file_facts))
-        names = self.format.names(samples.cut)  # in this order
-        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
-
-        # An output is complete as soon as it has a manifest.
-        n_documents = count_documents(dataset, stream)
-        counts = export_facts(dataset, n_documents, self.traits, WRITTEN)
-        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
-        facts.update(self.format.facts(samples.cut))
-        return self.project.outputs.finalize(self.recipe, facts, fact_by_name)
-
-    def _write_samples(self, samples: SampleFiles, stream: Stream | None) -> list[FileFact]:
-        """Write the files of samples with several processes.
-
-        A sample is a sequence of tokens of one length. Each process takes the tokens of a file from
-        the dataset, and shows how many bytes it has written.
-
-        Args:
-            samples: Says which tokens each file gets, and where it is written.
-            stream: Order of the dataset's tokens, if they are not in order in its file, the .bin.
-                The tokens of a view, a selection of documents, are not.
-        """
         project = self.project
+        dataset = open_dataset(self.dataset, is_sampled=True)
+        stream = stream_of(dataset)  # where the tokens are, if a view chooses some documents
+        samples = sample_files(project, self.dataset, place, self.format, self.traits)
+
+        # Write the files of samples with several processes, which report how many bytes they wrote.
         n_bytes = self.traits.tokens * self.traits.dtype.itemsize
-        return samples.make(
+        file_facts = samples.make(
             stream,
             project.config.workers,
             project.executor,
             project.progress.work("export", self.recipe.name, n_bytes),
             rewrite=project.rebuild,
         )
+
+        # Write index.json, and the manifest with the sizes and checksums of all files.
+        index_fact = _write_index(place, samples.index(file_facts))
+        names = self.format.names(samples.cut)  # in this order
+        fact_by_name = dict(zip(names, [*file_facts, index_fact], strict=True))
+        n_documents = count_documents(dataset, stream)
+        counts = export_facts(dataset, n_documents, self.traits, WRITTEN)
+        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
+        facts.update(self.format.facts(samples.cut))
+        return project.outputs.finalize(self.recipe, facts, fact_by_name)
 
 
 def _write_index(place: Path, index: bytes) -> FileFact:
@@ -282,10 +268,10 @@ class _SharingExport:
         return self.project.outputs.commit(self.recipe, self._write)
 
     def _write(self, folder: Path) -> Written:
-        """Write the files of an export whose file of tokens can be a link to that of the dataset.
+        """Write the files of an export: one file with all tokens, and small files next to it.
 
-        Such a format has all tokens in one file, with the same bytes as the dataset's .bin. Small
-        files next to it say where documents end.
+        The tokens are those of the dataset, so their file is usually a link to the dataset's .bin.
+        The small files say where documents end.
 
         Args:
             folder: A folder of this machine. The tokens may be in a bucket instead.
@@ -293,22 +279,9 @@ class _SharingExport:
         Returns:
             The facts of the export, and the checksum of its file of tokens.
         """
-        tokens_file = _TokensOutput(
-            outputs=self.project.outputs,
-            dataset=self.dataset,
-            recipe=self.recipe,
-            folder=folder,
-            name=self.format.files(self.recipe.name)[0],
-        )
-        counts = self._export().write(folder, tokens_file)
-        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
-        return Written(facts, files=tokens_file.file_facts)
-
-    def _export(self) -> LinkedExport:
-        """Open the dataset, and return what writes the files of the export."""
-        # Usually the tokens are linked, so that little is read: download small blocks.
+        # Usually little of the dataset is read, so download small blocks.
         dataset = open_dataset(self.dataset, is_sampled=True)
-        return LinkedExport(
+        export = LinkedExport(
             format=self.format,
             name=self.recipe.name,
             dataset=dataset,
@@ -316,6 +289,17 @@ class _SharingExport:
             traits=self.traits,
             progress=self.project.progress,
         )
+        name_of_tokens, *_ = self.format.files(self.recipe.name)  # "web.ds", and the small files
+        tokens_file = _TokensOutput(
+            outputs=self.project.outputs,
+            dataset=self.dataset,
+            recipe=self.recipe,
+            folder=folder,
+            name=name_of_tokens,
+        )
+        counts = export.write(folder, tokens_file)
+        facts = {"format": self.format.name, "of": self.dataset.name, **counts}
+        return Written(facts, files=tokens_file.file_facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,21 +324,23 @@ class _TokensOutput(TokensFile):
     def link_or_copy(self) -> str:
         """Make the export's file of tokens from the dataset's .bin, which has the same bytes.
 
-            outputs on this machine                   a link, which takes no disk space: LINKED
-            the same, but the disk has no links       a copy: COPIED
-            outputs in a bucket                       a copy that the bucket makes: JOINED
+            outputs are in a bucket        the bucket copies the .bin
+            they are on this machine       a link to the .bin, which takes no disk space; or a copy,
+                                           if the disk has no links
 
         Returns:
-            How it was made: `LINKED`, `COPIED` or `JOINED`.
+            Which of these it is: `COPIED_IN_BUCKET`, `LINKED` or `COPIED`.
         """
-        if not self.outputs.access.has_links:
+        is_bucket = not self.outputs.access.has_links
+        if is_bucket:
             copies = copy_tokens(self.outputs, self.dataset, self.recipe, self.folder, self.name)
             self.file_facts.update(copies)
-            return JOINED
+            return COPIED_IN_BUCKET
+
         source_name = bin_name(self.dataset)
-        made_by = put_tokens(self.dataset.folder / source_name, self.folder / self.name)
-        self.file_facts[self.name] = self.dataset.files[source_name]
-        return made_by
+        link_or_copy = put_tokens(self.dataset.folder / source_name, self.folder / self.name)
+        self.file_facts[self.name] = self.dataset.files[source_name]  # same size, same checksum
+        return link_or_copy
 
     def write(self, blocks: Iterator[bytes]) -> None:
         """Write the file, or upload it, and compute its sha256 meanwhile."""

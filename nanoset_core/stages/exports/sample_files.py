@@ -81,22 +81,22 @@ class SampleFiles:
             yield FileTask(number, stream=Stream.of_ranges(starts, lengths))
 
     def write(self, task: FileTask) -> FileFact:
-        """Write a file of samples, such as shard.00007.mds, to the folder of the export.
+        """Write one file of an export, such as shard.00007.mds, and return its size and checksum.
 
         It may be called in any process, also on another machine.
 
         Args:
-            task: Number of the file, and where its tokens are in the .bin.
-
-        Returns:
-            Its size and sha256.
+            task: Number of the file, and where its tokens are in the dataset.
 
         Raises:
             StorageError: The file cannot be written.
         """
+        name = self.format.file(task.number)
+        # On a cluster, downloads of the dataset go to a temporary folder of this task.
         with for_a_task(self.source) as source:
+            # `Hashed` passes the blocks on, and computes their size and sha256 meanwhile.
             blocks = Hashed(self.blocks(task, source))
-            self.target.put_parts(self.format.file(task.number), blocks)
+            self.target.put_parts(name, blocks)  # the file appears when it is complete
         return FileFact(blocks.size, blocks.sha256)
 
     def complete(self, task: FileTask) -> FileFact:
@@ -127,27 +127,24 @@ class SampleFiles:
         return self.format.blocks(self.cut, task.number, chunks)
 
     def _chunks(self, stream: Stream, source: FileAccess) -> Iterator[Tokens]:
-        """Yield the tokens of a file in chunks of complete samples, to bound memory.
+        """Yield the tokens of one file of an export in chunks, so that memory is bounded.
 
-        From a bucket, tokens are downloaded in larger windows, to save requests. For samples of 3
-        tokens, chunks of 2 samples, and windows of 2 chunks:
+        The tokens come from the dataset, which may be in a bucket. They are downloaded in windows
+        of several chunks, to save requests. A chunk has only complete samples; the last sample of
+        all may be shorter. For samples of 3 tokens, chunks of 2 samples, and windows of 2 chunks:
 
             tokens      0 1 2   3 4 5   6 7 8   9 10 11   12 13 14
             chunks      |           |   |             |   |      |
             windows     |                             |   |      |
 
-        The last sample of the export may be shorter.
-
         Args:
-            stream: Where the tokens of the file are in the .bin.
+            stream: Where the tokens of the file are in the dataset's .bin.
             source: Access to the dataset, as this process can reach it.
         """
-        # The folder of outputs may have another path in this process than in the one that made
-        # the task.
+        # The dataset may have another path in this process than in the one that made the task.
         path = source.folder / source.name(self.bin)
         file = _TokenFile(source, path, self.cut.dtype)
 
-        # A chunk has whole samples, and a window whole chunks.
         chunk_tokens = _greatest_multiple(of=self.cut.length, limit=CHUNK_TOKENS)
         window_tokens = _greatest_multiple(of=chunk_tokens, limit=_WINDOW_TOKENS)
         for start in range(0, stream.tokens, window_tokens):

@@ -182,10 +182,12 @@ class SampledFormat(ExportFormat):
     def blocks(
         self, cut: Cut, number: int, chunks: Iterable[NDArray[np.integer]]
     ) -> Iterator[bytes]:
-        """Yield the bytes of a file of samples: a header, and then the samples.
+        """Yield the bytes of a file of samples, which are token sequences of one length.
 
-        For samples of 2 tokens, and the tokens 5 9 2 7 1 of a last file: the header of the file,
-        then H 5 9 H 2 7, and H 1, where H is the header of a sample.
+        Some formats have a header before each sample. For samples of 2 tokens, and a file with the
+        tokens 5 9 2 7 1, they are
+
+            header of the file    header, 5 9    header, 2 7    header, 1     (a shorter sample)
 
         Args:
             cut: Which tokens are in which file.
@@ -194,13 +196,13 @@ class SampledFormat(ExportFormat):
         """
         yield self.file_header(cut, cut.tokens_in(number))
         for chunk in chunks:
-            stop = len(chunk) // cut.length * cut.length
-            complete_samples = chunk[:stop].reshape(-1, cut.length)
-            short_sample = chunk[stop:].reshape(1, -1)  # only the last chunk has one
-            for samples in (complete_samples, short_sample):
-                if samples.size:
-                    sample_header = self.sample_header(cut.dtype, length=samples.shape[1])
-                    yield _with_headers(sample_header, samples)
+            n_complete, rest = divmod(len(chunk), cut.length)
+            if n_complete:
+                samples = chunk[: n_complete * cut.length].reshape(n_complete, cut.length)
+                yield _with_headers(self.sample_header(cut.dtype, cut.length), samples)
+            if rest:  # a shorter sample at the end of the last chunk
+                sample = chunk[-rest:].reshape(1, rest)
+                yield _with_headers(self.sample_header(cut.dtype, rest), sample)
 
     def facts(self, cut: Cut) -> dict[str, int]:
         """Count the samples of an export, and the tokens that its reader skips.
@@ -560,26 +562,26 @@ class LitData(SampledFormat):
         return np.array([1, _LITDATA_HEADER_BYTES, stop], "<u4").tobytes()
 
     def index(self, cut: Cut, sha256s: Sequence[str]) -> bytes:
-        """Return the contents of index.json, by which litdata finds the files of tokens ("chunks").
+        """Return the contents of index.json, by which litdata finds the files of tokens.
 
-            {"chunks": [{…}, {…}], "config": {"item_loader": "TokensLoader", …}, "updated_at":
-            "77cd…"}
+        litdata, a library, calls such a file a chunk. The keys are those of its own writer:
 
-        litdata is a library that reads training data from buckets.
+            {"chunks": [{"filename": …}, …], "config": {…}, "updated_at": "77cd…"}
 
         Args:
             cut: Which tokens are in which chunk.
             sha256s: The sha256 of each chunk, by which readers notice that the tokens changed.
         """
         chunks = [self._index_entry(cut, number) for number in range(cut.files)]
+        dtype_number = self._dtypes.index(cut.dtype.name)  # litdata numbers the types of arrays
         config = {
             "chunk_bytes": FILE_BYTES,
             "chunk_size": None,
             "compression": None,
-            "data_format": [f"no_header_numpy:{self._dtypes.index(cut.dtype.name)}"],
+            "data_format": [f"no_header_numpy:{dtype_number}"],  # plain tokens of this type
             "data_spec": None,
             "encryption": None,
-            "item_loader": "TokensLoader",
+            "item_loader": "TokensLoader",  # litdata's class that reads such chunks
         }
         # The reader keeps copies of a bucket's chunks until this value changes. In litdata's own
         # index it is a time; a digest makes the same tokens give the same bytes.

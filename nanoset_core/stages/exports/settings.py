@@ -72,33 +72,35 @@ class ExportSpec(Section):
 def exports_for_trainer(
     settings: NanosetSpec, exports: Mapping[str, ExportSpec]
 ) -> dict[str, str | None]:
-    """Return the export of each corpus that the trainer of a nanoset reads.
+    """Return which export of each corpus a trainer reads, for trainers that read .ds files.
 
-    nanotron's main branch reads .ds files rather than .bin files. These are made by exports of the
-    format datatrove:
+    Most trainers read .bin files. nanotron's main branch reads .ds files, which are made by exports
+    of the format datatrove. For example, in nanoset.yaml:
 
-        nanoset      preset: nanotron-main, blend: {web: 0.7, code: 0.3}
-        exports      web-ds: {of: web, format: datatrove}
-        result       {"web": "web-ds", "code": None}
+        nanosets: {pretrain: {preset: nanotron-main, blend: {web: 0.7, code: 0.3}}}
+        exports: {web-ds: {of: web, format: datatrove}}
+
+    Then the result for `pretrain` is {"web": "web-ds", "code": None}.
 
     Args:
-        settings: The settings of the nanoset.
+        settings: The settings of the training data, such as those of `pretrain`.
         exports: Name of an export → its settings, for all exports of nanoset.yaml.
 
     Returns:
-        Corpus or view of the nanoset → name of its first export with format datatrove, or None if
-        it has no such export. Empty if the trainer reads .bin files rather than exports.
+        Name of each corpus → name of its first export with format datatrove, or None if it has no
+        such export. Empty if the trainer reads .bin files.
     """
-    # Trainers that cut datasets into windows do so with datatrove, which reads only .ds files.
+    # Of all presets, only those that use datatrove set `windows`, and datatrove reads .ds files.
     reads_ds_files = get_preset(settings.preset).windows
     if not reads_ds_files:
         return {}
 
-    first_export: dict[str, str] = {}  # corpus or view → name of an export
+    export_by_corpus: dict[str, str | None] = dict.fromkeys(settings.corpora)
     for name, export in exports.items():
-        if export.format == "datatrove" and export.of not in first_export:
-            first_export[export.of] = name
-    return {corpus: first_export.get(corpus) for corpus in settings.corpora}
+        is_needed = export.of in export_by_corpus and export_by_corpus[export.of] is None
+        if export.format == "datatrove" and is_needed:
+            export_by_corpus[export.of] = name
+    return export_by_corpus
 
 
 def reader_errors(

@@ -79,27 +79,28 @@ class ExportStage(Planned, Resumable, Estimated):
     def disk_bytes(self, project: Project, key: Key, text_of: Callable[[str], TextEstimate]) -> int:
         """Estimate the disk space that an export takes in addition to its dataset.
 
-        An export has the tokens of a dataset in the files of another program. Whether it needs
-        space depends on its format and the dataset:
+        An export has the tokens of a dataset in the files of another program. Usually its file of
+        tokens is a link to that of the dataset, which takes no space. In two cases, the tokens are
+        written once more:
 
-            the same bytes as the dataset        none: its file of tokens is linked
-            samples (formats mds, litdata)       the tokens are written again
-            a view: a selection of documents     the tokens are written again
+            samples of one length (formats mds, litdata)
+            a view, which is a selection of a corpus's documents
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
             text_of: Returns an estimate of the text of a corpus, such as its number of tokens.
         """
-        # Most formats link the file with the tokens, which takes no space. The tokens are written
-        # again for formats of samples, and for a view, whose tokens are scattered over that file.
         config = project.config
         spec = config.exports[key.subject]
-        if spec.format not in IN_SAMPLES and spec.of not in config.views:
+        has_samples = spec.format in IN_SAMPLES
+        is_of_view = spec.of in config.views
+        if not has_samples and not is_of_view:
             return 0
+
         # How many documents a view chooses is not known before it is built: assume all of them.
-        text = text_of(base_of(config.derived, spec.of))
-        return int(text.tokens * project.tokenizer.dtype.itemsize)
+        corpus = base_of(config.derived, spec.of)
+        return int(text_of(corpus).tokens * project.tokenizer.dtype.itemsize)
 
     def verify(
         self, project: Project, key: Key, *, deep: bool = False, run: Run = run_here
@@ -112,26 +113,25 @@ class ExportStage(Planned, Resumable, Estimated):
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build of an export would be useless, judging by the settings alone.
+        """Return why another program could not read an export, before anything is built.
 
-        An export has the tokens of a dataset in the files of another program, such as OLMo-core. If
-        that program could not read it, `nanoset status` says so before anything is built:
+        For example, if `nanoset.yaml` asks for no end tokens, but OLMo-core finds documents by
+        these:
 
             OLMo-core cannot read this dataset: …
 
         Args:
             project: Its nanoset.yaml has the settings of the export.
             key: Its `subject` is the name of the export.
-            recipe: What the export would be made from, and the name of its format.
+            recipe: Its options name the format of the export.
             reading: Not used, since no file is read.
 
         Returns:
-            Why the program could not read the export, in one line; None if it could.
+            The reason in one line, or None if the program could read the export.
         """
         from nanoset_core.stages.exports.make import traits_of
 
-        # The number of tokens is not known before the dataset is built. With 1, the check takes it
-        # for a dataset that is not empty.
+        # The dataset is not built yet, so suppose that it has a token: an empty one is refused.
         traits = traits_of(project, key.subject, project.tokenizer.dtype, tokens=1)
         export_format = FORMATS[recipe.options["format"]]
         try:
@@ -146,27 +146,28 @@ class ExportStage(Planned, Resumable, Estimated):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of an unfinished export, which `nanoset gc` may delete.
 
-        A finished export has a manifest. Without one, a folder may contain:
-
-            nothing                                    an empty set
-            large files that were uploaded first       these files
-            shard.00000.mds, shard.00001.mds, …        these files, which are of one format
-            anything else                              None: perhaps files of the user
+        A build that was killed may have left such files in a folder. If the folder also has a file
+        that no build writes, it may be the user's: then nothing is deleted.
 
         Args:
             access: Access to the output root.
             folder: The folder.
+
+        Returns:
+            Names of the files, perhaps none; or None if nothing must be deleted.
         """
+        # One large file of tokens, which is uploaded to a bucket before the small files.
         uploaded = uploaded_files(self.layout, access, folder)
         if uploaded is not None:
             return uploaded
 
+        # Many files of samples, such as shard.00000.mds. All must have names of the same format.
         names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
         for export_format in FORMATS.values():
-            if not isinstance(export_format, SampledFormat):
-                continue
-            if all(export_format.is_file(name) for name in names):
-                return names
+            if isinstance(export_format, SampledFormat):
+                is_of_format = all(export_format.is_file(name) for name in names)
+                if is_of_format:
+                    return names
         return None
 
 

@@ -30,7 +30,7 @@ from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import (
     COPIED,
-    JOINED,
+    COPIED_IN_BUCKET,
     WRITTEN,
     LinkedExport,
     TokensFile,
@@ -134,23 +134,21 @@ class _Pair:
         return self.options.name or self.prefix.name
 
     def delivery(self, names: list[str], *, resumes_interrupted: bool = False) -> Delivery:
-        """Describe the files of an export, so that a later, equal call recognises them.
+        """Describe where the files of an export go, and what they are made from.
 
-        An export has the tokens of a pair of files (.bin and .idx) in the format of another
-        program. A receipt next to the files says from what they were made:
-
-            web.ds, web.ds.index, web.ds.metadata      the files
-            a JSON file named after web.ds             the receipt
+        This is stored next to the files, in a small JSON file, the receipt. If the same call is
+        made again, it finds the receipt, and has nothing to do.
 
         Args:
-            names: Names of the files.
-            resumes_interrupted: Whether files that a killed call has put in place are kept.
+            names: Names of the files, such as web.ds, web.ds.index and web.ds.metadata.
+            resumes_interrupted: Whether the files of a call that was killed are kept, and only the
+                missing ones are written.
         """
         return Delivery(
             folder=self.folder,
-            receipt=self._receipt(names[0]),  # one receipt for all files, named after the first
+            receipt=self._receipt(names[0]),
             files=tuple(names),
-            completing_files=_completing_files(names),  # those by which readers find the export
+            completing_files=_completing_files(names),  # those that are put in place last
             inputs=pair_files(self.prefix),
             resumes_interrupted=resumes_interrupted,
         )
@@ -237,17 +235,17 @@ class _Pair:
         )
 
     def sample_files(self, export_format: SampledFormat, opened: _OpenedPair) -> SampleFiles:
-        """Say which files an export consists of, and which tokens each of them gets.
+        """Divide the tokens into the files of an export, before anything is written.
 
-        The tokens are divided into samples of one length, and these into files. Nothing is written
-        yet.
+        The files consist of samples of one length. For samples of 100 tokens, and 40 of them in a
+        file:
 
-            file 0    tokens 0 to 4,000      for samples of 100 tokens, 40 in a file
+            file 0    tokens 0 to 4,000
             file 1    tokens 4,000 to 8,000
 
         Args:
             export_format: The format, such as that of MosaicML's streaming.
-            opened: The .bin and .idx, opened.
+            opened: The .bin and .idx with the tokens, opened.
         """
         access, bin_file = opened.dataset.place  # how any process can read the .bin
         return SampleFiles(
@@ -326,10 +324,10 @@ class _OpenedPair(NamedTuple):
 
 
 def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool) -> Exported:
-    """Export a .bin and its .idx in a format whose file of tokens can be a link to the .bin.
+    """Export a .bin and its .idx to a format that has the same bytes of tokens as the .bin.
 
-    Such a format has the same bytes of tokens as the .bin, and small files next to it that say
-    where documents end, such as that of datatrove:
+    So its file of tokens can be a link to the .bin. Small files next to it say where documents end.
+    For example, in the format of datatrove:
 
         web.ds                              a link to web.bin
         web.ds.index, web.ds.metadata       small files
@@ -345,18 +343,17 @@ def _export_linked(pair: _Pair, export_format: LinkedFormat, *, overwrite: bool)
     names = export_format.files(pair.name)  # the first one has the tokens
     files = [pair.folder / name for name in names]
 
-    # If the same call has made the export before, there is a receipt next to it.
+    # If the same call has made the export before, there is a receipt next to the files.
     delivery = pair.delivery(names)
     receipt = delivery.find(overwrite=overwrite)
     if receipt is not None:
         return Exported(receipt["facts"], files, is_new=False)
 
-    # Read the .idx, and prepare what the format needs.
     export = pair.open(export_format).linked_export(export_format, pair)
     bin_file, _ = pair_files(pair.prefix)
 
-    # The draft is a folder for new files, which are moved to their places when the block ends. The
-    # file of tokens may become a link to the .bin.
+    # Write the files to a temporary folder, the draft. When the block ends, they are moved to their
+    # places, with a new receipt.
     with delivery.drafting(overwrite=overwrite) as draft:
         tokens_file = _DraftedTokens(source=bin_file, target=files[0], draft=draft)
         facts = export.write(draft.folder, tokens_file)
@@ -462,30 +459,32 @@ class _DraftedTokens(TokensFile):
     def link_or_copy(self) -> str:
         """Make an export's file of tokens from a .bin, which has the same bytes.
 
-        New files are first written to a draft, a folder of this machine, and moved to their places
-        when all are complete. But a large file need not be downloaded for that:
+            from a disk to the same disk        a link (`LINKED`), or a copy if links are refused
+            from a disk to a bucket             a copy (`COPIED`)
+            from a bucket to a disk             a copy (`COPIED`)
+            within a bucket                     a copy that the bucket makes (`COPIED_IN_BUCKET`)
 
-            the .bin is on this machine           a link (LINKED) or copy (COPIED) in the draft
-            .bin and export are in one bucket     the bucket will copy it (JOINED)
-            the .bin is in another bucket         a download to the draft (COPIED)
+        Files for a disk or a bucket are first put into a temporary folder of this machine, the
+        draft. They are moved or uploaded later.
 
         Returns:
-            `LINKED`, `COPIED` or `JOINED`.
+            How it was made: `LINKED`, `COPIED` or `COPIED_IN_BUCKET`.
         """
-        # From this machine. A link in the draft is uploaded to a bucket as a file.
         if is_here(self.source):
-            made_by = put_tokens(self.source, self._drafted)  # `_drafted` is its path in the draft
-            return made_by if has_links(self.target) else COPIED
+            link_or_copy = put_tokens(self.source, self._drafted)
+            is_for_bucket = not has_links(self.target)
+            if is_for_bucket:
+                return COPIED  # even a link in the draft becomes a copy by the upload
+            return link_or_copy
 
-        # Within a bucket, nothing is written to the draft. The draft calls the function `copy` when
-        # it puts files in their places.
+        # The .bin is in a bucket. If the export goes to the same bucket, nothing is downloaded: the
+        # draft calls the function `copy` when it puts the files in their places.
         copy = copy_within_bucket(self.source, self.target)
         if copy is not None:
             self.draft.writers[self.target.name] = copy
-            return JOINED
+            return COPIED_IN_BUCKET
 
-        # From a bucket to this machine, or to another bucket: download the .bin.
-        self.write(self.source.store.blocks(stored_object(self.source)))
+        self.write(self.source.store.blocks(stored_object(self.source)))  # download it
         return COPIED
 
     def write(self, blocks: Iterator[bytes]) -> None:

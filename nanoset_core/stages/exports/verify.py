@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 from nanoset_core.formats.indexed.stream import stream_of
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
@@ -25,7 +26,7 @@ from nanoset_core.stages.exports.make import sample_files, traits_of
 from nanoset_core.stages.exports.sample_files import FileTask, SampleFiles
 from nanoset_core.stages.exports.samples import INDEX, SampledFormat
 from nanoset_core.stages.exports.writing import LinkedExport
-from nanoset_core.stages.pbin.verify import Source, TokenComparison, made_from
+from nanoset_core.stages.pbin.verify import TokenComparison, made_from
 from nanoset_core.stages.report import BUILD, Report
 from nanoset_core.stages.shards.options import framing
 from nanoset_core.stages.stage import Key, Stage
@@ -36,31 +37,34 @@ _READ_TOKENS = 1 << 20
 
 
 def verify_export(project: Project, stage: Stage, key: Key, *, deep: bool = False) -> Report:
-    """Check the current version of an export, which has a dataset's tokens in another file format.
+    """Check the current version of an export: a dataset's tokens in the format of another program.
 
-        sizes of the files, and where documents or samples end     always
-        the sha256 of the files, and all tokens                    only if `deep`
+    A quick check reads little: the sizes of files, and small files, which say where documents end
+    or list the other files. A deep check reads everything: it also compares the sha256 of the
+    files, and all tokens with those of the dataset.
 
     Args:
         project: Its outputs have the export and its dataset.
         stage: The stage of exports.
         key: Its `subject` is the name of the export.
-        deep: Also compare the sha256 of the files, and all tokens with those of the dataset.
+        deep: Whether to make the deep check.
     """
     report = Report(stage.report_name(key))
     with report.catching(remedy=BUILD):
-        manifest = current_manifest(project, stage, key)
-        report.copy_facts(manifest, ["documents", "tokens", "left_out"])
-        check_files(report, manifest, deep=deep)
-        check_freshness(report, project, stage, key, manifest)
+        export = current_manifest(project, stage, key)
+        report.copy_facts(export, ["documents", "tokens", "left_out"])
+        check_files(report, export, deep=deep)
+        check_freshness(report, project, stage, key, export)
         if not report.passed:
             return report
-        source = made_from(report, project, manifest, is_sampled=not deep)
-        if source is None:  # the dataset is missing, which is now in the report
+
+        # Open the dataset. If it is missing, this is now in the report.
+        source = made_from(report, project, export, is_sampled=not deep)
+        if source is None:
             return report
 
-        check = _ExportCheck(report, project, manifest, source)
-        export_format = FORMATS[manifest.facts["format"]]
+        check = _ExportCheck(report, project, export, source.manifest, source.dataset)
+        export_format = FORMATS[export.facts["format"]]
         if isinstance(export_format, SampledFormat):
             check.check_samples(export_format, deep=deep)
         else:
@@ -80,10 +84,12 @@ class _ExportCheck:
     report: Report
     """Gets an error for each difference."""
     project: Project
-    manifest: Manifest
+    export: Manifest
     """Manifest of the export."""
-    source: Source
-    """The dataset that it was made from."""
+    dataset_manifest: Manifest
+    """Manifest of the dataset that it was made from."""
+    dataset: MMapIndexedDataset
+    """This dataset, opened."""
 
     def check_linked(self, export_format: LinkedFormat, *, deep: bool) -> None:
         """Check an export whose file of tokens is the dataset's .bin, or a copy of it.
@@ -92,7 +98,7 @@ class _ExportCheck:
             export_format: Format of the export.
             deep: Whether to compare the tokens, too.
         """
-        tokens_file, *small_files = export_format.files(self.manifest.name)
+        tokens_file, *small_files = export_format.files(self.export.name)
         self._check_small_files(export_format, small_files)
         if deep:
             self._check_tokens(tokens_file)
@@ -115,26 +121,26 @@ class _ExportCheck:
             for name in names:
                 self.report.compare(
                     "documents end elsewhere than in the dataset",
-                    where=self.manifest.path(name),
-                    found=f"sha256 {sha256_file(self.manifest.path(name))}",
+                    where=self.export.path(name),
+                    found=f"sha256 {sha256_file(self.export.path(name))}",
                     expected=f"sha256 {sha256_file(Path(scratch, name))}",
-                    remedy=_remedy(self.manifest),
+                    remedy=_remedy(self.export),
                 )
 
     def _linked_export(self, export_format: LinkedFormat) -> LinkedExport:
-        """Return the export that the dataset should give, of which nothing is written yet.
+        """Describe the export that the dataset should have, to write its small files once more.
 
         Args:
-            export_format: Its format.
+            export_format: Its format, such as that of datatrove.
         """
-        name = self.manifest.name
-        dataset = self.source.dataset
+        name = self.export.name
+        n_tokens = self.export.facts["tokens"]
         return LinkedExport(
             format=export_format,
             name=name,
-            dataset=dataset,
-            stream=stream_of(dataset),
-            traits=traits_of(self.project, name, dataset.dtype, self.manifest.facts["tokens"]),
+            dataset=self.dataset,
+            stream=stream_of(self.dataset),
+            traits=traits_of(self.project, name, self.dataset.dtype, n_tokens),
         )
 
     def _check_tokens(self, tokens_file: str) -> None:
@@ -151,12 +157,12 @@ class _ExportCheck:
             return  # a token differs
 
         # Each document ends with one end token. Any other is part of the text of a document.
-        n_inside = n_end_tokens - self.manifest.facts["documents"]
+        n_inside = n_end_tokens - self.export.facts["documents"]
         if n_inside > 0:
             self.report.warn(
                 f"{n_inside:,} end tokens are inside documents: "
                 "a reader that looks for end tokens splits these documents",
-                where=self.manifest.url(tokens_file),
+                where=self.export.url(tokens_file),
                 expected="one after each document",
                 remedy="let the reader take the ends of documents from the file next to the tokens",
             )
@@ -164,8 +170,8 @@ class _ExportCheck:
     def _compare_tokens(self, tokens_file: str) -> int | None:
         """Compare all tokens of an export with those of the dataset, up to the first difference.
 
-        The end tokens, which end each document, are counted on the way: 2 in 5 9 0 7 0, if 0 is the
-        end token.
+        If they are equal, this also counts the tokens that end documents: with the end token 0,
+        there are 2 in 5 9 0 7 0.
 
         Args:
             tokens_file: Name of the export's file of tokens.
@@ -175,40 +181,37 @@ class _ExportCheck:
         """
         comparison = self._token_comparison(tokens_file)
         end_token = framing(self.project).after[-1]  # the last token of every document
-        n_tokens = int(self.manifest.facts["tokens"])
+        n_tokens = int(self.export.facts["tokens"])
         n_end_tokens = 0
         for start in range(0, n_tokens, _READ_TOKENS):
             stop = min(start + _READ_TOKENS, n_tokens)
-            outcome = comparison.look((start, stop))
+            outcome = comparison.compare((start, stop))
             if outcome.wrong is not None:
-                comparison.conclude(self.report, [outcome])  # add an error to the report
+                comparison.conclude(self.report, [outcome])  # adds an error to the report
                 return None
-            # The range is equal, so count the end tokens in the export's copy.
             tokens = comparison.copy.read(start, stop)
             n_end_tokens += int(np.count_nonzero(tokens == end_token))
         self.report.figures["tokens_read"] = n_tokens
         return n_end_tokens
 
     def _token_comparison(self, tokens_file: str) -> TokenComparison:
-        """Prepare the comparison of an export's file of tokens with its dataset.
+        """Prepare the comparison of an export's file of tokens with the dataset's, the .bin.
 
-        Both have the same tokens if the dataset is whole. If it is a view, a selection of
-        documents, its tokens are in several places of its .bin, and the order of these is passed
-        on. The files are read where they are stored, which may be a bucket.
+        Nothing is read yet. Both files may be in a bucket.
 
         Args:
             tokens_file: Name of the export's file of tokens, such as "web.ds".
         """
-        dataset = self.source.dataset
-        export_store, export_name = self.manifest.access.stored_at(
-            self.manifest.folder / tokens_file
-        )
-        dataset_store, prefix = dataset.stored()
+        path = self.export.folder / tokens_file
+        export_store, export_name = self.export.access.stored_at(path)
+        dataset_store, prefix = self.dataset.stored()
+        dtype = self.dataset.dtype
         return TokenComparison(
-            copy=StoredArray(export_store, export_name, dataset.dtype),
-            dataset=StoredArray(dataset_store, f"{prefix}.bin", dataset.dtype),
-            remedy=_remedy(self.manifest),
-            stream=stream_of(dataset),
+            copy=StoredArray(export_store, export_name, dtype),
+            dataset=StoredArray(dataset_store, f"{prefix}.bin", dtype),
+            remedy=_remedy(self.export),
+            # Where the tokens are in the .bin, if the dataset is a selection of documents.
+            stream=stream_of(self.dataset),
         )
 
     def check_samples(self, export_format: SampledFormat, *, deep: bool) -> None:
@@ -223,7 +226,7 @@ class _ExportCheck:
             deep: Whether to compare the bytes of the files, too.
         """
         samples = self._expected_samples(export_format)
-        if not _check_sizes(self.report, self.manifest, samples):
+        if not _check_sizes(self.report, self.export, samples):
             return
         self._check_index(samples)
         if deep:
@@ -233,42 +236,42 @@ class _ExportCheck:
         """Return the files of samples that an export of the dataset should have.
 
         Args:
-            export_format: The format: it decides how many samples of tokens are in a file.
+            export_format: The format, which decides how many samples are in a file.
         """
-        dataset = self.source.dataset
-        n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
-        # The settings of the export, with the length of samples that it was made with.
-        traits = traits_of(self.project, self.manifest.name, dataset.dtype, n_tokens)
-        traits = replace(traits, sequence_length=self.manifest.facts["sequence_length"])
-        # `source.manifest` describes the dataset, and `manifest` the export of it.
-        return sample_files(
-            self.project, self.source.manifest, self.manifest.folder, export_format, traits
-        )
+        n_tokens = int(self.dataset.sequence_lengths.sum(dtype=np.int64))
+        traits = traits_of(self.project, self.export.name, self.dataset.dtype, n_tokens)
+
+        # The length in nanoset.yaml may have changed: take the one that the export was made with.
+        traits = replace(traits, sequence_length=self.export.facts["sequence_length"])
+        folder = self.export.folder
+        return sample_files(self.project, self.dataset_manifest, folder, export_format, traits)
 
     def _check_index(self, samples: SampleFiles) -> None:
         """Check that index.json lists the files of samples with their recorded digests."""
         names = [samples.format.file(number) for number in range(samples.cut.files)]
-        expected_index = samples.index([self.manifest.files[name] for name in names])
+        expected_index = samples.index([self.export.files[name] for name in names])
         self.report.compare(
             "index.json is not that of its dataset",
-            where=self.manifest.url(INDEX),
-            found=f"sha256 {sha256_file(self.manifest.path(INDEX))}",
+            where=self.export.url(INDEX),
+            found=f"sha256 {sha256_file(self.export.path(INDEX))}",
             expected=f"sha256 {hashlib.sha256(expected_index).hexdigest()}",
-            remedy=_remedy(self.manifest),
+            remedy=_remedy(self.export),
         )
 
     def _check_sample_files(self, samples: SampleFiles) -> None:
         """Compare the bytes of the files of samples with those that the dataset gives.
 
-        It ends with the first file that differs, since the others then usually differ, too.
+        This ends with the first file that differs, since the later ones then usually differ, too.
 
         Args:
             samples: The files that the export should have.
         """
-        for task in samples.tasks(stream_of(self.source.dataset)):
-            if not _check_sample_file(self.report, samples, task, remedy=_remedy(self.manifest)):
+        remedy = _remedy(self.export)
+        for task in samples.tasks(stream_of(self.dataset)):  # a task is one file
+            is_equal = _check_sample_file(self.report, samples, task, remedy=remedy)
+            if not is_equal:
                 return
-            # Files are in the order of the tokens, so this many were read so far.
+            # File 0 has the tokens 0 to 1,000, for example, and file 1 those up to 2,000.
             _, stop_token = samples.cut.span(task.number)
             self.report.figures["tokens_read"] = stop_token
 

@@ -27,7 +27,7 @@ from nanoset_core.storage.regular_files import open_regular
 # original if the file system can do that.
 LINKED = "hard link"
 COPIED = "copy"
-JOINED = "copy within the bucket"
+COPIED_IN_BUCKET = "copy within the bucket"
 WRITTEN = "written in order"
 
 
@@ -38,7 +38,7 @@ class TokensFile(Protocol):
         """Make this file a link to the dataset's .bin, or a copy of it.
 
         Returns:
-            How it was made: `LINKED`, `COPIED` or `JOINED`.
+            How it was made: `LINKED`, `COPIED` or `COPIED_IN_BUCKET`.
         """
         ...
 
@@ -71,27 +71,23 @@ class LinkedExport:
     """Shows how many of the tokens have been written again."""
 
     def write(self, folder: Path, tokens_file: TokensFile) -> dict[str, Any]:
-        """Write all files of an export whose tokens have the same bytes as those of a dataset.
+        """Write all files of an export: the file of tokens, and small files next to it.
 
-            the dataset is whole                      its .bin is linked (or copied)
-            it is a view: a selection of documents    their tokens are written one after another
-
-        In both cases, small files are written that say where documents end.
+        The tokens are those of a dataset, which has them in one large file, the .bin. If possible,
+        the export's file becomes a link to it, or a copy. This is not possible for a selection of
+        the documents: their tokens are in several places of the .bin, so they are written again.
 
         Args:
-            folder: Folder on this machine for the small files.
-            tokens_file: The file of tokens, which may be in a bucket instead.
+            folder: Folder on this machine for the small files, which say where documents end.
+            tokens_file: The file of tokens to be made, which may be in a bucket.
 
         Returns:
-            Facts about the export, such as the number of documents, and whether the tokens are a
-            link.
+            Facts about the export, such as `{"documents": 998, "made_by": "hard link", …}`.
         """
         n_documents = self.write_small_files(folder)
-        if self.stream is None:
-            # The .bin has the tokens in the order of the dataset: link or copy it.
+        if self.stream is None:  # the dataset is the whole .bin
             made_by = tokens_file.link_or_copy()
         else:
-            # The sequences of a view may be anywhere in the .bin, so write the tokens again.
             tokens_file.write(self._token_blocks(self.stream))
             made_by = WRITTEN
         return export_facts(self.dataset, n_documents, self.traits, made_by)
@@ -108,12 +104,8 @@ class LinkedExport:
         Returns:
             The number of documents that have tokens, such as 2.
         """
-        # The format reads the ends from `chunks()`, a generator, and writes them. While it does,
-        # `document_ends` counts the documents. `traits` is what a format needs to know of the
-        # dataset, such as the dtype of its tokens.
-        document_ends = _DocumentEnds(self.dataset, self.stream)
-        self.format.write_small_files(folder, self.name, self.traits, document_ends.chunks())
-        return document_ends.n_documents
+        ends = _document_ends(self.dataset, self.stream)
+        return self.format.write_small_files(folder, self.name, self.traits, ends)
 
     def _token_blocks(self, stream: Stream) -> Iterator[bytes]:
         """Yield the tokens of a view, one document after another, as bytes to be written to a file.
@@ -135,24 +127,20 @@ class LinkedExport:
             work.advance(len(block))
 
 
-@dataclass(slots=True)
-class _DocumentEnds:
-    """Yields where the documents of a dataset end, and counts the documents meanwhile."""
+def _document_ends(
+    dataset: MMapIndexedDataset, stream: Stream | None
+) -> Iterator[NDArray[np.uint64]]:
+    """Yield the number of the token after the last one of each document with tokens.
 
-    dataset: MMapIndexedDataset
-    stream: Stream | None
-    n_documents: int = 0
-    """Documents with tokens so far."""
+    Args:
+        dataset: The dataset, with its .bin and .idx opened.
+        stream: Order of its tokens; None if they are in order in the .bin.
 
-    def chunks(self) -> Iterator[NDArray[np.uint64]]:
-        """Yield the number of the token after the last one of each document with tokens.
-
-        Yields:
-            uint64, shape (n_documents,)
-        """
-        for starts, lengths in document_spans(self.dataset, self.stream):
-            self.n_documents += len(lengths)
-            yield (starts + lengths).astype(np.uint64)
+    Yields:
+        uint64, shape (n_documents,), for some documents at a time.
+    """
+    for starts, lengths in document_spans(dataset, stream):
+        yield (starts + lengths).astype(np.uint64)
 
 
 def count_documents(dataset: MMapIndexedDataset, stream: Stream | None) -> int:

@@ -449,12 +449,12 @@ class TokenComparison:
         """
         return DividedCheck(
             parts=ranges,
-            check_part=self.look,
+            check_part=self.compare,
             add_outcomes=self.conclude,
             at_once=AT_ONCE,
         )
 
-    def look(self, part: tuple[int, int]) -> Compared:
+    def compare(self, part: tuple[int, int]) -> Compared:
         """Compare a range of the file's tokens with those of its dataset.
 
         The comparison ends at the first difference: of the range 0 to 10 million, perhaps only 1
