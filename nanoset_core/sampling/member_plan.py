@@ -160,32 +160,22 @@ class MemberPlanner:
     def _as_trainer_requests(
         self, prefix: str, part: DatasetPart, needed: NeededSamples
     ) -> NeededSamples:
-        """Return how many samples of a dataset the trainer itself would ask for.
+        """Return how many samples of a dataset the trainer asks for.
 
-        It writes this number into the names of its files, so it must be the same. There are two
-        numbers: `target`, how many samples are read, and `requested`, how many the trainer asks
-        for, which can be a few more to be safe. Usually nothing is changed. There are two special
-        cases:
-
-            requested                          some trainers                   others
-            None: each sample once, 100 in     ask for 100: both numbers       ask for no number:
-              all                                become 100                      None stays
-            0                                  stop with an error              accept 0
+        Usually, these are the needed ones. But some trainers always ask for a number, even if each
+        sample is to be read once: then it is the number of all samples.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
-            part: What the split (such as train) has of the dataset.
-            needed: Both numbers.
+            part: What the split has of the dataset.
+            needed: How many samples are needed; None to read each once.
 
         Raises:
-            ConfigError: 0 samples are requested, and the trainer cannot handle that.
+            ConfigError: No sample is needed, and the trainer would stop with an error.
         """
-        # "always": this trainer always asks for a number of samples.
         if needed.requested is None and self.rules.sample_requests == "always":
-            samples_of_epoch = self.config.samples_in(part.tokens)
-            needed = NeededSamples(target=samples_of_epoch, requested=samples_of_epoch)
-
-        # "never": this trainer never accepts 0 samples.
+            n_all = self.config.samples_in(part.tokens)
+            needed = NeededSamples(target=n_all, requested=n_all)
         if needed.requested == 0 and self.rules.zero_samples == "never":
             raise self._zero_samples_error(prefix)
         return needed
@@ -294,51 +284,33 @@ class MemberPlanner:
         return separate_last_epoch(epochs, tokens, requested, config.step, config.overlap)
 
     def _order_of_run(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Return the order in which a training run reads a dataset after a change of weights.
+        """Return in which order a training run reads a dataset, if it may change its weights.
 
-        The run was stopped, and continues with other weights. If it has read the dataset before, it
-        keeps the order of that time, which is in the configuration. Otherwise the order is decided
-        now.
+        A run reads a dataset in one order, even if the weights change, so that no sample is
+        repeated too early. The order is decided when the run first reads the dataset.
 
         Args:
             prefix: Path of the dataset without .bin and .idx.
             part: The documents that train has of it.
-            n_needed: Samples that are needed of it now.
+            n_needed: Samples that are needed of it now. If it is new, they decide how many epochs
+                are shuffled.
 
         Raises:
             ConfigError: The run has read other documents of the dataset before, for example because
                 `split` was changed, too.
         """
         order = self.config.orders.get(prefix)
-        if order is None:
-            return self._new_order(prefix, part, n_needed)
+        if order is None:  # the dataset is new
+            n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
+            return Order(
+                taken=0,  # samples that were read so far
+                rows=part.rows,
+                epochs=n_epochs,
+                separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
+            )
         if order.rows != part.rows:
             raise self._other_sequences_error(prefix, part, order)
         return order
-
-    def _new_order(self, prefix: str, part: DatasetPart, n_needed: int) -> Order:
-        """Decide how the samples of a dataset are ordered when a training run first reads it.
-
-        The run may be stopped later and continue with other weights. Then it must go on in the same
-        order, to read no sample twice too early. So what decides the order is stored. For example:
-
-            rows                   (0, 900)    the documents that train has of the dataset
-            epochs                 2           how many copies of these are shuffled
-            separate_last_epoch    False       both together; True: the second after the first
-            taken                  0           samples that were read until now
-
-        Args:
-            prefix: Path of the dataset without .bin and .idx.
-            part: The documents that train has of it.
-            n_needed: How many samples are needed of it now, which decides the number of epochs.
-        """
-        n_epochs = self._epochs_for(prefix, part.tokens, n_needed)
-        return Order(
-            taken=0,
-            rows=part.rows,
-            epochs=n_epochs,
-            separate_last_epoch=self._separates_last_epoch(n_epochs, part.tokens, n_needed),
-        )
 
     def _other_sequences_error(self, prefix: str, part: DatasetPart, order: Order) -> ConfigError:
         """Return the error for a training run that has read other documents of a dataset before.
@@ -426,20 +398,17 @@ class MemberPlanner:
 
 
 def _continued_epochs(order: Order, n_needed: int) -> _PlannedEpochs:
-    """Return the epochs of a dataset for a training run whose weights were changed.
+    """Return how many epochs of a dataset there are after the weights of a run were changed.
 
-    The run was stopped, and continues with other weights. The epochs that it needed before stay as
-    they are, and more are appended if needed. Each of these is shuffled on its own:
-
-        epochs before    needed now    result
-        2                1             2 epochs, as before
-        2                3             3 epochs, of which the last one is shuffled on its own
+    For example, two epochs were shuffled before the change. If now three are needed, a third one is
+    appended. If one is enough, the two stay.
 
     Args:
-        order: How the dataset was shuffled before.
+        order: How the dataset was shuffled before the change.
         n_needed: Epochs that are needed now.
     """
     if n_needed > order.epochs:
+        # Appended epochs are shuffled on their own, each after the one before it.
         return _PlannedEpochs(n_needed, separate_last=True, order=order)
     return _PlannedEpochs(order.epochs, order.separate_last_epoch, order)
 
@@ -449,32 +418,27 @@ def separate_last_epoch(
 ) -> bool:
     """Return whether the last epoch of a dataset is shuffled on its own, as Megatron-LM does.
 
-    Often, not all samples of the last epoch are needed. Suppose that two epochs of 100 samples are
-    shuffled together, and only 150 samples are read. Then by chance, some samples of the dataset
-    are read twice, and others never. If the last epoch is shuffled on its own and comes after the
-    first one, each sample is read once or twice. Megatron-LM does this if less than 80 % of the
-    last epoch is needed:
+    It is if less than 80 % of it is needed. For example, an epoch has 100 samples, and two epochs
+    are needed:
 
-        needed    of the last epoch    shuffled on its own
-        150       50                   yes
-        190       90                   no
+        samples needed    of the last epoch    shuffled on its own
+        150               50                   yes
+        190               90                   no
+
+    Otherwise, 150 of the 200 samples would have some samples twice by chance, and others not once.
 
     Source: Megatron-LM `gpt_dataset.py`, `_build_document_sample_shuffle_indices`.
 
     Args:
         epochs: Epochs that are needed: 2.
-        tokens: Tokens of one epoch: 1,001 in the example. Its 100 samples of 10 tokens are 1,000,
-            and one more token is what the model learns to predict after the last of these.
+        tokens: Tokens of one epoch, such as 1,001.
         requested: Samples that are needed: 150; None for those of one epoch.
         length: Tokens from the start of a sample to the start of the next: 10.
-        extra: Tokens that a sample has in common with the next one: 1 (its last token is also the
-            first one of the next); 0 for some trainers.
+        extra: Tokens that a sample has in common with the next one: 1, or 0 for some trainers.
     """
     if epochs == 1 or requested is None:
         return False
-    # Epochs are joined before they are cut into samples. `extra` is subtracted since the last
-    # sample also needs one token that follows it.
-    samples_of_epoch = (tokens - extra) // length  # 100
+    samples_of_epoch = (tokens - extra) // length  # (1,001 - 1) // 10 = 100
     samples_before_last = ((epochs - 1) * tokens - extra) // length  # 100
     needed_of_last = requested - samples_before_last  # 50
     return needed_of_last < int(_LAST_EPOCH_SHARE * samples_of_epoch)  # 50 < 80

@@ -301,19 +301,21 @@ class _SplitPlanner:
             )
 
     def _check_separate_blends(self) -> None:
-        """Check that the trainer can use other datasets for valid or test than for train.
+        """Check that the trainer can read other datasets for valid or test than for train.
 
-        Some trainers can only divide the same datasets, such as 95 % for train and 5 % for valid.
+        Some trainers can only divide the same datasets among the splits: 95 % of each for train and
+        5 % for valid.
 
         Raises:
-            ConfigError: The split has datasets of its own, and the trainer cannot use them.
+            ConfigError: The split has datasets of its own, and the trainer cannot read them.
         """
-        if self.data.has_own_blend and not self.rules.per_split_blends:
+        has_own_datasets = self.data.has_own_blend
+        if has_own_datasets and not self.rules.per_split_blends:
             raise ConfigError(
-                "splits cannot have separate blends",
+                "this trainer cannot read other datasets for each split",
                 where=self.where,
-                found=f"preset {self.rules.name}",
-                expected="data_path and split",
+                found=f"preset {self.rules.name}, blend_per_split",
+                expected="the same datasets for all splits (data_path), divided by `split`",
             )
 
     def _check_weights(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> None:
@@ -381,7 +383,7 @@ class _SplitPlanner:
         shares: Sequence[float | None] = [None] * len(prefixes)
         if weights is not None:
             shares = self.rules.normalized(weights)
-        skipped_samples = self._starts(prefixes, weights)  # 0, unless a run changes its weights
+        skipped_samples = self._skipped_samples(prefixes, weights)  # mostly 0
 
         members = []
         prefixes_without_samples = []
@@ -398,35 +400,41 @@ class _SplitPlanner:
         return tuple(members)
 
     def _skipped_dataset_error(self, prefix: str) -> ConfigError:
-        """Return the error for a dataset without samples, which the trainer would leave out.
+        """Return the error for a dataset that has too few tokens for a sample.
 
-        It would use the weights of all datasets for those that remain: the wrong ones.
+        The trainer would leave the dataset out, but not its weight. So the next dataset in the list
+        would get this weight.
 
         Args:
             prefix: Path of the dataset.
         """
         return ConfigError(
-            "a dataset of the blend has no samples in the split",
+            "a dataset of the blend has no samples in the split, "
+            "so the trainer would give its weight to another one",
             where=self.where,
             found=prefix,
-            expected="a sample, or none of the others either",
+            expected="at least one sample of each dataset",
+            remedy="leave this dataset out, add text to it, or give the split a larger share",
         )
 
     def _needed_samples(self, share: float | None) -> NeededSamples:
-        """Return how many samples of a dataset have to be built for the split.
+        """Return how many samples of a dataset training needs for the split.
 
-        For example, training takes 1,000 samples, and 0.3 of them from this dataset. That is 300
-        samples, and the trainer builds 302 to be safe. Without weights, or without a number of
-        samples, it is one epoch: each sample of the dataset once.
+        For example, training reads 1,000 samples, and 0.3 of them from this dataset:
+
+            read (`target`)                                     300
+            prepared by the trainer, to be safe (`requested`)   302
 
         Args:
-            share: Share of the dataset in all samples, such as 0.3; None if datasets have no
-                weights.
+            share: Share of the dataset in all samples: 0.3; None if datasets have no weights.
+
+        Returns:
+            Both numbers; None and None if each sample of the dataset is read once.
         """
         if share is None or self.requested is None:
             return ONE_EPOCH
-        target, requested = self.rules.member_sizes(self.requested, share, self.config.surplus)
-        return NeededSamples(target, requested)
+        sizes = self.rules.member_sizes(self.requested, share, self.config.surplus)
+        return NeededSamples(target=sizes.target, requested=sizes.built)
 
     def _is_left_out(self, member: MemberPlan) -> bool:
         """Return whether the trainer leaves out a dataset because it has no sample."""
@@ -434,32 +442,28 @@ class _SplitPlanner:
             return False
         return member.samples_given == 0
 
-    def _starts(self, prefixes: Sequence[str], weights: Sequence[float] | None) -> Sequence[int]:
+    def _skipped_samples(
+        self, prefixes: Sequence[str], weights: Sequence[float] | None
+    ) -> Sequence[int]:
         """Return how many samples of each dataset the trainer skips when it resumes training.
 
-        This matters for a run that was stopped and continues with other weights. The trainer only
-        remembers how many samples it has read in all. In the new order, it skips as many, whichever
-        these are. For example, after 100 samples:
-
-            dataset                              web     books
-            weights until now                    0.5     0.5
-            samples read until now               50      50
-            new weights                          0.7     0.3
-            samples skipped in the new order     70      30      the result
+        It skips as many samples as it has read in all, and divides them by the present weights. For
+        example, a training run has read 100 samples, and changes its weights from 0.5 and 0.5 to
+        0.7 and 0.3. Then it skips 70 samples of the first dataset and 30 of the second one.
 
         Args:
             prefixes: Paths of the datasets without .bin and .idx.
-            weights: New weight of each dataset; None if they have no weights.
+            weights: Present weight of each dataset; None if they have no weights.
 
         Returns:
-            A number for each dataset; 0 if the run does not continue another one, or has no
-            weights.
+            A number for each dataset. All are 0 unless a run has changed its weights.
         """
-        if not self.members.is_later_phase or weights is None:
+        has_changed_weights = self.members.is_later_phase
+        if not has_changed_weights or weights is None:
             return [0] * len(prefixes)
-        blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
-        n_skipped = self.config.consumed_samples  # 100
-        return samples_taken(blend_weights, start=0, stop=n_skipped, exact=self.exact)
+        blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))  # 0.7, 0.3
+        n_read = self.config.consumed_samples  # 100
+        return samples_taken(blend_weights, start=0, stop=n_read, exact=self.exact)
 
     def _check_file_names(self, members: Sequence[MemberPlan]) -> None:
         """Check that the index files of different datasets have different names.
@@ -550,78 +554,53 @@ class _SplitPlanner:
     def _check_samples(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> None:
-        """Check that each dataset has a sample, if the trainer fails otherwise.
-
-        A dataset without a sample has too few tokens for one. For example, a sample has 2,049
-        tokens, and the split has only 1,500 tokens of the dataset.
+        """Check that each dataset has enough tokens for a sample, if the trainer needs one.
 
         Args:
             members: What is planned for each dataset of the split.
             weights: Weight of each dataset; None for datasets without weights.
 
         Raises:
-            ConfigError: A dataset has no sample.
+            ConfigError: A dataset has too few tokens: 1,500, and a sample has 2,049.
         """
         for member in members:
             has_sample = member.samples_given > 0
-            if has_sample or self._may_lack_samples(member, weights):
-                continue
-            # A dataset has no sample because it has too few tokens for one.
-            raise ConfigError(
-                "a dataset of the blend has no samples in the split",
-                where=self.where,
-                found=f"{member.prefix}: {member.tokens} tokens",
-                expected=f"{self.config.sample_tokens} tokens or more",
-            )
+            if not has_sample and not self._may_lack_samples(member, weights):
+                raise ConfigError(
+                    "a dataset of the blend has no samples in the split",
+                    where=self.where,
+                    found=f"{member.prefix}: {member.tokens} tokens",
+                    expected=f"{self.config.sample_tokens} tokens or more",
+                )
 
     def _may_lack_samples(self, member: MemberPlan, weights: Sequence[float] | None) -> bool:
         """Return whether the trainer can work with a dataset that has too few tokens for a sample.
-
-        There are three cases:
-
-        - No, if the datasets have no weights. Then the trainer takes all samples of each, and fails
-          if a dataset has none.
-        - Yes, if they have weights, and the trainer never repeats a dataset whose samples are used
-          up. So few samples may be taken in all that none is from this dataset. (If one is, that is
-          an error later.)
-        - Sometimes, if they have weights, and the trainer repeats datasets, as nanotron does. It
-          opens the index files of each dataset, even if it takes no sample. These only exist if the
-          dataset has MIN_NANOTRON_TOKENS (2) tokens or more.
 
         Args:
             member: What is planned for the dataset.
             weights: Weight of each dataset; None for datasets without weights.
         """
         if weights is None:
-            return False
-        if self.rules.wraps == "never":  # a dataset whose samples are used up does not start again
+            return False  # the trainer reads all samples of each dataset, and fails without any
+        if self.rules.wraps == "never":
+            # These trainers notice nothing unless they take a sample of the dataset. If its weight
+            # is so large that they do, it is an error later.
             return True
+        # nanotron opens the index files of each dataset. They only exist if it has 2 tokens or
+        # more.
         return member.tokens >= MIN_NANOTRON_TOKENS
 
     def _mixture_of(
         self, members: Sequence[MemberPlan], weights: Sequence[float] | None
     ) -> _Mixture:
-        """Return how many samples the split has, and how they are divided among its datasets.
-
-        There are three rules, depending on the trainer and on whether datasets have weights. For
-        datasets of 300 and 100 samples, of which 200 samples are requested:
-
-            trainer            weights    result
-            has windows        none       200 samples, divided 0.75 to 0.25
-            has windows        1, 1       200 samples, divided 0.5 to 0.5
-            has no windows     none       200 samples, divided 0.75 to 0.25
-            has no windows     1, 1       200 samples or slightly more, divided 0.5 to 0.5
-
-        Windows are neighbouring samples that have no token in common. Trainers with these give as
-        many samples as are requested; those without weights and windows give no more than there
-        are.
+        """Return how many samples training reads of the split, and the shares of its datasets.
 
         Args:
             members: What is planned for each dataset of the split.
             weights: Weight of each dataset; None for datasets without weights.
         """
         dataset_sizes = tuple(member.samples_given for member in members)
-        if self.rules.windows:
+        if self.rules.windows:  # trainers that cut datasets into windows of equal length
             return self._mixture_of_windows(dataset_sizes, weights)
         if weights is None:
             return self._mixture_by_size(dataset_sizes)
@@ -630,72 +609,71 @@ class _SplitPlanner:
     def _mixture_of_windows(
         self, dataset_sizes: tuple[int, ...], weights: Sequence[float] | None
     ) -> _Mixture:
-        """Return how a trainer mixes datasets that it cuts into windows of equal length.
+        """Return how many samples are read by a trainer that cuts datasets into windows.
 
-        It takes as many samples as are requested, or otherwise as many as there are. Without
-        weights, datasets of 300 and 100 samples are mixed in these proportions, 0.75 and 0.25.
+        It reads as many samples as are requested, or otherwise all. Datasets without weights are
+        mixed in proportion to their sizes: 0.75 and 0.25 for 300 and 100 samples.
 
         Args:
-            dataset_sizes: Samples that each dataset has.
+            dataset_sizes: Samples of each dataset: 300 and 100.
             weights: Weight of each dataset; None for datasets without weights.
         """
         size = self.requested
         if size is None:
             size = sum(dataset_sizes)
-        return _Mixture(size, tuple(self.rules.normalized(weights or dataset_sizes)))
+        proportions: Sequence[float] = dataset_sizes
+        if weights is not None:
+            proportions = weights
+        shares = self.rules.normalized(proportions)  # they add up to 1
+        return _Mixture(size, tuple(shares))
 
     def _mixture_by_size(self, dataset_sizes: tuple[int, ...]) -> _Mixture:
-        """Return how datasets without weights are mixed: in proportion to their sizes.
+        """Return how many samples are read of datasets without weights.
 
-        For example, for datasets of 300 and 100 samples:
-
-            requested    samples in all    weights
-            200          200               0.75 and 0.25
-            1,000        400: no more      0.75 and 0.25
-            nothing      400               300 and 100
+        No sample is read twice. So for datasets of 300 and 100 samples, it is at most 400.
 
         Args:
             dataset_sizes: Samples of each dataset.
         """
         n_available = sum(dataset_sizes)
         if self.requested is None:
+            # Each sample is read once. In this case, trainers mix by the sizes themselves: 300 and
+            # 100.
             return _Mixture(n_available, dataset_sizes)
         size = min(self.requested, n_available)
-        return _Mixture(size, tuple(self.rules.normalized(dataset_sizes)))
+        shares = self.rules.normalized(dataset_sizes)  # 0.75 and 0.25
+        return _Mixture(size, tuple(shares))
 
     def _mixture_by_weight(
         self, members: Sequence[MemberPlan], weights: Sequence[float]
     ) -> _Mixture:
-        """Return how many samples a split with weighted datasets has, and its weights.
+        """Return how many samples are read of datasets with weights.
 
-        For example, 1,001 samples are requested, and the weights are 3 and 1, which become 0.75 and
-        0.25:
+        Numbers are rounded up for each dataset, and trainers prepare a reserve. So some of them
+        read more samples than were requested. For example, for 1,001 samples and the weights 3 and
+        1:
 
-            dataset    exact share    planned, rounded up    built, a few more to be safe
-            web        750.75         751                    755
-            books      250.25         251                    253
-            sum        1,001          1,002                  1,008
+            dataset    exact number    rounded up    with a reserve
+            web        750.75          751           755
+            books      250.25          251           253
+            sum        1,001           1,002         1,008
 
-        Which of the three sums is the number of samples that are read in all depends on the
-        trainer. If no number is requested, it is that of the samples that the datasets have.
+        Depending on the trainer, one of these three sums is the number of samples.
 
         Args:
-            members: What is planned for each dataset: `samples_target` is the second number of its
-                row, `samples_requested` the third one, and `samples_given` how many samples it has.
-            weights: Weight of each dataset, such as 3 and 1.
+            members: What is planned for each dataset.
+            weights: Weight of each dataset.
         """
-        # Divide the weights by their sum: 0.75 and 0.25. Most trainers do this twice. The second
-        # time, they change only in the last digit, if at all, but that can change which sample
-        # comes next.
-        blend_weights = tuple(self.rules.blend_weights(self.rules.normalized(weights)))
+        # Make the weights add up to 1. Most trainers do this twice. The second time, only the last
+        # digit can change, but that can decide which sample comes next.
+        shares = tuple(self.rules.blend_weights(self.rules.normalized(weights)))  # 0.75 and 0.25
         if self.requested is None:
             n_available = sum(member.samples_given for member in members)
-            return _Mixture(n_available, blend_weights)
+            return _Mixture(n_available, shares)
 
+        rounded_up = [member.samples_target or 0 for member in members]  # 751 and 251
+        with_reserve = [member.samples_requested or 0 for member in members]  # 755 and 253
         size = self.rules.weighted_size(
-            self.requested,
-            taken_by_dataset=[member.samples_target or 0 for member in members],  # 751, 251
-            built_by_dataset=[member.samples_requested or 0 for member in members],  # 755, 253
-            per_split=self.data.has_own_blend,
+            self.requested, rounded_up, with_reserve, per_split=self.data.has_own_blend
         )
-        return _Mixture(size, blend_weights)
+        return _Mixture(size, shares)

@@ -366,21 +366,20 @@ class Preset:
     ) -> int:
         """Return how many samples the trainer reads in all, if it mixes datasets by weight.
 
-        That may be more than was requested, since samples of a dataset are rounded up, and a few
-        more are built to be safe. Some trainers add up these numbers. For example, 11 samples of
-        datasets with the weights 2, 2 and 1:
+        Some trainers read slightly more than was requested, as they add up rounded numbers. For
+        example, 11 samples are requested, and the weights are 2, 2 and 1:
 
-            rule           numbers that are added up           result
-            "requested"                                        11
-            "targets"      4.4, 4.4, 2.2, rounded up           5 + 5 + 3 = 13
-            "buffers"      those that are built to be safe     6 + 6 + 4 = 16
+            rule           what is added up                        samples
+            "requested"    nothing                                 11
+            "targets"      4.4, 4.4 and 2.2, rounded up            5 + 5 + 3 = 13
+            "buffers"      these with a reserve                    6 + 6 + 4 = 16
 
         Args:
             requested: Samples that were requested: 11.
-            taken_by_dataset: Samples that are taken of each dataset: [5, 5, 3].
-            built_by_dataset: Samples that are built of each dataset: [6, 6, 4].
-            per_split: Whether train, valid and test have separate lists of datasets. A trainer may
-                read these in another way, and have another rule then (`per_split_size`).
+            taken_by_dataset: Samples of each dataset, rounded up: [5, 5, 3].
+            built_by_dataset: The same with the trainer's reserve: [6, 6, 4].
+            per_split: Whether train, valid and test have separate datasets. A trainer can have
+                another rule for these.
         """
         rule = self.blend_size
         if per_split and self.per_split_size is not None:
@@ -414,24 +413,21 @@ class Preset:
         return self.takes_samples(split) and not self.shuffles_blend
 
     def repeats(self, requested: int | None, samples_of_epoch: int) -> int:
-        """Return how many times the samples of a dataset are repeated in its index files.
+        """Return how many times the trainer's index files repeat the samples of a dataset.
 
-        These files have the order in which a trainer reads the samples. If more samples are needed
-        than the dataset has, trainers do one of three things. For 250 samples of a dataset of 100:
-
-            most trainers              they shuffle several epochs together       1
-            some versions of nanotron  they repeat the samples of one epoch       3
-            trainers of windows        they repeat samples when they read them    1
+        It is 1 for most trainers: if they need more samples than the dataset has, they shuffle
+        several epochs. But some versions of nanotron shuffle one epoch, and repeat it: three times
+        if 250 samples are needed of a dataset of 100.
 
         Args:
             requested: Samples that are needed: 250; None for each sample once.
-            samples_of_epoch: Samples of one epoch: 100.
+            samples_of_epoch: Samples of the dataset: 100.
         """
         if not self.one_epoch or requested is None:
             return 1
         if self.windows:
-            return 1
-        # nanotron computes it like this. For 200 samples it is 3, too, although 2 would be enough.
+            return 1  # these trainers repeat samples only when they read them
+        # This is how nanotron rounds: 200 samples are repeated 3 times, although 2 would be enough.
         return int(requested / samples_of_epoch) + 1
 
 

@@ -390,7 +390,7 @@ def test_a_blend_for_each_split_is_refused_for_nanotron(data):
         blend_per_split=[data[0], None, None], sequence_length=4, preset="nanotron"
     )
 
-    with pytest.raises(ConfigError, match="separate blends"):
+    with pytest.raises(ConfigError, match="other datasets for each split"):
         plan_split(config, "train")
 
 
