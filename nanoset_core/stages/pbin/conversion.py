@@ -186,13 +186,12 @@ def fitting_vocab_size(
 ) -> int:
     """Return a vocabulary size that is large enough for the token ids of a dataset.
 
-    The training framework Modalities stores tokens with 1, 2 or 4 bytes, and chooses by the size of
-    the vocabulary. The size that its tokenizer reports may leave out tokens that were added later.
-    If their ids do not fit, Modalities' own packer loses the documents that contain one.
+    The framework Modalities stores tokens with 1, 2 or 4 bytes, depending on the size of the
+    vocabulary. The size that a tokenizer reports may leave out tokens that were added later:
 
-        vocab_size    largest id    bytes by vocab_size    result
-        50,257        50,256        2                      50,257
-        65,536        65,600        2: too few             65,601, which needs 4 bytes
+        reported size    its bytes    largest id    result
+        50,257           2            50,256        50,257
+        65,536           2            65,600        65,601, so that tokens get 4 bytes
 
     Args:
         dataset: The dataset. Its tokens are read only if their dtype has room for larger ids.
@@ -200,10 +199,14 @@ def fitting_vocab_size(
         end_token: Token that will be added to documents, or None.
     """
     token_bytes = token_size_bytes(vocab_size)  # 1, 2 or 4
-    largest_id = _largest_id_beyond(dataset, token_bytes)  # -1 if all ids fit into these
-    if end_token is not None:  # its id may be larger than all in the dataset
-        largest_id = max(largest_id, end_token)
     n_possible_ids = 1 << (8 * token_bytes)  # 65,536 for 2 bytes
+
+    # Find the largest id. If the tokens of the dataset are stored in so few bytes already, all of
+    # them fit, and this is -1.
+    largest_id = _largest_id_beyond(dataset, token_bytes)
+    if end_token is not None:
+        largest_id = max(largest_id, end_token)
+
     if largest_id < n_possible_ids:
         return vocab_size
     return max(vocab_size, largest_id + 1)
@@ -432,18 +435,12 @@ class _PbinParts:
     def _read(
         self, file: BinaryIO, start: int, stop: int
     ) -> Iterator[tuple[int, NDArray[np.integer]]]:
-        """Yield some consecutive tokens of a dataset in chunks, and check that they are in the
-        vocabulary.
-
-        The tokens may be in order in the dataset's file, the .bin. Or the dataset is a selection of
-        documents, whose tokens are in several places of it:
-
-            tokens of the selection    0 to 400      400 to 900
-            tokens of the .bin         500 to 900    7,000 to 7,500
+        """Yield some consecutive tokens of a dataset in chunks, and check that they are valid ids.
 
         Args:
-            file: The .bin, opened, at the first of these tokens if its tokens are in order.
-            start: Number of the first token.
+            file: The .bin, the file with the tokens, opened. If they are in order in it, its
+                position has to be the first of these tokens.
+            start: Number of the first token in the order of the dataset.
             stop: Number of the token after the last one.
 
         Yields:
@@ -452,10 +449,11 @@ class _PbinParts:
         Raises:
             InputError: A token is not in the vocabulary.
         """
-        # The tokens are in order in the .bin (the open file), or the stream says where they are.
         if self._stream is None:
+            # The .bin has exactly the tokens of the dataset, in order.
             chunks = read_tokens(file, self._path, self._dataset.dtype, start, stop)
         else:
+            # The dataset is a selection of the documents in the .bin, so read from many places.
             chunks = stream_tokens(self._dataset, self._stream, start, stop)
         for first_token, tokens in chunks:
             self._check_vocabulary(tokens, first_token)
@@ -484,26 +482,26 @@ class _PbinParts:
 def _stops_in_chunk(stops: NDArray[np.int64], first_token: int, n_tokens: int) -> NDArray[np.int64]:
     """Return where documents end in a chunk of tokens.
 
-    For example, three documents, and a chunk with the six tokens 4 to 9:
+    For example, there are three documents, and the chunk has the six tokens from 4 to 9:
 
-        document                     0    1     2
-        token after its last one     4    10    12      (`stops`)
-        its last token               3    9     11      only 9 is in the chunk
-        result                            6             position in the chunk after token 9
+        document        0          1          2
+        its tokens      0 to 3     4 to 9     10 to 11
+        ends at         4          10         12        one after its last token
+        in the chunk    no         at 6       no        since token 4 is the chunk's first
 
     Args:
-        stops: Number of the token after each document, ascending, shape (n_documents,).
+        stops: Where each document ends, ascending, [4, 10, 12]; shape (n_documents,).
         first_token: Number of the chunk's first token.
         n_tokens: How many tokens the chunk has.
 
     Returns:
-        Position in the chunk after the last token of each document that ends in it.
+        [6] in the example: the ends of all documents whose last token is in the chunk, counted from
+        the chunk's first token.
     """
-    # The last token of a document is `stop - 1`. It is in the chunk if first_token < stop and
-    # stop <= first_token + n_tokens. So search for the first stop greater than either bound.
-    bounds = [first_token, first_token + n_tokens]
-    start_row, stop_row = np.searchsorted(stops, bounds, side="right")
-    return stops[start_row:stop_row] - first_token
+    # The stops are sorted. Count those up to the start of the chunk, and those up to its end.
+    n_until_start = np.searchsorted(stops, first_token, side="right")  # 1
+    n_until_end = np.searchsorted(stops, first_token + n_tokens, side="right")  # 2
+    return stops[n_until_start:n_until_end] - first_token
 
 
 def _open_tokens(dataset: MMapIndexedDataset) -> BinaryIO:

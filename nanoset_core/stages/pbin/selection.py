@@ -654,11 +654,11 @@ def _write(
 ) -> PbinCounts:
     """Write selected documents of one or more `.pbin` files to a new one.
 
-    Such a file has the tokens of all documents, and then an index, by which the framework
-    Modalities finds them. For the documents [7, 8] and [5], with tokens of 2 bytes:
+    Such a file has the tokens of all documents, and then an index, which says where each document
+    starts and how long it is. For the documents [7, 8] and [5], with tokens of 2 bytes:
 
         tokens    7 8 5
-        index     (0, 4), (4, 2)      first byte and length of each document
+        index     (0, 4), (4, 2)      first byte and number of bytes of each document
 
     Args:
         datasets: The files from which the documents are taken; all have tokens of one size.
@@ -673,17 +673,18 @@ def _write(
     n_tokens = int(selection.lengths.sum())
     work = progress.work("write", Path(target).name, n_tokens * token_bytes)
 
-    def blocks() -> Iterator[memoryview]:
-        """Yield the encoded tokens of the documents."""
+    def token_blocks() -> Iterator[memoryview]:
+        """Yield the bytes of all tokens, in blocks, and show how many were written."""
         for tokens in _selected_tokens(datasets, selection):
             for block in encode_tokens(tokens, token_bytes, str(target)):
                 yield block
                 work.advance(len(block))
 
-    # The index says where each document begins, and its length. The documents are stored without
-    # gaps, so their lengths are enough to make it. Chunks limit the memory that this takes.
-    document_bytes = in_chunks(selection.lengths * token_bytes)
-    write_parts(target, token_bytes, blocks(), entries_in_sequence(document_bytes))
+    # Each document starts where the one before it ends, so the index follows from their sizes. They
+    # are passed on in chunks, to limit memory.
+    document_sizes = in_chunks(selection.lengths * token_bytes)
+    index_entries = entries_in_sequence(document_sizes)
+    write_parts(target, token_bytes, token_blocks(), index_entries)
     return PbinCounts(len(selection.lengths), n_tokens, token_bytes)
 
 

@@ -166,20 +166,13 @@ def _find_source(
     if dataset is not None:
         return dataset
 
-    # Everything else is text. Leave out the list of rejected lines, which may be in the same
-    # folder, if an earlier call wrote it: then that call also wrote a record next to its output.
+    # Everything else is text. The list of rejected lines is not, even if it is in the same folder.
+    # It is known to be this list if an earlier call has left a record next to its output.
     record = read_record(output.with_name(record_name(output.name)))
+    if record is None:
+        return resolve_inputs(inputs)
     rejects_path = rejects.absolute()
-
-    def is_rejects_of_earlier_call(path: Location) -> bool:
-        """Return whether a file is the list of rejected lines that an earlier call wrote.
-
-        Args:
-            path: Absolute path of the file.
-        """
-        return record is not None and path == rejects_path
-
-    return resolve_inputs(inputs, leave_out=is_rejects_of_earlier_call)
+    return resolve_inputs(inputs, leave_out=lambda path: path == rejects_path)
 
 
 def _pbin_already_error(name: str) -> ConfigError:
@@ -278,29 +271,23 @@ class _PbinCall:
     def of(
         inputs: Sequence[str], output: Location, options: PbinOptions, progress: Progress
     ) -> _PbinCall:
-        """Find out what a call of `nanoset pbin` reads, and check its settings.
-
-            web.bin or web.idx or web      a dataset, whose tokens are converted
-            raw/*.jsonl                    text, which has to be tokenized first
+        """Find out what a call of `nanoset pbin write` has to do, and check its settings.
 
         Args:
-            inputs: What the user has named: path of a dataset; or files, folders and patterns of
-                text.
-            output: The file to write.
+            inputs: What the user has named: a dataset, such as data/web.bin; or files, folders and
+                patterns of text, such as raw/*.jsonl.
+            output: The file to write, such as web.pbin.
             options: The settings.
             progress: Shows how far the work has come.
-
-        Returns:
-            The call, which can then be carried out.
 
         Raises:
             ConfigError: The inputs are not one dataset or text, or no tokenizer is named.
         """
-        rejects = output.with_name(f"{output.stem}_rejects.jsonl")
+        rejects = output.with_name(f"{output.stem}_rejects.jsonl")  # for lines that are no text
         source = _find_source(inputs, output, rejects)
         if options.tokenizer is not None:
             options = replace(options, tokenizer=tokenizer_path(options.tokenizer))
-        end_id = _end_id(options, is_text=isinstance(source, InputFiles))
+        end_id = _end_id(options, is_text=isinstance(source, InputFiles))  # ends each document
         return _PbinCall(source, output, rejects, options, end_id, progress)
 
     def delivery(self) -> Delivery:
@@ -354,25 +341,27 @@ class _PbinCall:
         return pair_files(self.source)
 
     def result(self, facts: Mapping[str, Any]) -> PbinResult:
-        """Return what was written, for the user: documents, tokens, and what was lost of the text.
-
-        It is taken from the record that each call leaves next to its file. So the result is the
-        same if an earlier, equal call has made the file and nothing had to be done:
-
-            {"packed": {"documents": 997, "tokens": 812000, …}, "rejected": 3, "lost": "", "faults":
-            0}
+        """Return what was written, for the user: counts of documents, and what was left out.
 
         Args:
-            facts: What the record says.
+            facts: What was recorded when the file was written, by this call or an earlier one:
+                `{"packed": {"documents": 997, "tokens": 812000, …}, "rejected": 3, …}`.
         """
+        # The list of rejected lines of text exists only if there are any.
+        n_rejected = facts["rejected"]
+        rejects = self.rejects if n_rejected > 0 else None
+
+        # Which other files were found in folders of text, and were not read.
         notices: tuple[str, ...] = ()
         if isinstance(self.source, InputFiles):
             notices = tuple(self.source.notices)
+
         return PbinResult(
             counts=PbinCounts(**facts["packed"]),
-            rejected=facts["rejected"],
-            rejects=self.rejects if facts["rejected"] else None,
-            # Records of older versions lack the following two.
+            rejected=n_rejected,
+            rejects=rejects,
+            # Which files could not be read to their end, as a message, and how many they are.
+            # Records of older versions lack both.
             lost=facts.get("lost", ""),
             faults=facts.get("faults", 0),
             notices=notices,
@@ -452,12 +441,10 @@ class _PbinCall:
 
     @contextmanager
     def _tokenized(self, inputs: InputFiles) -> Iterator[Preprocessed]:
-        """Tokenize text, and yield the .bin and .idx with its tokens in a temporary folder.
-
-            .web.pbin.packing/tokens_text.bin, .idx
+        """Tokenize text, and yield a .bin and .idx with its tokens in a temporary folder.
 
         The folder is removed after the `with` block. If the call is killed or the block fails, it
-        remains: the next call continues with the tokens in it.
+        remains, and the next call continues with the tokens in it.
 
         Args:
             inputs: The text files.
@@ -469,15 +456,17 @@ class _PbinCall:
         options = self.options
         if options.tokenizer is None:
             raise ValueError("text needs a tokenizer")  # `_end_id` has refused this
-        folder = work_folder(self.output, f".{self.output.name}.packing", options.scratch)
         settings = PreprocessOptions(
             tokenizer=options.tokenizer,
             keys=(options.key,),
-            preset="nanotron",  # adds the tokenizer's special tokens, as Modalities does
+            # The .pbin is for Modalities. nanotron adds the same special tokens to documents, and
+            # there is no preset for Modalities.
+            preset="nanotron",
             workers=options.workers,
             engine=options.engine,
             **options.limits,
         )
+        folder = work_folder(self.output, f".{self.output.name}.packing", options.scratch)
         [pair] = preprocess(inputs, folder / "tokens", settings, progress=self.progress)
         yield pair
         shutil.rmtree(folder)

@@ -120,20 +120,21 @@ def made_from(
 def _folder_of_source(project: Project, manifest: Manifest) -> Path:
     """Return the folder of the dataset that an output was made from, to compare both.
 
-    The recipe of an output, the list of everything it was made from, has the digest of the dataset:
-
-        the output     …/web/77cd, with {"parents": {"dataset": "0a1b"}, …}
-        the dataset    …/web/0a1b
+    It is the folder of this version of the dataset, such as …/datasets/web/0a1b. The output has
+    recorded the name, web, and the digest of the version, 0a1b.
 
     Args:
         project: The project.
-        manifest: Manifest of the output, with its recipe.
+        manifest: Manifest of the output, with what it was made from.
     """
-    # An export records the name of its dataset; a .pbin has the same name as its dataset.
-    name = manifest.facts.get("of", manifest.name)
-    stage_folder = dataset_node(project.config, name).stage.layout.folder
     digest: str = manifest.recipe["parents"]["dataset"]
-    folder: Path = project.outputs.folder / stage_folder / name / digest
+
+    # An export records the name of its dataset as "of". A .pbin has the name of its dataset.
+    dataset_name = manifest.facts.get("of", manifest.name)
+
+    # Datasets and selections of their documents (views) are in different folders.
+    folder_of_datasets = dataset_node(project.config, dataset_name).stage.layout.folder
+    folder: Path = project.outputs.folder / folder_of_datasets / dataset_name / digest
     return folder
 
 
@@ -222,27 +223,31 @@ def _has_copy(manifest: Manifest) -> bool:
 
 
 def _open_with_room(manifest: Manifest, *, as_copy: bool) -> PbinFile:
-    """Open a `.pbin` file, after making room on the disk for what its check downloads from a
-    bucket.
+    """Open a `.pbin` file, and first make room on the disk for its check.
 
-    The check compares two indexes of documents, which have to be on the disk as a whole: that at
-    the end of the .pbin, and the .idx of the dataset that it was made from. For a file of 2,100 MB
-    with 2,000 MB of tokens, and for 5 million documents, these are 100 MB and some 20 bytes a
-    document.
+    If the file is in a bucket, the check downloads two indexes of documents as a whole: that at the
+    end of the `.pbin`, and the .idx of the dataset that it was made from. Other downloads are
+    deleted if there is too little space for them.
 
     Args:
-        manifest: Manifest of the .pbin.
+        manifest: Manifest of the `.pbin`.
         as_copy: Whether the tokens are read from a copy on the disk.
 
     Raises:
         FormatError: The file is damaged.
     """
+    # The .pbin consists of tokens and the index. For example, a file of 2,100 MB with tokens of
+    # 2,000 MB has an index of 100 MB.
     facts = manifest.facts
-    path = manifest.folder / facts["file"]
+    file_bytes = manifest.files[facts["file"]].size
     token_bytes = facts["tokens"] * facts["token_bytes"]
-    pbin_index_bytes = manifest.files[facts["file"]].size - token_bytes  # all except the tokens
+    pbin_index_bytes = file_bytes - token_bytes
+
+    # The .idx has some 20 bytes for each document.
     idx_bytes = _INDEX_ENTRY_BYTES * facts["documents"]
     manifest.access.make_room(pbin_index_bytes + idx_bytes, manifest.url())
+
+    path = manifest.folder / facts["file"]
     return open_pbin(path, manifest.access.open_bytes(path, as_copy=as_copy))
 
 
@@ -271,6 +276,16 @@ def _ranges(n_tokens: int, *, step: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, n_tokens)) for start in range(0, n_tokens, step)]
 
 
+class _Property(NamedTuple):
+    """A property of a `.pbin` that its check compares."""
+
+    name: str
+    found: object
+    """Its value in the file."""
+    expected: object
+    """Its value when the file was written."""
+
+
 def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: IndexFacts) -> bool:
     """Check that the index of a file has the expected counts, and covers all tokens of the file.
 
@@ -279,65 +294,34 @@ def _check_index(report: Report, manifest: Manifest, file: PbinFile, index: Inde
 
     Args:
         report: Report on the file; gets an error that lists all differences.
-        manifest: Manifest of the file.
+        manifest: Manifest of the file, with the counts of what was written.
         file: The file, opened.
-        index: Counts from a scan of the index.
+        index: Counts from a scan of the index, which has the start and length of each document.
 
     Returns:
         Whether the index is correct.
     """
-    found = _properties_found(file, index)
-    expected = _properties_expected(manifest)
-    differing = [name for name in found if found[name] != expected[name]]
+    facts = manifest.facts
+    properties = [
+        # Files of older versions of Modalities have other layouts. D is the newest.
+        _Property("layout", file.layout.name, "D"),
+        _Property("bytes a token", file.token_bytes, facts["token_bytes"]),
+        _Property("documents", index.documents, facts["documents"]),
+        _Property("tokens", index.tokens, facts["tokens"]),
+        _Property("documents without tokens", index.empty_documents, 0),
+        # Whether each document begins where the one before it ends
+        _Property("back to back", index.is_contiguous, True),
+        # A file that Modalities has merged from several ones may have wrong offsets.
+        _Property("shifts by a merge", index.merge_faults, 0),
+    ]
+    differing = [prop for prop in properties if prop.found != prop.expected]
     return report.compare(
         "the index does not cover the tokens as it did when it was written",
         where=f"{file.path}, byte {file.index_begin}",
-        found=", ".join(f"{name}: {found[name]}" for name in differing),
-        expected=", ".join(f"{name}: {expected[name]}" for name in differing),
+        found=", ".join(f"{prop.name}: {prop.found}" for prop in differing),
+        expected=", ".join(f"{prop.name}: {prop.expected}" for prop in differing),
         remedy=_remedy(manifest),
     )
-
-
-def _properties_found(file: PbinFile, index: IndexFacts) -> dict[str, object]:
-    """Return the properties of a file as it is now, to compare them with those that it should have.
-
-        {"layout": "D", "bytes a token": 2, "documents": 1000, "tokens": 250000, …}
-
-    Args:
-        file: The file, opened.
-        index: Counts from a scan of the index, which has the start and length of each document.
-    """
-    return {
-        "layout": file.layout.name,
-        "bytes a token": file.token_bytes,
-        "documents": index.documents,
-        "tokens": index.tokens,
-        "documents without tokens": index.empty_documents,
-        # Whether each document begins where the one before it ends.
-        "back to back": index.is_contiguous,
-        # At how many files the offsets are wrong, as after a merge by Modalities.
-        "shifts by a merge": index.merge_faults,
-    }
-
-
-def _properties_expected(manifest: Manifest) -> dict[str, object]:
-    """Return the properties that a file has if it is as it was written.
-
-        {"layout": "D", "bytes a token": 2, "documents": 1000, "tokens": 250000, …}
-
-    Args:
-        manifest: Manifest of the file, with the counts of what was written.
-    """
-    facts = manifest.facts
-    return {
-        "layout": "D",  # the newest of Modalities' layouts, and the only one that is written here
-        "bytes a token": facts["token_bytes"],
-        "documents": facts["documents"],
-        "tokens": facts["tokens"],
-        "documents without tokens": 0,
-        "back to back": True,
-        "shifts by a merge": 0,
-    }
 
 
 def _check_documents(
@@ -394,18 +378,13 @@ def _expected_index(
 
     Args:
         dataset: The dataset.
-        stream: Order of the dataset's tokens, if they are not in order in the .bin.
+        stream: Where its tokens are in its .bin; None if they are in order there.
         token_bytes: Bytes of a token in the `.pbin`.
     """
-
-    def document_bytes() -> Iterator[NDArray[np.int64]]:
-        """Yield how many bytes each document has in the file, for some documents at a time."""
-        for _, token_counts in document_spans(dataset, stream):
-            yield token_counts * token_bytes
-
-    # An index has the start and the length of each document. Each document starts where the one
-    # before it stops, so the lengths are enough to compute it.
-    yield from encode_index(entries_in_sequence(document_bytes()))
+    # Compute the sizes of some documents at a time, to save memory: [6, 10]. Each document starts
+    # where the one before it stops, so the sizes are enough for the entries.
+    sizes = (counts * token_bytes for _, counts in document_spans(dataset, stream))
+    yield from encode_index(entries_in_sequence(sizes))
 
 
 class WrongToken(NamedTuple):
@@ -439,7 +418,7 @@ class TokenComparison:
     remedy: str
     """What to do about a wrong token, for messages."""
     stream: Stream | None = None
-    """Order of the dataset's tokens, if they are not in order in the .bin."""
+    """Where the tokens are in the .bin; None if it has exactly these tokens, in order."""
 
     def of_ranges(self, ranges: Sequence[tuple[int, int]]) -> DividedCheck:
         """Return a check that compares several ranges, each alone, in any process.
@@ -520,8 +499,10 @@ class TokenComparison:
     def _expected(self, start: int, stop: int) -> NDArray[np.integer[Any]]:
         """Return the tokens that the file should have at some positions: those of the dataset.
 
-        A view's documents may be anywhere in its dataset's .bin. Then the ranges with its tokens
-        are read one by one, and concatenated.
+        Usually they are at the same positions of the dataset's .bin. But a dataset may also be a
+        selection of the documents in a .bin. For example, its tokens 0 to 10 are
+
+            the tokens 500 to 504 of the .bin, and then 7,000 to 7,006
 
         Args:
             start: Number of the first token in the order of the dataset.
@@ -530,7 +511,7 @@ class TokenComparison:
         if self.stream is None:
             return self.dataset.read(start, stop)
 
-        # The .bin does not store the tokens in this order: gather the ranges that contain them.
+        # Find these ranges of the .bin, and read them one by one.
         starts, lengths = self.stream.ranges(np.array([start]), np.array([stop - start]))
         tokens = []
         for range_start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
