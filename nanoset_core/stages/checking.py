@@ -111,13 +111,11 @@ def check_file(
 ) -> bool:
     """Check that one file of an output exists, and is as it was written. If not, report an error.
 
-    The error also says what the user should do. That depends on what is wrong, since a build
-    compares only the sizes of files:
+    The error also says what the user should do:
 
         file                                  what to do
         is missing, or has another size       run `nanoset build`, which makes it again
-        has the right size, other bytes       delete manifest.json, without which the output counts
-                                              as missing, and run `nanoset build`
+        has the right size, other bytes       delete manifest.json, and run `nanoset build`
 
     Args:
         report: Report on the output.
@@ -130,11 +128,14 @@ def check_file(
         Whether the file passed the check.
     """
     path = manifest.place(name).path
-    # The present size. If the folder was listed, `stored` has the sizes of all its files.
     if manifest.stored is None:
         size = manifest.access.size(path)
-    else:
+    else:  # the sizes of all files have been looked up together
         size = manifest.stored.get(name)
+
+    # A build notices a wrong size. It does not notice other bytes, so the user has to delete the
+    # manifest: without it, the output counts as missing.
+    remedy_for_bytes = f"delete {manifest.url()}, and {remedy}"
     return check_written(
         report,
         manifest.access,
@@ -143,9 +144,7 @@ def check_file(
         expected=manifest.files[name],
         deep=deep,
         remedy_for_size=remedy,
-        # A build compares only sizes. It replaces a file with other bytes only if the manifest is
-        # deleted.
-        remedy_for_bytes=f"delete {manifest.url()}, and {remedy}",
+        remedy_for_bytes=remedy_for_bytes,
     )
 
 

@@ -390,9 +390,8 @@ class PartTask(NamedTuple):
 def run_here(report: Report, check: DividedCheck) -> None:
     """Check all parts of a large output in this process, and add the outcomes to a report.
 
-    A check that reads many gigabytes is divided into parts, such as ranges of tokens, so that
-    several processes can share it. This function is for a single process, which uses several
-    threads.
+    A check that reads many gigabytes is divided into parts, such as ranges of tokens. Several
+    processes can share it; this function does all of it in threads of this process.
 
     Args:
         report: Report on the output.
@@ -402,26 +401,27 @@ def run_here(report: Report, check: DividedCheck) -> None:
         StorageError: A bucket cannot be reached, so nothing is known about the output. Any other
             NanosetError, such as for a damaged file, becomes an error in the report.
     """
+    tasks = [PartTask(check.check_part, check.project, part) for part in check.parts]
+    outcomes = in_parallel(_check_reachable_part, tasks, check.at_once)
+    check.conclude(report, outcomes)  # adds them to the report
 
-    def outcome_of(part: Any) -> Any:
-        """Check one part of a large output in this process, such as a range of its tokens.
 
-        The check returns an outcome, or the exception for a damaged file, which the caller reports.
-        But if a bucket cannot be reached, nothing is known about the output. Then all stops.
+def _check_reachable_part(task: PartTask) -> Any:
+    """Check one part of an output. Raise an error only if its files cannot be reached.
 
-        Args:
-            part: One of the parts of the check.
+    Args:
+        task: The part, such as a range of tokens, and the function that checks it.
 
-        Raises:
-            StorageError: A store cannot be reached.
-        """
-        outcome = check_part_task(PartTask(check.check_part, check.project, part))
-        if isinstance(outcome, StorageError):
-            raise outcome
-        return outcome
+    Returns:
+        What the function returned, or the NanosetError that it raised, such as for a damaged file.
 
-    # `conclude` is the function of the check that adds the outcomes of all parts to the report.
-    check.conclude(report, in_parallel(outcome_of, check.parts, check.at_once))
+    Raises:
+        StorageError: The disk or bucket cannot be reached.
+    """
+    outcome = check_part_task(task)
+    if isinstance(outcome, StorageError):
+        raise outcome
+    return outcome
 
 
 def check_part_task(task: PartTask) -> Any:

@@ -83,10 +83,16 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
         MissingError: A shard was deleted.
         StorageError: The tokens of a shard have changed since they were written.
     """
+    # To save space, tokens of a shard may be stored only in an earlier version of the dataset. If
+    # the new one replaces it, they are first copied to the folder of the shard.
     shards = _move_tokens_out_of_target(task)
-    # Each shard has its lengths in its own folder. Its .bin may be elsewhere.
-    inputs = [MergeInput(str(shard.path(TOKENS)), shard.place(BIN)) for shard in shards]
+
+    inputs = []
+    for shard in shards:
+        tokens_place = shard.place(BIN)  # the file with the tokens, and the first byte in it
+        inputs.append(MergeInput(str(shard.path(TOKENS)), tokens_place))
     merge_inputs(inputs, folder / task.prefix, task.work().advance)
+
     bin_path = folder / f"{task.prefix}.bin"
     idx_path = folder / f"{task.prefix}.idx"
     return {bin_path.name: _merged_sha256(bin_path, shards), idx_path.name: sha256_file(idx_path)}
@@ -199,11 +205,11 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
 
     Args:
         task: The shards and the dataset.
-        folder: Local folder that the .idx is written to, and the list of pieces.
+        folder: Local folder for the .idx, and for a list of the digests of the joined objects.
 
     Returns:
-        Name of each file → its sha256; for the .bin, its size, and its sha256 or the name of the
-        list of pieces.
+        Name of each file → its sha256. For the .bin, its size, and its sha256 if that is known or
+        otherwise the name of the list.
 
     Raises:
         MissingError: A shard was deleted.
@@ -212,19 +218,21 @@ def merge_within_bucket(task: MergeTask, folder: Path) -> dict[str, str | FileFa
     shards = _stored_shards(task)
     idx_path = _merge_indexes(task, shards, folder)
 
-    # The .bin is replaced in its final place, so an earlier version there is no longer complete.
+    # Joining replaces the .bin of an earlier version of the dataset, if there is one. So first
+    # delete the manifest that says that the earlier version is complete.
     task.project.outputs.invalidate(task.recipe)
-    sha256 = _join_bins(task, shards)
+    bin_sha256 = _join_bins(task, shards)  # None if the bucket has copied the bytes itself
 
-    # If the bucket has copied the bytes itself, the sha256 is unknown. Then write a list of the
-    # digests of the pieces instead, which are the .bin of each shard.
     bin_name = f"{task.prefix}.bin"
     list_name = None
-    if sha256 is None:
+    if bin_sha256 is None:
         list_name = f"{bin_name}{PIECES_ENDING}"
         _write_piece_list(folder / list_name, shards)
     bin_bytes = sum(shard.bin.size for shard in shards)
-    return {idx_path.name: sha256_file(idx_path), bin_name: FileFact(bin_bytes, sha256, list_name)}
+    return {
+        idx_path.name: sha256_file(idx_path),
+        bin_name: FileFact(bin_bytes, bin_sha256, list_name),
+    }
 
 
 def _write_piece_list(path: Path, shards: Sequence[StoredPair]) -> None:

@@ -65,50 +65,43 @@ def _deleted_shards_error(outputs: OutputRoot, dataset: Manifest) -> MissingErro
 def has_same_origin(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether a list of shards was made from the same text and settings as a dataset.
 
-    Shards are the parts in which a corpus was tokenized, and a dataset is merged from them. Each
-    output has a recipe, which says what it is made from. Three things must be the same in both
-    recipes:
+    Shards are the parts in which a corpus was tokenized, and a dataset is merged from them. A
+    recipe of each says what it was made from. "inventory" stands for the list of files with text:
 
-                           recipe of the shards               recipe of the dataset
-        text (a digest)    parents: {"inventory": "3f9c…"}    the same
-        version of code    version: 4                         options: {"tokenization": 4}
-        settings           options: {"tokenizer": "9a3f…"}    the same
+        shards     {"parents": {"inventory": "3f9c…"}, "version": 4,
+                    "options": {"tokenizer": "9a3f…", …}}
+        dataset    {"parents": {"inventory": "3f9c…"}, "version": 2,
+                    "options": {"tokenizer": "9a3f…", "tokenization": 4, …}}
 
     Args:
         tokenized: Manifest of the list of shards, which has its recipe.
         dataset: Manifest of the dataset, which has its recipe.
     """
-    # The inventory is a list of the files with text. It is all that both were made from.
     has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
-    # The version of the code that tokenized the text. Since a dataset has a version of its own, it
-    # has that of the tokenization as an option.
-    tokenization = dataset.recipe["options"]["tokenization"]
-    has_same_code = tokenized.recipe["version"] == tokenization
+    # The code that tokenized the text has a version, which the dataset has as an option.
+    version_of_tokenization = dataset.recipe["options"]["tokenization"]
+    has_same_code = tokenized.recipe["version"] == version_of_tokenization
     return has_same_files and has_same_code and _has_same_token_options(tokenized, dataset)
 
 
 def _has_same_token_options(tokenized: Manifest, dataset: Manifest) -> bool:
     """Return whether two outputs were tokenized with the same settings, as their recipes say.
 
-        option           shards     dataset
-        tokenizer        9a3f…      9a3f…        must be equal
-        dtype            uint16     uint16       must be equal
-        purged           77cd…      (none)       must be equal, or in neither: it is a digest of the
-                                                 documents that were erased from the text before
-        range_bytes      256 MiB    (none)       does not count: says how text was divided
-        preset           (none)     megatron     does not count: decides names of files
-
-    In this example, documents were erased after the dataset was made and before the shards were, so
-    the result is False.
+        {"tokenizer": "9a3f…", "dtype": "uint16", …} in both
 
     Args:
         tokenized: Manifest of the list of shards, the parts in which a corpus was tokenized.
         dataset: Manifest of a dataset, which was perhaps merged from them.
     """
-    options = dataset.recipe["options"]
     shard_options = tokenized.recipe["options"]
-    token_options = {key for key in options if key not in OPTIONS_OF_DATASET}
+    dataset_options = dataset.recipe["options"]
 
-    # Compare `purged` also if only the shards have it.
-    token_options.add(PURGED)
-    return all(shard_options.get(key) == options.get(key) for key in token_options)
+    # A dataset has further options, which do not matter for its tokens, such as how its files are
+    # named.
+    shared_names = [name for name in dataset_options if name not in OPTIONS_OF_DATASET]
+    has_same_settings = all(
+        shard_options.get(name) == dataset_options[name] for name in shared_names
+    )
+    # This option exists only if documents were erased: it is a digest of them.
+    has_same_erased = shard_options.get(PURGED) == dataset_options.get(PURGED)
+    return has_same_settings and has_same_erased

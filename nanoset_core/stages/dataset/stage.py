@@ -92,12 +92,10 @@ class DatasetStage(CorpusStage, Estimated):
         return Summary(figures)
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return which other output `nanoset gc` must keep because of a dataset: its list of
-        shards.
+        """Return the other output that must be kept as long as a dataset is: its list of shards.
 
         `nanoset gc` deletes outputs that nothing needs. A dataset was merged from shards, which are
-        the tokens of parts of a corpus. Trainers do not need these any more. But they show from
-        which file and line each document came, so they are kept as long as the dataset is.
+        parts of a tokenized corpus. They still show from which file and line each document came.
 
         Args:
             outputs: The folder or bucket with all outputs.
@@ -108,14 +106,14 @@ class DatasetStage(CorpusStage, Estimated):
             deleted.
 
         Raises:
-            FormatError: The manifest of a list of shards is damaged. It may be the one that is
-                looked for, so `nanoset gc` must not go on as if there were none.
+            FormatError: The manifest of a list of shards is damaged, and it may be the right one.
+                So `nanoset gc` has to stop, or it might delete the shards.
         """
         try:
-            tokenized = shards_of(outputs, manifest, strict=True)
+            shard_list = shards_of(outputs, manifest, strict=True)  # do not skip a damaged one
         except MissingError:
             return []
-        return [tokenized.digest]
+        return [shard_list.digest]
 
 
 DATASET = DatasetStage()

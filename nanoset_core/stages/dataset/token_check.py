@@ -180,7 +180,7 @@ def _first_fault(faults: Sequence[TokenFault | None]) -> TokenFault | None:
 def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
     """Combine the results of checking consecutive ranges of a token file.
 
-        range       tokens    greatest id    first unknown token
+        range       tokens    greatest id    first token that is not in the vocabulary
         0           1,000     50,256         none
         1           2,000     70,000         at byte 4,096
         combined    3,000     70,000         at byte 4,096
@@ -195,10 +195,13 @@ def _combined(parts: Sequence[RangeFacts]) -> RangeFacts:
         tokens=sum(part.tokens for part in parts),
         max_id=max((part.max_id for part in parts), default=-1),
         first_unknown_token=_first_fault([part.first_unknown_token for part in parts]),
+        # Sequences that do not begin and end with the special tokens of a document.
         first_wrong_ends=_first_fault([part.first_wrong_ends for part in parts]),
         n_wrong_ends=sum(part.n_wrong_ends for part in parts),
+        # Hashes of sequences, to find those that repeat others.
         hashes=_distinct_hashes([part.hashes for part in parts]),
         n_hashed=sum(part.n_hashed for part in parts),
+        # How the bytes of a range differ from their recorded digest, in words.
         changed_bytes=tuple(changed_bytes),
     )
 
@@ -279,31 +282,27 @@ class TokenCheck:
 
     @staticmethod
     def of(dataset: MMapIndexedDataset, expected: Expected, *, deep: bool) -> TokenCheck:
-        """Return the check of a dataset: where its tokens are read, and what is expected of them.
-
-        The check can be sent to other processes and machines, which then read the tokens.
-
-            deep     what is read, for a dataset in a bucket
-            True     the files in the bucket, so that other machines can help
-            False    the copies of these files on this machine, if there are any
+        """Return the check of a dataset's tokens. Nothing is read before `check_range` is called.
 
         Args:
             dataset: The dataset. Its index must be valid.
             expected: The properties that its tokens must have.
-            deep: Whether the caller reads all tokens, and not only a sample of a large dataset.
-
-        Returns:
-            The check. Nothing is read before `check_range` is called.
+            deep: Whether the caller will check all tokens, perhaps on several machines. Otherwise
+                it checks a sample if the dataset is large.
         """
-        # Hash sequences to count those that repeat others, but only if all are read. In a sample of
-        # the dataset, most copies of a sequence would be missing.
-        reads_all = deep or dataset.token_count <= QUICK_TOKENS
-        max_hashed = hash_limit(len(dataset)) if reads_all else 0
+        # Sequences that repeat others are found by their hashes. In a sample, most repetitions
+        # would be missing, so do not look for them.
+        checks_all_tokens = deep or dataset.token_count <= QUICK_TOKENS
+        max_hash = hash_limit(len(dataset)) if checks_all_tokens else 0
+
+        # If the dataset is in a bucket, there may be copies of its files on this machine, which are
+        # faster to read. Other machines cannot reach them.
+        reads_copies = not deep
         return TokenCheck(
-            tokens=_stored_tokens(dataset, as_copies=not deep),
-            lengths=_stored_lengths(dataset, as_copies=not deep),
+            tokens=_stored_tokens(dataset, as_copies=reads_copies),
+            lengths=_stored_lengths(dataset, as_copies=reads_copies),
             expected=expected,
-            hash_limit=max_hashed,
+            hash_limit=max_hash,
         )
 
     def check_range(self, token_range: TokenRange) -> RangeFacts:
@@ -336,11 +335,9 @@ class TokenCheck:
     def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
         """Divide a range of a token file into blocks of 256 Ki sequences, to bound memory.
 
-        Of each block, the lengths of its sequences are read, which tell where the block ends. For
-        blocks of only 2 sequences, and tokens of 2 bytes:
+        The lengths of a block's sequences tell where it ends. For blocks of only 2 sequences:
 
             sequence          10     11     12     13     14
-            its tokens        50     30     20     40     60
             its bytes        100     60     40     80    120
 
             block             sequences    bytes of the file
@@ -349,26 +346,23 @@ class TokenCheck:
             the third one     14           280 to 400
 
         Args:
-            token_range: Consecutive sequences of the .bin (10 to 14), or some tokens within one
-                very long sequence. The latter are a single block, which has no lengths.
+            token_range: Consecutive sequences of the .bin: 10 to 14. Or some tokens within one very
+                long sequence: these are a single block, without lengths.
         """
-        range_start = token_range.first_sequence
-        range_stop = token_range.stop_sequence
-        has_whole_sequences = range_start < range_stop
-        if not has_whole_sequences:
+        stop = token_range.stop_sequence
+        if token_range.first_sequence == stop:  # tokens within one sequence
             yield _Block(token_range, lengths=np.empty(0, np.int32))
             return
 
         start_byte = token_range.start_byte
-        for first_sequence in range(range_start, range_stop, _BLOCK_SEQUENCES):
-            stop_sequence = min(first_sequence + _BLOCK_SEQUENCES, range_stop)
-            lengths = self._read_lengths(first_sequence, stop_sequence)
+        for block_start in range(token_range.first_sequence, stop, _BLOCK_SEQUENCES):
+            block_stop = min(block_start + _BLOCK_SEQUENCES, stop)
+            lengths = self._read_lengths(block_start, block_stop)
             stop_byte = start_byte + self._bytes_of(lengths)
-            if stop_sequence == range_stop:
-                # The .bin may have bytes after its last sequence. They belong to the last block.
+            if block_stop == stop:
+                # A damaged file may have more bytes after its last sequence. Check them, too.
                 stop_byte = token_range.stop_byte
-            place = TokenRange(first_sequence, stop_sequence, start_byte, stop_byte)
-            yield _Block(place, lengths)
+            yield _Block(TokenRange(block_start, block_stop, start_byte, stop_byte), lengths)
             start_byte = stop_byte
 
     def _read_lengths(self, start: int, stop: int) -> NDArray[np.int32]:
@@ -424,15 +418,16 @@ class TokenCheck:
     ) -> TokenFault | None:
         """Describe the first sequence that does not begin or end with the tokens that it should.
 
-        A block is consecutive sequences of the token file. For example, it begins with sequence 100
-        of the file, which is token 5,000, and these of its sequences have wrong ends: [2, 7].
+        A block is consecutive sequences of the token file. Suppose that it starts with sequence
+        100, which starts with token 5,000 of the file, and that sequence 2 of the block is wrong:
 
             sequence of the block      0      1      2
-            its tokens                10     20      5      sequence 2 starts with token 30
-            sequence of the file     100    101    102      and in the file, with token 5,030
+            sequence of the file     100    101    102
+            its tokens                10     20      5
+            starts with token      5,000  5,010  5,030
 
         Args:
-            wrong_sequences: Numbers of these sequences within the block, ascending.
+            wrong_sequences: Numbers of such sequences within the block, ascending: [2].
             block: The block.
 
         Returns:
@@ -441,15 +436,14 @@ class TokenCheck:
         if len(wrong_sequences) == 0:
             return None
         first = int(wrong_sequences[0])  # 2
-        length = int(block.lengths[first])  # 5
-
-        # Where the sequence starts, in tokens.
-        start_in_block = int(block.stops[first]) - length  # 35 - 5
-        block_start = block.place.start_byte // self.tokens.dtype.itemsize  # 5,000
-        start_in_file = block_start + start_in_block
-
-        # Read the ends again for the message: the check has kept only the numbers of sequences.
-        return self._describe_ends(block.place.first_sequence + first, start_in_file, length)
+        block_start = block.place.start_byte // self.tokens.dtype.itemsize  # 5,000, in tokens
+        tokens_before = int(block.lengths[:first].sum(dtype=np.int64))  # 10 + 20
+        # The check of the block has kept no tokens, so read those of this sequence again.
+        return self._describe_ends(
+            sequence=block.place.first_sequence + first,
+            start=block_start + tokens_before,
+            length=int(block.lengths[first]),
+        )
 
     def _describe_unknown(self, unknown: _UnknownToken | None, block: _Block) -> TokenFault | None:
         """Describe where the .bin has a token that is not in the vocabulary.
@@ -682,10 +676,7 @@ class TokenCheck:
 def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArray:
     """Return where the tokens of a dataset are stored: all bytes of its .bin.
 
-    The result can be sent to other processes and machines, which then read parts of it. If the file
-    is in a bucket, it could be replaced in the meantime. So the result has the version of the file
-    with it, which the readers compare. (For a file on a disk there is none: it would be made from
-    numbers which may differ between the machines that share the disk.)
+    The result can be sent to other processes and machines, which then read parts of it.
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
@@ -694,12 +685,15 @@ def _stored_tokens(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredArr
     """
     store, prefix = dataset.stored(as_copies=as_copies)
     bin_name = f"{prefix}.bin"
+    # An object in a bucket may be replaced while its parts are read. So note its version (mark),
+    # which readers compare. The mark of a file on a disk may differ between machines, so that they
+    # could not compare it.
     mark = None
     is_on_disk = isinstance(store, LocalStore)
     if not is_on_disk:
-        stored = store.stat(bin_name)
-        if stored is not None:
-            mark = stored.mark  # a text that the bucket gives to this version of the file
+        stored_bin = store.stat(bin_name)
+        if stored_bin is not None:
+            mark = stored_bin.mark
     return StoredArray(store, bin_name, dataset.dtype, mark=mark)
 
 
@@ -711,12 +705,11 @@ def _stored_lengths(dataset: MMapIndexedDataset, *, as_copies: bool) -> StoredAr
         34 to 38                length of sequence 0, in tokens (an int32)
         38 to 42                length of sequence 1, and so on
 
-    The result can be sent to other processes and machines, which then read parts of the array.
-
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        as_copies: If the .idx is in a bucket, return the place of the copy on this machine, which
-            was downloaded when the dataset was opened. It can only be read on this machine.
+        as_copies: Return the place of the .idx on this machine: if the dataset is in a bucket, that
+            of the copy that was downloaded to open it. Otherwise its place in the bucket, which
+            other machines can read, too.
     """
     if as_copies:
         path = Path(idx_path(dataset.prefix)).absolute()
@@ -872,23 +865,22 @@ class _FramingCheck:
     def add(self, chunk: Tokens, chunk_start: int) -> None:
         """Compare a chunk of tokens with the special tokens that sequences must have in it.
 
-        For example, each of the sequences 0, 1 and 2 must end with the token 0, at the positions 9,
-        99 and 200. The chunk has the positions 64 to 128, so only sequence 1 ends in it: the 35th
-        token after the first one of the chunk must be 0.
+        For example, the sequences 0, 1 and 2 must end with the token 0, which is expected at the
+        positions 9, 99 and 200. Of these, the chunk from position 64 to 128 has only 99, as its own
+        token 35. If that is not 0, sequence 1 is wrong.
 
         Args:
             chunk: Tokens of the block, shape (n_tokens,).
-            chunk_start: Position of the first of them in the block.
+            chunk_start: Position of the first of them in the block: 64.
         """
         chunk_stop = chunk_start + len(chunk)  # 128
-        for expected in self._expected_tokens:
-            # Each long sequence must have this token at one position: [9, 99, 200]. Find the
-            # positions in the chunk, and their sequences.
+        for expected in self._expected_tokens:  # one for each special token
+            # Each sequence must have it at one position: [9, 99, 200]. Find those in the chunk.
             first, stop = np.searchsorted(expected.positions, [chunk_start, chunk_stop])  # 1, 2
             positions_in_chunk = expected.positions[first:stop] - chunk_start  # [35]
-            sequences = self._long_sequences[first:stop]  # [1]
             is_wrong = chunk[positions_in_chunk] != expected.token
-            self._wrong_sequences.append(sequences[is_wrong])
+            sequences_in_chunk = self._long_sequences[first:stop]  # [1]
+            self._wrong_sequences.append(sequences_in_chunk[is_wrong])
 
     def wrong_sequences(self) -> NDArray[np.int64]:
         """Return the numbers of the sequences with unexpected ends, int64, ascending."""

@@ -58,13 +58,13 @@ def token_ranges(
     Returns:
         The ranges, in order and without gaps; none if there are no tokens.
     """
-    piece_stops = list(accumulate(piece.size for piece in pieces))  # byte after each piece
+    bounds = _sequence_bounds(dataset, pieces)  # where ranges start and stop
+    piece_stops = list(accumulate(piece.size for piece in pieces))  # [50, 100, 150, 200]
     ranges = []
-    for start, stop in pairwise(_sequence_bounds(dataset, pieces)):
+    for start, stop in pairwise(bounds):
         if start == stop:
             continue
-        # A range consists of whole pieces. Count those that stop before it begins, and those that
-        # stop before it stops: of four pieces of 50 bytes, 2 and 4 for the bytes 100 to 200.
+        # The bytes 100 to 200 are the pieces 2 and 3: two pieces stop up to 100, four up to 200.
         first_piece = bisect_right(piece_stops, start.byte)
         stop_piece = bisect_right(piece_stops, stop.byte)
         token_range = TokenRange(
@@ -88,40 +88,36 @@ class _Bound(NamedTuple):
 
 
 def _sequence_bounds(dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]) -> list[_Bound]:
-    """Return the sequences at which ranges of about 128 MiB begin.
+    """Divide a token file into ranges of about 128 MiB, and return where they start and stop.
 
-    The file is first cut every 128 MiB. Each cut then moves to the start of the next sequence. For
-    100 bytes instead of 128 MiB:
+    The file is cut every 128 MiB. Each cut then moves to the start of the next sequence. For
+    example, in steps of 100 bytes:
 
-        sequence           0     1      2      3      4
-        its first byte     0    60    140    150    420      (the file has 450 bytes)
+        sequence            0      1      2      3
+        starts at byte      0     60    140    250       (the file has 280 bytes)
 
-        cut at          100    200    300    400
-        moves to        140    420    420    420             (sequence 2; sequence 4, but only once)
+        cut at byte       100    200
+        moves to          140    250
 
-        result          sequences 0, 2, 4 at the bytes 0, 140, 420, and the end: 5 at 450
+        result            sequences 0, 2 and 3 at the bytes 0, 140 and 250, and the end
 
     Args:
         dataset: The dataset, with its .bin and .idx opened.
-        pieces: If a bucket has joined the .bin from pieces, their sizes and digests. The file is
-            then cut where pieces end. A cut that is not at the start of a sequence is left out, so
-            that each range has whole pieces.
+        pieces: If a bucket has joined the file from pieces, their sizes and digests. Then it is
+            only cut where both a piece and a sequence end, so that each range has whole pieces.
 
     Returns:
-        Number and first byte of each such sequence. At the end, the number of all sequences and of
-        all bytes, where the last range stops.
+        The first sequence of each range and its first byte. The last entry is the end of the file:
+        the numbers of all sequences and of all bytes.
     """
     bounds = [_Bound(sequence=0, byte=0)]
-    for byte in _range_bounds(dataset.bin_bytes, pieces):
-        # A range consists of whole sequences, so it begins with the next one that starts.
-        bound = _first_bound_from(dataset, byte)
-        if bound is None:  # none starts after the cut
-            continue
-        # It also consists of whole pieces. If a piece ends within a sequence, do not cut there.
-        if pieces and bound.byte != byte:
-            continue
-        if bound != bounds[-1]:  # several cuts in a long sequence move to the same place
-            bounds.append(bound)
+    for cut_byte in _cuts(dataset.bin_bytes, pieces):
+        bound = _first_bound_from(dataset, cut_byte)
+        if bound is None or bound == bounds[-1]:
+            continue  # no sequence starts after the cut, or none between this cut and the last one
+        if pieces and bound.byte != cut_byte:
+            continue  # the piece ends within a sequence
+        bounds.append(bound)
     bounds.append(_Bound(len(dataset), dataset.bin_bytes))
     return bounds
 
@@ -136,27 +132,33 @@ def _first_bound_from(dataset: MMapIndexedDataset, byte: int) -> _Bound | None:
     return _Bound(sequence, int(pointers[sequence]))
 
 
-def _range_bounds(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:
-    """Yield the bytes at which ranges of about 128 MiB would end, not considering sequences."""
+def _cuts(bin_bytes: int, pieces: Sequence[PieceDigest]) -> Iterator[int]:
+    """Yield the bytes at which a token file is cut, in steps of about 128 MiB.
+
+    Args:
+        bin_bytes: Size of the file.
+        pieces: The pieces that it was joined from, if it was. Then it is cut where pieces end.
+    """
     if not pieces:
         yield from range(PART_BYTES, bin_bytes, PART_BYTES)
         return
     sizes = [piece.size for piece in pieces]
     stops = list(accumulate(sizes))
-    for run in runs(sizes):
-        yield stops[run[-1]]
+    for run in runs(sizes):  # consecutive pieces with 128 MiB or more together
+        last_piece = run[-1]
+        yield stops[last_piece]
 
 
 def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
     """Yield 256 samples of a large dataset, spread evenly over it, for a quick check.
 
-    A sample is a chunk of 64 Ki tokens. It is narrowed to the sequences that are completely in it:
+    Of each chunk of 64 Ki tokens, the sample is the sequences that are completely in it:
 
         sequences    |──────|────────|─────|──────────|────|
         chunk             |··················|
         sample              |══════════════|
 
-    If the chunk is in the middle of a very long sequence, its tokens are checked without the ends.
+    If there is none, since the chunk is within a long sequence, the sample is the chunk itself.
 
     Args:
         dataset: The dataset, which has more than 16 Mi tokens. Its index must be valid.
@@ -164,20 +166,15 @@ def spread_ranges(dataset: MMapIndexedDataset) -> Iterator[TokenRange]:
     for start_token, stop_token in spread_chunks(dataset.token_count):
         start_byte = start_token * dataset.dtype.itemsize
         stop_byte = stop_token * dataset.dtype.itemsize
-        complete_sequences = _complete_sequences(dataset, start_byte, stop_byte)
-        if complete_sequences is not None:
-            yield complete_sequences
-            continue
-
-        # The last sequence that starts at the chunk's first byte or earlier: it contains the chunk,
-        # or at least its first tokens. That none is complete is expressed by an empty range.
-        sequence = bisect_right(dataset.sequence_pointers, start_byte) - 1
-        yield TokenRange(
-            first_sequence=sequence,
-            stop_sequence=sequence,
-            start_byte=start_byte,
-            stop_byte=stop_byte,
-        )
+        sample = _complete_sequences(dataset, start_byte, stop_byte)
+        if sample is None:
+            # The long sequence is the last one that starts before the chunk or with it. By equal
+            # numbers of the first sequence and of the one after the last, nobody looks for the
+            # start or the end of a sequence in the sample.
+            n_started = bisect_right(dataset.sequence_pointers, start_byte)
+            long_sequence = n_started - 1
+            sample = TokenRange(long_sequence, long_sequence, start_byte, stop_byte)
+        yield sample
 
 
 def _complete_sequences(

@@ -40,8 +40,8 @@ def open_dataset(dataset: Manifest, *, is_sampled: bool = False) -> MMapIndexedD
 def readable_prefix(dataset: Manifest) -> str:
     """Prepare the files of a dataset for reading, and return their local path.
 
-    If the dataset is in a bucket, its small .idx is downloaded. Tokens are downloaded as they are
-    read, unless a local copy of the .bin exists.
+    If the dataset is in a bucket, its small index (.idx) is downloaded. The tokens (.bin) are
+    downloaded later, as they are read, unless there is a complete copy of them on this machine.
 
     Args:
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
@@ -51,9 +51,10 @@ def readable_prefix(dataset: Manifest) -> str:
         /data/datasets/web/3f9c…/web_text_document.
     """
     prefix = dataset.facts["prefix"]
-    # `Manifest.path` downloads a file unless there is a local copy with the right size.
-    dataset.path(f"{prefix}.idx")
-    # A copy of the .bin with the wrong size has to be replaced before it is read.
+    dataset.path(f"{prefix}.idx")  # downloads it, unless there is a copy of the right size
+
+    # A copy of the .bin that has another size, perhaps after a crash, would be read as it is. So
+    # download the file again.
     bin_copy = dataset.folder / bin_name(dataset)
     expected_size = dataset.files[bin_copy.name].size
     if bin_copy.is_file() and bin_copy.stat().st_size != expected_size:
@@ -137,16 +138,17 @@ def copy_tokens(
     Raises:
         MissingError: The token file was deleted.
     """
-    # The copy may replace a file of an earlier version of the other output, which is incomplete
-    # from now on. So first delete the manifest that says it is complete.
+    # If there is an earlier version of the other output, its file is replaced. So first delete the
+    # manifest that says that this version is complete.
     outputs.invalidate(recipe)
-    fact = dataset.files[bin_name(dataset)]
+    fact = dataset.files[bin_name(dataset)]  # size and sha256
     target = f"{outputs.access.name(outputs.place(recipe))}/{target_name}"
     outputs.access.store.compose(target, [_stored_bin(outputs, dataset)], sha256=[fact.sha256])
-
     if fact.pieces is None:
         return {target_name: fact}
-    # Instead of a sha256, the dataset has a list of the digests of its pieces. Copy it, too.
+
+    # The bucket had joined the token file from pieces, and its sha256 is not known. A file next to
+    # it lists the sha256 of each piece: copy this list, too.
     list_name = f"{target_name}{PIECES_ENDING}"
     (folder / list_name).write_bytes(dataset.path(fact.pieces).read_bytes())
     return {target_name: replace(fact, pieces=list_name)}

@@ -223,28 +223,27 @@ def _has_drifted(mean_length: float, mean_length_before: float) -> bool:
 
 
 def _check_shards(report: Report, project: Project, dataset: Manifest) -> None:
-    """Check that a dataset is up to date, and has as many tokens as its shards together.
+    """Check that a dataset is up to date, and has as many tokens as the shards it was merged from.
 
-    A corpus is tokenized in parts, the shards. If text or settings have changed since the dataset
-    was made, there may be newer shards, whose counts are not those of the dataset.
+    A corpus is tokenized in parts, the shards, and their tokens are merged to the dataset.
 
     Args:
         report: Report on the dataset, to which errors are added.
         project: Its outputs have the shards.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
     """
-    # The current shards of the corpus.
     try:
         tokenized = project.outputs.require(TOKENIZED.layout.folder, dataset.name, remedy=BUILD)
     except NanosetError as error:
-        # The dataset itself is usable. The check of the shards reports the problem as an error.
+        # A dataset can be used without its shards, so that they are missing is only a warning.
         report.add_exception(error, severity="warning")
         return
 
-    # Compare the counts only if the dataset was merged from these shards, and not from older ones.
-    is_fresh = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
-    has_same_files = tokenized.recipe["parents"] == dataset.recipe["parents"]
-    if is_fresh and has_same_files:
+    # If text or settings have changed, these may be newer shards than those of the dataset. Then
+    # their counts may differ.
+    is_up_to_date = check_freshness(report, project, DATASET, Key(dataset.name), dataset)
+    is_of_same_text = tokenized.recipe["parents"] == dataset.recipe["parents"]
+    if is_up_to_date and is_of_same_text:
         _compare_counts(report, dataset, tokenized)
 
 
@@ -504,7 +503,9 @@ class _MismatchClassifier:
             difference: How its present text differs from its tokens.
         """
         where = f"{self._folder}/{origin.file}:{origin.line} (document {origin.document})"
-        # A row of a table has the offset -1. Its file is a single piece, so any byte will do.
+        # Compare the piece of the file that has the document with the sha256 that it had in the
+        # build. In a table, a document has no first byte (-1). A table is one piece, so any byte
+        # does.
         byte = max(origin.byte_offset, 0)
         state = file_state(self._inventory, self._memory, self._folder, origin.file, byte)
         if state == "unchanged":
@@ -521,7 +522,7 @@ class _MismatchClassifier:
             severity="warning",
             what=difference.what,
             where=where,
-            found=_FILE_CHANGES.get(state, difference.found),
+            found=_FILE_CHANGES.get(state, difference.found),  # such as "the file was deleted"
             expected=difference.expected,
             remedy=f"{BUILD}: it reads the files again",
         )
@@ -567,29 +568,24 @@ def _tokens_of_documents(
 
     They are valid until those of the next document are requested: then their memory may be freed.
 
-    If the dataset is in a bucket, the tokens are downloaded: all documents at once, as that takes
-    the fewest requests. Only if the space for downloads is limited, one document after the other.
-
     Args:
         dataset: The dataset, with its .bin and .idx opened.
         documents: Numbers of the documents, shape (n_documents,).
     """
-    # The range of each document in the .bin, in tokens: (n_documents,) each. A document is one or
-    # more sequences, and ends where the first sequence of the next document starts.
-    first_sequences = dataset.document_indices[documents]
-    stop_sequences = dataset.document_indices[documents + 1]
-    starts = token_starts(dataset, first_sequences)
-    stops = token_starts(dataset, stop_sequences)
+    # Where each document starts and stops in the file of tokens, in tokens: (n_documents,) each.
+    # It stops where the first sequence of the next document starts.
+    starts = token_starts(dataset, dataset.document_indices[documents])
+    stops = token_starts(dataset, dataset.document_indices[documents + 1])
 
-    # If the space for downloads is limited, the spans are slice(0, 1), slice(1, 2), … with one
-    # document each. Otherwise there is one span with all documents.
+    # If the dataset is in a bucket, the tokens are downloaded: those of all documents at once,
+    # which takes the fewest requests, or of one after the other if there is little disk space.
     itemsize = dataset.dtype.itemsize
-    for span in dataset.spans(len(documents), at_once=1):
-        # An array as long as all tokens of the dataset, so that a token has the same index in both.
-        # Only the tokens of these documents have been downloaded; the other ones must not be read.
-        all_tokens = dataset.tokens_for(starts[span] * itemsize, stops[span] * itemsize)
-        for start, stop in zip(starts[span].tolist(), stops[span].tolist(), strict=True):
-            yield all_tokens[start:stop]
+    for step in dataset.spans(len(documents), at_once=1):  # slice(0, n), or slice(0, 1), …
+        # The result is an array of all tokens in the file. Only those of the documents in this step
+        # have been downloaded, and can be read.
+        file_tokens = dataset.tokens_for(starts[step] * itemsize, stops[step] * itemsize)
+        for start, stop in zip(starts[step].tolist(), stops[step].tolist(), strict=True):
+            yield file_tokens[start:stop]
 
 
 def _excerpt(tokens: NDArray[Any]) -> str:

@@ -98,17 +98,18 @@ def verify_pair(
 
 
 def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenCheck) -> None:
-    """Check the tokens of a large dataset at evenly spread places: reading all takes too long.
+    """Check the tokens of a large dataset in evenly spread samples: reading all takes too long.
 
-    Chunks of tokens may be in the middle of long documents. So the first and last tokens of some
-    documents are checked, too.
+    A sample may be in the middle of a long document. So the first and last tokens of some documents
+    are checked, too.
 
     Args:
-        report: Report on the pair, to which errors are added.
-        dataset: The pair, with at least one sequence.
-        check: The check of its tokens.
+        report: Report on the dataset, to which errors are added.
+        dataset: The dataset, with at least one sequence.
+        check: Knows what the tokens should be.
     """
-    run_here(report, _divided(check, list(spread_ranges(dataset))))
+    samples = list(spread_ranges(dataset))
+    run_here(report, _divided(check, samples))  # in this process: there is little to read
     if report.passed:
         check.check_ends(report, dataset)
 
@@ -162,8 +163,8 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
         0 to 6, 4 to 14             16                     an error: they overlap
 
     Args:
-        report: Report on the pair, to which errors are added.
-        dataset: The pair. Its .idx has been validated on its own.
+        report: Report on the dataset, to which errors are added.
+        dataset: The dataset. Its .idx has been validated on its own.
         expected: The counts and the type of token that it must have.
 
     Returns:
@@ -171,17 +172,15 @@ def _check_index(report: Report, dataset: MMapIndexedDataset, expected: Expected
     """
     n_tokens = _count_tokens(dataset)
     expected_bytes = n_tokens * dataset.dtype.itemsize
-
-    # In the third case, the lengths add up to the size of the .bin, but the sequences are not one
-    # after the other. If they do not add up, `_check_size` reports that below.
-    has_right_size = expected_bytes == dataset.bin_bytes
-    if has_right_size and not fills_bin(dataset):
+    has_expected_size = expected_bytes == dataset.bin_bytes
+    if has_expected_size and not fills_bin(dataset):  # the third case of the table
         report.add_exception(not_back_to_back(idx_path(dataset.prefix)))
         return False
 
     _check_counts(report, dataset, n_tokens, expected)
     _check_dtype(report, dataset, expected)
-    return _check_size(report, dataset, expected_bytes) and _check_is_integer(report, dataset)
+    is_complete = _check_size(report, dataset, expected_bytes)
+    return is_complete and _check_is_integer(report, dataset)
 
 
 def _check_dtype(report: Report, dataset: MMapIndexedDataset, expected: Expected) -> None:
