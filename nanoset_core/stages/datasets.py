@@ -111,15 +111,13 @@ class Datasets:
     ) -> Dataset:
         """Return a certain version of a dataset, which need not be the current one.
 
-        For example, a training run has to read the dataset that it was started with, although a
-        newer one has been built. It has noted its name and digest: `web` and `3f9c…`.
+        A training run has to read the version that it was started with, although a newer one has
+        been built. It has noted the name and the digest, such as `web` and `3f9c…`. The version is
+        in one of three folders, which are looked for in this order:
 
-        Only the folder shows whether a name is that of a corpus, a view (a selection of documents)
-        or packs (sequences of one length):
-
-            views/web/3f9c…       looked for first
-            packs/web/3f9c…       then this
-            datasets/web/3f9c…    then this
+            views/web/3f9c…       a selection of documents
+            packs/web/3f9c…       documents in sequences of one length
+            datasets/web/3f9c…    all documents of a corpus
 
         Args:
             name: Name of the dataset.
@@ -132,15 +130,15 @@ class Datasets:
             MissingError: The version was deleted.
             FormatError: Its manifest is damaged.
         """
-        # Corpora, views and packs have different folders. A name that is now that of a corpus may
-        # have been that of a view, so look in all of them for the digest.
         outputs = self.outputs
         for stage in (VIEW, PACKS):
             manifest = outputs.manifest_at(outputs.folder / stage.layout.folder / name / digest)
             if manifest is not None:
                 return self.open(manifest)
-        corpus = outputs.version(DATASET.layout.folder, name, digest, what_if_missing, remedy)
-        return self.open(corpus)
+
+        # The last place: this raises the error if the version is not there either.
+        manifest = outputs.version(DATASET.layout.folder, name, digest, what_if_missing, remedy)
+        return self.open(manifest)
 
 
 def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = False) -> Dataset:

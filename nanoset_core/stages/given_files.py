@@ -163,16 +163,20 @@ def _check_folders(listing: _PatternListing, names: Sequence[str]) -> None:
 
     Args:
         listing: The files and folders that match the pattern.
-        names: The names in the pattern, such as `["lists", "*.parquet"]`.
+        names: The names in the pattern, such as `["lists", "*.parquet"]`; empty for all files of a
+            folder.
 
     Raises:
         InputError: There is such a folder.
     """
+    # Endings of files: those that were found, and that of the pattern. Perhaps it matches only
+    # folders.
     file_paths = [stat.path for stat in listing.stats]
-    last_name = names[-1:]  # empty if the pattern is the path of a folder
+    last_name = names[-1:]  # ["*.parquet"]
     endings = _file_endings([*file_paths, *last_name])
-    unread_folders = listing.folders - folders_of(file_paths)
-    for path in sorted(unread_folders, key=natural_key):
+
+    folders_without_files = listing.folders - folders_of(file_paths)
+    for path in sorted(folders_without_files, key=natural_key):
         if PurePosixPath(path).suffix in endings:
             raise InputError(
                 "a folder has the name of a file, and nothing in it is read",

@@ -35,20 +35,24 @@ class Making(Protocol):
 
 
 def make_in_one_task(project: Project, make: Making) -> Manifest:
-    """Make an output by a single task, on a worker of a cluster if there is one, and put it to use.
+    """Make an output by a single task, and make it the current version, which is used from then on.
 
     Args:
-        project: The project. The task runs on a worker of its executor (a cluster) if it has one,
-            and otherwise in this process.
+        project: The project. If it has an executor, such as a cluster, the task runs on one of its
+            workers, and otherwise in this process.
         make: Makes the output, such as `partial(make_pbin, task=task)`.
 
     Returns:
-        Manifest of the output, which is the current version from now on.
+        Manifest of the output.
 
     Raises:
         NanosetError: Whatever `make` raises.
     """
-    # The progress of a worker on another machine is not shown.
+    # The argument of the task is the root of all outputs. Its only result is (0, manifest).
     work = partial(make, progress=project.progress)
-    [(_, manifest)] = run_tasks(work, [project.outputs], 1, project.executor)
-    return project.outputs.make_current(project.outputs.rebase(manifest))
+    tasks = [project.outputs]
+    [(_task_number, manifest)] = run_tasks(work, tasks, workers=1, executor=project.executor)
+
+    # On another machine, the outputs may have another path. Here they have that of the project.
+    manifest = project.outputs.rebase(manifest)
+    return project.outputs.make_current(manifest)

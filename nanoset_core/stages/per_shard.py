@@ -211,24 +211,20 @@ def _find_existing(outputs: PerShard[Shard, Result], root: OutputRoot) -> dict[i
         Number of the shard → what the caller needs of its output. Shards whose output is missing or
         incomplete are left out.
     """
-
-    # The outputs of all shards have the same stage and name, such as columns and web, and differ in
-    # their digests.
     recipe = None
-    digests: list[str] = []
+    digests: list[str] = []  # the name of each folder, such as 3f9c…
     for shard in outputs.shards():
         recipe = outputs.recipe(shard)
         digests.append(recipe.digest)
     if recipe is None:  # there are no shards
         return {}
 
-    # Look for all of them together. Take the stage and name from the last recipe, since they are
-    # the same in all. `find_output` is called for each folder, and returns None if it has no
-    # complete output.
-    find_output = partial(_output_in, outputs)
-    existing_outputs = root.each_version(find_output, recipe.stage, recipe.name, digests)
+    # Look into the folders columns/web/3f9c… and so on; all recipes have this stage and this name.
+    # `_output_in(outputs, root, folder)` is called for each. It returns None if nothing is found.
+    look_into_folder = partial(_output_in, outputs)
+    found_outputs = root.each_version(look_into_folder, recipe.stage, recipe.name, digests)
     result_by_shard: dict[int, Result] = {}
-    for number, output in enumerate(existing_outputs):
+    for number, output in enumerate(found_outputs):
         if output is not None:
             result_by_shard[number] = output.result
     return result_by_shard
@@ -290,9 +286,11 @@ class _MissingOutputs(Generic[Shard, Result]):
     def make(self, workers: int, executor: Executor | None) -> dict[int, Result]:
         """Make the missing outputs in worker processes, and return what the caller needs of each.
 
-        Tasks end in any order. So each is numbered as it starts, and by this number the shard is
-        found when it ends: with shards 0 and 1 done by an earlier build, task 0 makes the output of
-        shard 2.
+        There is a task for each missing output, so tasks have other numbers than shards:
+
+            shard        0         1         2         3
+            output       exists    exists    missing   missing
+            task                             0         1
 
         Args:
             workers: Number of processes on this machine.
@@ -308,14 +306,15 @@ class _MissingOutputs(Generic[Shard, Result]):
         result_by_shard: dict[int, Result] = {}
         errors: list[Exception] = []
         with progress_reported_to(self._work.receive):
-            # Tasks end in any order. Each returns the manifest of its output, or an error.
+            # Tasks end in any order. Each returns the manifest of its output, or an error that does
+            # not keep the other outputs from being made.
             outcomes = run_tasks(_make_output, self._tasks(), workers, executor)
             for task_number, outcome in outcomes:
                 if isinstance(outcome, Exception):
                     errors.append(outcome)
-                else:
-                    output = self._started[task_number]
-                    result_by_shard[output.number] = self._result_of_made(output, outcome)
+                    continue
+                output = self._started[task_number]  # `_tasks` has added it when the task began
+                result_by_shard[output.number] = self._result_of_made(output, outcome)
         if errors:
             raise ExceptionGroup("the outputs of some shards could not be made", errors)
         return result_by_shard

@@ -107,21 +107,18 @@ class Sharded(NamedTuple):
             row    file       byte_offset    line    id
             7      a.jsonl    4096           3       doc-17
 
-        A large file is read in pieces by several processes. So `line` may be counted from the start
-        of a piece, here from byte 4096, and has to be converted to the line in the file.
-
         Args:
             project: The project.
             shard: Number of the shard.
             documents: Numbers of its documents in the dataset, ascending, shape (n_documents,).
-            line_numbers: Converts a line in a piece to the line in the file.
+            line_numbers: Several processes may have read a large file in pieces, each of which
+                counts its own lines. This converts such a number to the number in the file.
         """
-        # Row n of a shard's table says where its document n was read from.
-        [manifest] = some_shards(project, self.tokenized.name, [self.shards[shard]])
+        digest = self.shards[shard]
+        [manifest] = some_shards(project, self.tokenized.name, [digest])
         table = DocumentRows(manifest.path(DOCUMENTS), manifest.facts["documents"])
-        row_numbers = documents - self.document_bounds[shard]
-
-        rows = table.read(row_numbers.tolist())
+        first_document = self.document_bounds[shard]  # 1000
+        rows = table.read((documents - first_document).tolist())
         for document, row in zip(documents.tolist(), rows, strict=True):
             file = row["file"]
             yield {

@@ -475,26 +475,23 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of an output that follows a plan, and may be written only in part.
+        """Return the digest of the unfinished output that is made by a plan, so that it is kept.
 
-        A long work may be killed, and be continued by the next build. Meanwhile, `nanoset gc`,
-        which deletes outputs that nothing needs, must not delete what is written already. An
-        unfinished output has no manifest yet by which it would be found. But the plan from which it
-        is made has one, and the digest of the output, which is the name of its folder, can be
-        computed from it:
+        `nanoset gc` deletes outputs that nothing needs. It calls this for each output that it
+        keeps. If that is a plan, by which another output is being made, the latter is kept, too.
+        The next build continues with its files. It has no manifest yet, but its digest follows from
+        the plan:
 
             shuffle_plans/web/3f9c…    the plan: which sample goes into which tar file
             webdatasets/web/a07e…      the tars, such as 20 of 100; the result is "a07e…"
 
-        `nanoset gc` calls this for each output that it keeps, and then keeps the unfinished one,
-        too.
+        Most stages have no plans, so they need not override this method.
 
         Args:
             manifest: Manifest of an output of any stage, which describes it.
 
         Returns:
-            The digest; None if the output is no plan of this stage. Most stages have no such plans,
-            so None is the default.
+            The digest; None if the output is no plan of this stage.
         """
         return None
 
@@ -656,8 +653,10 @@ def current_version(project: Project, stage: Stage, key: Key) -> CurrentVersion:
     Returns:
         The version, or the reason why there is no usable one, such as "not built yet".
     """
-    if isinstance(stage, InParts):
-        # The key names a part of an output, such as a group of tars, which has no versions.
+    # Some stages make parts of an output, such as some of the tars of a webdataset. Only the output
+    # as a whole has versions.
+    is_part = isinstance(stage, InParts)
+    if is_part:
         return CurrentVersion(manifest=None, problem=NOT_BUILT)
     return project.outputs.current_version(stage.layout.folder, stage.layout.name_of(key))
 
@@ -721,16 +720,21 @@ def uploaded_files(layout: Layout, access: FileAccess, folder: Path) -> set[str]
         folder: Folder of the output.
 
     Returns:
-        Names of the large files, perhaps none. None if the folder contains other files, which
-        somebody else may have put there, or if the outputs are on a disk, where a whole folder
-        appears at once.
+        Names of the large files, perhaps none. None if the folder is not one of an interrupted
+        upload: it contains other files, or is on a disk, where outputs appear only when complete.
     """
     large_file_endings = layout.uploaded_first
-    if access.renames_folders or not large_file_endings:
+    is_on_disk = access.renames_folders
+    if is_on_disk or not large_file_endings:
         return None
-    names = {name for name in access.names(folder) if not name.startswith(UNFINISHED)}
-    has_other_files = any(not name.endswith(large_file_endings) for name in names)
-    return None if has_other_files else names
+    names: set[str] = set()
+    for name in access.names(folder):
+        if name.startswith(UNFINISHED):
+            continue  # a temporary file of an upload
+        if not name.endswith(large_file_endings):
+            return None
+        names.add(name)
+    return names
 
 
 def size_bytes(manifest: Manifest) -> int:

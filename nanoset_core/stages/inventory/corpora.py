@@ -95,18 +95,17 @@ def scan_corpora(project: Project, *, names_only: bool = False) -> RawText:
 def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_only: bool) -> RawText:
     """Add the corpora that nanoset.yaml declares to those that are whole folders of raw text.
 
-    A declared corpus has only some files of a folder, or the files of a folder of another name:
+    A declared corpus has the files of a folder that match its patterns:
 
         folder web, of a.jsonl and news1.jsonl                  the corpus web has both files
         corpora: {news: {folder: web, files: ["news*"]}}        the corpus news has news1.jsonl
-        corpora: {web: {files: ["books*"]}}                     web has no file: a fault
 
     Args:
         config: The settings of nanoset.yaml.
         folders: Each folder of raw text as a corpus; or its fault, which is an error, such as that
             it cannot be listed.
-        names_only: Whether the files of the folders were not listed. Then no corpus is left out for
-            having no files.
+        names_only: Whether the files of the folders were not listed, so that it is not known which
+            of them match.
 
     Returns:
         All corpora, and the faults of those that have no files or cannot be listed.
@@ -117,14 +116,18 @@ def _with_declared_corpora(config: ProjectConfig, folders: RawText, *, names_onl
         folder = config.folder_name(name)
         if folder in folders.faults:
             faults[name] = folders.faults[folder]
-        elif folder in folders.corpora:
-            all_files = replace(folders.corpora[folder], corpus=name)
-            contents = all_files.chosen(config.choice_of(name))
-            if names_only or contents.texts:
-                corpora[name] = contents
-            else:  # its patterns leave out all files of the folder
-                corpora.pop(name, None)  # a folder of the same name, with all its files
-                faults[name] = no_text(config.corpus_folder(name), contents)
+            continue
+        if folder not in folders.corpora:
+            continue  # there is no such folder
+
+        all_files = replace(folders.corpora[folder], corpus=name)
+        matching_files = all_files.chosen(config.choice_of(name))
+        if names_only or matching_files.texts:
+            corpora[name] = matching_files
+        else:
+            # No file matches. If the folder has the name of the corpus, it is not the corpus.
+            corpora.pop(name, None)
+            faults[name] = no_text(config.corpus_folder(name), matching_files)
     return RawText(corpora, faults, folders.unread_entries)
 
 

@@ -106,13 +106,8 @@ def survey_corpus(
 def _check_not_overwritten(project: Project, corpus: str, contents: Contents) -> None:
     """Check that no program is overwriting a file of a corpus, a folder of texts, at this moment.
 
-    While a program writes to a file, a build that was started by a sensor reads only what the file
-    had in the last build. That works if lines are appended. It cannot work if the program
-    overwrites it:
-
-        the last build read    AAAA BBBB
-        appended to            AAAA BBBB CC…    fine: AAAA BBBB is read
-        overwritten            XXXX Y…          an error: AAAA is gone, and the new text incomplete
+    A build that was started by a sensor reads only the text that a file had in the last build,
+    while a program appends to it. If the file is overwritten, that text is gone.
 
     Args:
         project: The project.
@@ -166,23 +161,24 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
 
 
 def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -> str | None:
-    """Find a file of a corpus whose text is being replaced, so that a build has to wait for it.
+    """Find a file of a corpus that a program is overwriting, so that a build has to wait for it.
 
-    A sensor starts builds when the files of a corpus (a folder of texts) change. A file that was
-    written to a moment ago may be incomplete. If it still begins with the text of the last build,
-    that text is used. If not, its old text is gone, and the new one may not be complete yet: such a
-    file is returned.
+    Only files that were written to in the last seconds are looked at, since they may be incomplete:
+
+        text in the last build    AAAA BBBB
+        now, appended to          AAAA BBBB CC…    no need to wait: AAAA BBBB can be used
+        now, overwritten          XXXX Y…          returned: the old text is gone
 
     Args:
-        project: The project, whose settings say for how long a file counts as incomplete.
-        corpus: Name of the corpus.
+        project: The project, whose settings say how many seconds.
+        corpus: Name of the corpus, a folder of texts.
         files: The present files of the corpus.
 
     Returns:
         Path of the first such file, such as "a.jsonl"; None if there is none.
     """
     quiet_period = quiet_period_of(project, corpus)
-    if quiet_period is None:
+    if quiet_period is None:  # the text of the last build is not known
         return None
     return quiet_period.overwritten(project.config.corpus_folder(corpus), files)
 
@@ -190,11 +186,11 @@ def overwritten_file(project: Project, corpus: str, files: Iterable[FileStat]) -
 def remembered_inventory(
     project: Project, contents: Contents, quiet: QuietPeriod | None = None
 ) -> Inventory | None:
-    """Return the list of a corpus's files with their digests, if all digests are stored.
+    """Return the list of a corpus's files with their digests, if that is possible without reading.
 
-    Sensors look every few minutes whether text has changed, and cannot read terabytes for that. A
-    digest is stored with the size and times of its file; if these have changed, it no longer
-    counts.
+    Sensors look every few minutes whether text has changed, and cannot read terabytes for that. So
+    each digest is stored with the size and times that its file had. While the file has the same
+    size and times, the digest is valid.
 
     Args:
         project: The project.
@@ -202,10 +198,11 @@ def remembered_inventory(
         quiet: How to treat files that were written a moment ago; None if all count as complete.
 
     Returns:
-        The inventory, or None if the digest of a file is not stored.
+        The list (inventory); None if there is no valid digest of some file, which must be read.
     """
     folder = project.config.corpus_folder(contents.corpus)
-    return known_inventory(contents, fingerprint_memory(project, folder), quiet)
+    stored_digests = fingerprint_memory(project, folder)
+    return known_inventory(contents, stored_digests, quiet)
 
 
 def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory:
@@ -225,12 +222,11 @@ def fingerprint_memory(project: Project, folder: RawFolder) -> FingerprintMemory
 def with_object_marks(
     project: Project, folder: RawFolder, ranges: Sequence[SourceRange]
 ) -> list[SourceRange]:
-    """Record which version of each Parquet or Arrow file in a bucket its recorded hash belongs to.
+    """Add to ranges of text which version of each Parquet or Arrow file in a bucket was hashed.
 
-    Text is divided into ranges, which are read later. If a file has changed by then, the reader
-    must notice. A file of lines is read completely, so its hash tells. But of a table, only some
-    columns are read. So for an object in a bucket, a number is recorded that changes with each of
-    its versions, its mark (it is computed from the object's ETag):
+    A reader must notice if a file has changed since. It computes the hash of a file of lines. Of a
+    table it reads only some columns, so it compares a number that changes with each version of the
+    object, its mark:
 
         files of the range     a.jsonl, b.parquet
         marks                  {"b.parquet": 1718021234}
@@ -241,10 +237,9 @@ def with_object_marks(
         ranges: Ranges of the files of the corpus.
 
     Returns:
-        The ranges, each with the mark of every Parquet and Arrow file in it. Ranges of a folder
-        that is not in such a bucket are returned as they are.
+        The ranges with these marks; unchanged if the folder is not in a bucket.
     """
-    if not has_etags(folder):  # no objects with an ETag, from which marks are computed
+    if not has_etags(folder):  # a mark is computed from the ETag that a bucket gives to an object
         return list(ranges)
 
     # Loading the stored marks takes time, so do not if the ranges have no tables.

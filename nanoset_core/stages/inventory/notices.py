@@ -26,8 +26,6 @@ from nanoset_core.text.pieces import Piece
 def corpus_notices(project: Project, corpus: str, contents: Contents | None = None) -> list[Notice]:
     """Return notices on the text files of a corpus that may have been changed by mistake.
 
-    They compare the present files with those that the last two builds have read:
-
         1 file is smaller than in the previous version: a.jsonl
         2 files hold the same bytes as others, …
 
@@ -47,19 +45,19 @@ def corpus_notices(project: Project, corpus: str, contents: Contents | None = No
         contents = list_contents(project, corpus)
     notices = _held_out_notices(project.config, corpus, contents)
     try:
-        inventories = _LastInventories.of(project, corpus)
+        inventories = _LastInventories.of(project, corpus)  # the files of the last two builds
     except NanosetError:
-        # The inventory is damaged, which other checks report.
+        # A damaged list is reported elsewhere. Without it, nothing is said about earlier files.
         return notices + contents.notices()
 
     changes = _SizeChanges.of(contents, inventories.current)
     notices += _copy_notices(project.config, contents, changes.unchanged_pieces)
 
-    # Compare files with the sizes that they had before their last change. That is the size at the
-    # last build if a file has changed since, or else that at the build before. So a notice is still
-    # shown after the next build.
+    # The size of each file before its last change. If it has changed since the last build, that is
+    # its size then; otherwise, its size at the build before. So a notice on a file that shrank is
+    # still shown after the build that has read the smaller file.
     sizes_before = {path: _size(pieces) for path, pieces in inventories.previous.items()}
-    sizes_before |= changes.changed_sizes  # replaces the sizes of files that have changed since
+    sizes_before.update(changes.changed_sizes)
     return notices + contents.notices(sizes_before)
 
 
@@ -74,28 +72,27 @@ class _LastInventories:
 
     @staticmethod
     def of(project: Project, corpus: str) -> _LastInventories:
-        """Read the two last lists of a corpus's files, to notice files that shrank or disappeared.
+        """Read which files of a corpus the last two builds have read, with their sizes.
 
-        Each build lists the files of the corpus (a folder of texts) in an inventory. It divides
-        them into pieces, which have sizes and checksums:
+        Each build stores a list of the files (an inventory). Large files are divided into pieces:
 
-            current      a.jsonl: 1,000 bytes
-            previous     a.jsonl: 5,000 bytes, b.jsonl: 300 bytes
+            current list      a.jsonl: 1,000 bytes
+            previous list     a.jsonl: 5,000 bytes, b.jsonl: 300 bytes
 
         Args:
             project: The project.
-            corpus: Name of the corpus.
+            corpus: Name of the corpus, a folder of texts.
 
         Returns:
-            The pieces of all files in both inventories. Both are empty before the first build.
+            Both lists. They are empty before the first build.
 
         Raises:
             NanosetError: One of them is damaged.
         """
         current = project.outputs.current(STAGE, corpus)
-        # The current inventory tells which files have changed since the last build, and the
-        # previous one, which have changed between the last two builds.
-        previous = None if current is None else project.outputs.previous(current)
+        previous = None
+        if current is not None:
+            previous = project.outputs.previous(current)
         return _LastInventories(pieces_by_file(current), pieces_by_file(previous))
 
 

@@ -115,17 +115,28 @@ def check_no_shared_files(project: Project, names: Iterable[str], where: str) ->
         ConfigError: Two corpora share a file.
     """
     config = project.config
-    # Views of one corpus may share documents: take each corpus once.
+    # Several datasets may be selections of the documents of one corpus: take each corpus once.
     corpora = list(dict.fromkeys(base_of(config.derived, name) for name in names))
-    # (text key, identity of the file) → the first corpus and path at which it was found. With other
-    # text keys, corpora read other texts of a file.
-    first_by_text: dict[tuple[str, Hashable], CorpusFile] = {}
+
+    file_by_text: dict[_TextOfFile, CorpusFile] = {}
     for corpus in _corpora_that_may_share_files(config, corpora):
         text_key = config.documents_of(corpus).text_key
         for file in _files(project, corpus):
-            first = first_by_text.setdefault((text_key, file.identity), file)
-            if first.corpus != corpus:
-                raise _shared_file_error(config, where, first, file)
+            text = _TextOfFile(text_key, file.identity)
+            earlier = file_by_text.get(text)
+            if earlier is None:
+                file_by_text[text] = file
+            elif earlier.corpus != corpus:
+                raise _shared_file_error(config, where, earlier, file)
+
+
+class _TextOfFile(NamedTuple):
+    """The texts of a file that a corpus reads. Corpora with other keys read other texts of it."""
+
+    text_key: str
+    """Key of the texts in each line, such as "text"."""
+    identity: Hashable
+    """Equal for all paths of the same file, such as links to it."""
 
 
 def _shared_file_error(
@@ -154,14 +165,14 @@ def _shared_file_error(
 def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str]) -> list[str]:
     """Return the corpora that may read the same text of a file, judging by their settings.
 
-    Text that two corpora share would be repeated in training by mistake. To find it, the files of
-    corpora have to be listed, but not of those that cannot share any:
+    Text that two corpora share would be repeated in training by mistake. To find it, their files
+    are listed, which takes long, so corpora that cannot share any text are left out. In a bucket:
 
         corpus        folder    key of the text
-        web           web       text
-        web_valid     web       text
-        titles        web       title         other texts of the same files: never shared
-        code          code      text          not shared with web in a bucket, which has no links
+        web           web       text              returned
+        web_valid     web       text              returned: it may have files of web
+        titles        web       title             left out: it reads other texts of these files
+        code          code      text              left out: it has a folder of its own
 
     Args:
         config: The settings of nanoset.yaml.
@@ -170,8 +181,8 @@ def _corpora_that_may_share_files(config: ProjectConfig, corpora: Iterable[str])
     text_key_by_corpus = {name: config.documents_of(name).text_key for name in corpora}
     folder_by_corpus = {name: config.folder_name(name) for name in text_key_by_corpus}
     corpora_with_same_key = _with_shared_value(text_key_by_corpus)
-    # Links may lead from one folder to another. A bucket has no links.
     if has_links(config.raw_folder):
+        # On a disk, `code` may share files, too: links may lead from one folder to another.
         return corpora_with_same_key
     corpora_with_same_folder = _with_shared_value(folder_by_corpus)
     return [name for name in corpora_with_same_key if name in corpora_with_same_folder]

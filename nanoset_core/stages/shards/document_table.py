@@ -121,13 +121,12 @@ def copy_without(
         path: Path of the copy.
         files: Paths of the text files, in the order in which `document_table` got them.
     """
-    # A table stores the path of a document's file as a number in the list of all paths, which it
-    # also contains. Parquet returns only the paths that occur in a row group. So the numbers are
-    # made to refer to the list of all paths again: otherwise the copy would have other bytes.
     file_names = text_array(files)
     with _RowGroupWriter(path, _schema()) as writer:
         for group in range(len(table.groups)):
             remaining_rows = _row_group_without(table, group, rows)
+            # The column `file` has numbers: 0 for the first file, and so on. Rows that were read
+            # count only the files that occur among them. Change that to the numbers in `files`.
             writer.add(_with_all_file_names(remaining_rows, file_names))
 
 

@@ -176,33 +176,30 @@ def _counts_of_shard(shard: Manifest) -> FileCounts:
 def _counts_by_tables(source: SourceRange, shard: Manifest) -> dict[str, FileCounts]:
     """Count the documents and rejected lines of each file that was tokenized together with others.
 
-    Texts are tokenized in parts, called shards. A shard of several small files records only totals.
-    But it has a table of its documents, and a list of its rejected lines, which both name the file:
+    A shard, which was tokenized at once from several small files, records only totals. But it has a
+    table of its documents, and a list of its rejected lines, which both name the file:
 
         {"a.jsonl": FileCounts(documents=1000, tokens=812000, rejected=3, …), "b.jsonl": …}
-
-    The counts `skipped` and `purged` stay 0: documents that were skipped or erased are in no table.
 
     Args:
         source: The part of the text that the shard was made from. It names the files.
         shard: Manifest of the shard.
 
     Returns:
-        Path → counts of the part of the file that is in this shard.
+        Path → counts of the part of the file that is in this shard. The counts `skipped` and
+        `purged` are 0, since such documents are in no table.
     """
-    # If the shard skipped documents, they may be from any of its files: the lines of these files
-    # are not known.
-    has_skipped = shard.facts["skipped"] > 0
-    counts_by_path = {path: FileCounts(may_have_skipped=has_skipped) for path in source.files}
+    # Of skipped documents, it is only known that there are some in these files.
+    may_have_skipped = shard.facts["skipped"] > 0
+    counts_by_path = {path: FileCounts(may_have_skipped=may_have_skipped) for path in source.files}
+
     for path, size in stored_sizes(source.pieces).items():
         counts_by_path[path].stored_bytes = size
-
-    # Documents and tokens are in the table of documents, rejected lines in the list of rejects.
-    for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():
+    for path, counted in counts_by_file(shard.path(DOCUMENTS)).items():  # by the table
         counts_by_path[path].documents = counted.documents
         counts_by_path[path].tokens = counted.tokens
     if shard.facts["rejected"]:
-        for path, n_rejected in _rejected_by_file(shard).items():
+        for path, n_rejected in _rejected_by_file(shard).items():  # by the list
             counts_by_path[path].rejected = n_rejected
     return counts_by_path
 

@@ -195,17 +195,16 @@ def special_tokens_notices(
 
 
 def _left_out_notice(template: Sequence[str]) -> str:
-    """Return the notice that the tokenizer's special tokens are left out, though nobody chose that.
+    """Return the notice that this program leaves out tokens that the tokenizer itself would add.
 
-    A tokenizer may add `[CLS]` and `[SEP]` to each text. Megatron-LM keeps them up to core 0.14 and
-    from 0.17 on, and leaves them out in 0.15 and 0.16. This program leaves them out, so the user
-    should know, and choose.
+    A tokenizer may add `[CLS]` and `[SEP]` to each text. Some versions of Megatron-LM keep them,
+    and others do not, so the user should choose.
 
     Args:
         template: The special tokens that the tokenizer itself would add to each text.
     """
     unique_tokens = dict.fromkeys(template)  # in order
-    tokens = " and ".join(map(repr, unique_tokens))
+    tokens = " and ".join(map(repr, unique_tokens))  # "'[CLS]' and '[SEP]'"
     return (
         f"the tokenizer's own encode adds {tokens} to each document, and this does not; "
         "Megatron-LM's HuggingFaceTokenizer does with megatron-core up to 0.14 and from 0.17 on, "
@@ -248,30 +247,31 @@ def frame(encoded: Encoded, framing: Framing) -> Framed:
     example, with the token B before and E after each document:
 
         documents    [5, 6], [], [7]
-        edges        [0, 2], [2, 3]      where each document starts and stops in the tokens 5 6 7
         ids          B 5 6 E B 7 E
         lengths      4 0 3
 
-    Here the second document has no tokens, and gets none. The setting `framing.empty` can also say
-    that it becomes "B E", or that it is skipped.
+    Here the document without tokens stays empty (`framing.empty` is "no_sequence"). It may also
+    become B E ("sequence"), or be left out ("skip").
 
     Args:
         encoded: Token ids of all documents, concatenated, and the length of each document.
         framing: The special tokens, and what becomes of a document without tokens.
     """
-    # A document without tokens is skipped, or is written with or without a sequence.
     has_tokens = encoded.lengths > 0  # (n_documents,)
-    every_document = np.ones_like(has_tokens)
-    has_sequence = every_document if framing.empty == "sequence" else has_tokens
-    is_written = has_tokens if framing.empty == "skip" else every_document
+    has_sequence = has_tokens
+    is_written = np.ones_like(has_tokens)  # all documents
+    if framing.empty == "sequence":
+        has_sequence = np.ones_like(has_tokens)
+    elif framing.empty == "skip":
+        is_written = has_tokens
 
-    ids = encoded.ids
-    lengths = encoded.lengths
+    ids = encoded.ids  # 5 6 7
+    lengths = encoded.lengths  # 2 0 1
     n_added = len(framing.before) + len(framing.after)
     if n_added:
-        # (n_sequences, 2) where each document with a sequence starts and stops in `ids`
+        # Where each document with a sequence starts and stops in `ids`: [0, 2] and [2, 3].
         stops = np.cumsum(lengths, dtype=np.int64)
-        edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]
+        edges = np.stack([stops - lengths, stops], axis=1)[has_sequence]  # (n_sequences, 2)
         ids = _insert_at_edges(ids, edges, framing)
         lengths = lengths + has_sequence.astype(np.int32) * np.int32(n_added)
     return Framed(

@@ -130,7 +130,7 @@ def _matching_paths(pattern: Path) -> list[Path]:
     Raises:
         InputError: A folder cannot be read, or a link leads back to a folder above it.
     """
-    parts = _divide(pattern.parts)
+    parts = _divide(pattern.parts)  # the folder raw, and below it ** and *.jsonl
     if not parts.wildcards:
         return [pattern] if os.path.lexists(pattern) else []
     folder = Path(*parts.folder)
@@ -139,10 +139,10 @@ def _matching_paths(pattern: Path) -> list[Path]:
     matching_paths = _matches_below(
         folder,
         parts.wildcards,
-        # Names in the folder are compared with the first part; see `next_positions`.
+        # Which parts a name in the folder may match: ** and, as that may stand for no folder at
+        # all, also *.jsonl.
         candidates=first_positions(parts.wildcards),
-        # By the status of the folders above, a link that leads back to one of them is found.
-        ancestors=(folder.stat(),),
+        ancestors=(folder.stat(),),  # the folders that contain the files
     )
     return list(matching_paths)
 
@@ -155,34 +155,36 @@ def _matches_below(
 ) -> Iterator[Path]:
     """Yield the paths in a folder, and in all folders below it, that match a pattern.
 
-    While the search goes down from folder to folder, it remembers which parts of the pattern the
-    next name may match. The pattern `**/*.jsonl` has the parts `**`, number 0, and `*.jsonl`,
-    number 1. In the first folder, a name may match either, as `**` also stands for no folder at
-    all:
+    The pattern `*/web/*.jsonl` has the parts 0, 1 and 2. The name of a folder is compared with a
+    part, and names in it with the next part:
 
-        name        may be matched below it by the parts
-        web         0 and 1: it was a folder for `**`
-        a.jsonl     0 and 1 as well; and it is a result, since it matched the last part, `*.jsonl`
+        2024                 matches part 0
+        2024/web             matches part 1
+        2024/web/a.jsonl     matches part 2, the last one: it is a result
+
+    A name may match several parts if the pattern has `**`, which stands for any number of folders.
+    So there is a set of parts with which a name has to be compared.
 
     Args:
         folder: The folder.
         pattern: The parts of the pattern between slashes.
-        candidates: The numbers of the parts that a name in the folder may match, here {0, 1}.
+        candidates: The numbers of the parts with which names in the folder are compared: {0}.
         ancestors: Status of the folder and of every folder above it, to notice links back to them.
     """
-    end = len(pattern)  # 2, the number after that of the last part: all of the pattern has matched
+    end = len(pattern)  # 3: after the last part
     for entry in all_entries(folder):
         path = folder / entry.name
-        candidates_below = next_positions(candidates, entry.name, pattern)  # web: {0, 1}
+        # With which parts are names in this entry compared? {1} for 2024. The set is empty if the
+        # entry matches no part, and has `end` if the entry matches the last one.
+        candidates_below = next_positions(candidates, entry.name, pattern)
         if end in candidates_below:
             yield path
+        if candidates_below <= {end} or not entry.is_dir():
+            continue  # nothing below it can match
 
-        # Search a folder only if names in it may match a part.
-        may_match_below = bool(candidates_below - {end})
-        if may_match_below and entry.is_dir():
-            stat = entry.stat()
-            check_no_loop(entry.path, stat, ancestors)
-            yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))
+        stat = entry.stat()
+        check_no_loop(entry.path, stat, ancestors)
+        yield from _matches_below(path, pattern, candidates_below, (*ancestors, stat))
 
 
 def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:

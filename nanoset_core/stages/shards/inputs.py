@@ -85,17 +85,17 @@ def resolve_inputs(
         StorageError: A bucket cannot be reached, or refuses.
     """
     listed: list[ListedFile] = []
-    notices: list[str] = []
+    notices: list[str] = []  # what the user should know, such as files that are not read
     for path in inputs:
         name = os.fspath(path)
         resolved = _resolve(name, leave_out)
         listed += resolved.files
         notices += [f"{name}: {notice}" for notice in resolved.notices]
 
-    # Empty files are reported whether a file, a folder or a pattern names them.
+    # Give all files paths below the folder that contains all of them.
     input_files = _below_one_folder(listed)
-    for empty in Contents(input_files.files).notices():
-        notices.append(f"{input_files.folder}: {empty.text}")
+    for notice in Contents(input_files.files).notices():  # on empty files
+        notices.append(f"{input_files.folder}: {notice.text}")
     return replace(input_files, notices=tuple(notices))
 
 
@@ -177,24 +177,26 @@ def by_file(inputs: InputFiles, output_prefix: Location) -> list[tuple[InputFile
 
 
 def _name_without_ending(path: str, *, is_json_lines: bool) -> str:
-    """Return a name for the output that is made from an input file.
+    """Return the name of the output that is made from an input file.
 
         web/part1.jsonl.gz      → "web_part1"
         notes.txt               → "notes"
         notes.txt               → "notes.txt" if it contains JSON lines in spite of its name
-
-    Outputs of such files have always been named after the complete name.
 
     Args:
         path: Relative path of the file.
         is_json_lines: Whether the file contains JSON lines although its name ends with .txt or
             .csv.
     """
-    ending = ""
-    if not is_json_lines:
-        ending = suffix_of(path) or ""
-    path_without_ending = path[: len(path) - len(ending)]
-    return path_without_ending.replace("/", "_")
+    name = path.replace("/", "_")
+    if is_json_lines:
+        # The first versions took every file for JSON lines, and knew no ending .txt. Their names
+        # still apply, so that the outputs of earlier calls are found.
+        return name
+    ending = suffix_of(path)  # ".jsonl.gz", also of A.JSONL.GZ; None if the format is not known
+    if ending is None:
+        return name
+    return name[: -len(ending)]
 
 
 def _resolve(name: str, leave_out: Callable[[Location], bool]) -> _ResolvedInput:

@@ -124,9 +124,8 @@ class TokenizeJob:
     def _attempt(self, options: Mapping[str, Any]) -> _Attempt:
         """Try to tokenize all ranges of text, and stop if a tokenizer gives wrong tokens.
 
-        A tokenizer has several implementations (engines), and the tokens of the fast ones are
-        checked now and then. If they are wrong, a record of that is stored. The caller then calls
-        this method again, without this engine.
+        A tokenizer has several implementations (engines), and some of the tokens of the fast ones
+        are checked. If they are wrong, the caller calls this method again, without this engine.
 
         Args:
             options: Settings that decide the tokens. They name the engines to avoid.
@@ -137,9 +136,8 @@ class TokenizeJob:
         try:
             return _Attempt(shards=self._make(options))
         except distrust.DistrustError as error:
-            # An engine gave wrong tokens. The worker has stored a record of that among all records
-            # (`NOTEBOOK`), but a network file system may show it to this machine only later. So
-            # store it from here, too.
+            # The worker that found the wrong tokens has recorded them in a file. On a network file
+            # system, this machine may not see the file yet, so record them from here, too.
             distrust.NOTEBOOK.add(self.root, error.record)
             return _Attempt(records=(error.record,))
         finally:
@@ -150,18 +148,20 @@ class TokenizeJob:
         """Tokenize the ranges of text that have no tokens yet, in worker processes.
 
         Args:
-            options: Settings that decide the tokens; they are part of the recipes of the shards.
+            options: Settings that decide the tokens. If one of them has changed since, a range is
+                tokenized again.
 
         Returns:
-            Manifests of all shards, in document order. They are stored compressed, since there may
-            be 100,000, and unpacked when they are used.
+            Manifests of the tokens of all ranges, in document order. They are stored compressed,
+            since there may be 100,000, and unpacked when they are used.
 
         Raises:
-            ReturnedDocumentsError: A document that the user had erased was added to the text once
-                more, for example in a new file. It must not get into a shard.
+            ReturnedDocumentsError: The text contains documents that the user had erased, for
+                example in a new file. They must not get into the tokens.
         """
         progress = self.progress.work(self.activity, self.subject, self.text_bytes)
         try:
+            # Makes an output for each range, here its tokens, unless that exists.
             shards = make_per_shard(
                 _ShardsOfRanges(job=self, options=options),
                 self.root,
@@ -171,7 +171,8 @@ class TokenizeJob:
                 look_first=self.look_first,
             )
         except ExceptionGroup as group:
-            # `make_per_shard` made all other shards first, and collected these errors in a group.
+            # Some ranges contain erased documents. The other ranges were tokenized in spite of
+            # that.
             raise _all_returned_documents(group) from group
         return PackedManifests(shards.results, self.root.access)
 

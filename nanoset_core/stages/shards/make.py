@@ -354,22 +354,22 @@ class _ShardInProgress:
         return encoded._replace(ids=encoded.ids.astype(self._task.settings.dtype))
 
     def _encode_texts(self, batch: DocumentBatch) -> Encoded:
-        """Turn texts into token ids, and compare some of them with a second, trusted tokenizer.
-
-        The first one is faster, but might give other tokens for rare texts. If it does, that is
-        recorded, and the text is tokenized again without it. Errors name the document that caused
-        them:
+        """Turn the texts of documents into token ids, and name the document if that fails.
 
             the memory is not enough           the longest text: "raw/web/a.jsonl:7 (byte 4,096)"
             a text cannot be encoded           that text
-            wrong tokens                       the text with these tokens
+            the tokens are wrong               the text with these tokens
+
+        Whether tokens are wrong is known for some texts, which a second implementation of the
+        tokenizer encodes, too. If they are, this is recorded, so that the first one is avoided.
 
         Args:
             batch: The documents.
 
         Raises:
             InputError: A document is too large, or cannot be encoded.
-            DistrustError: The first tokenizer gave wrong tokens; it is recorded as distrusted.
+            DistrustError: The tokens of a document were wrong. The caller makes the shards again
+                with another implementation.
         """
         try:
             return self._audit.encode(batch.texts)
@@ -384,7 +384,6 @@ class _ShardInProgress:
         except WrongTokensError as error:
             place = _document_place(self._task, batch, error.document)
             record = self._record_distrust(place, error)
-            # Whoever runs this task makes the shards again with another engine.
             raise distrust.DistrustError(record) from error
 
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
@@ -439,27 +438,18 @@ class _ShardInProgress:
             )
 
     def count(self, batch: DocumentBatch, encoded: Encoded, facts: ShardFacts) -> None:
-        """Add a batch that was written to the counts of the shard, and report the progress.
-
-        A shard is a part of a corpus that one process tokenizes, batch by batch. Its counts are
-        kept in fields of this object, until `all_facts` returns them:
-
-            _facts             documents, tokens and so on; also characters that vanish, since the
-                               tokenizer has no token for them
-            _lines_of_pieces   lines in each piece of a large file
-            _repeats           finds documents with equal tokens
-            _read_bytes        for the progress, which is reported every half second
+        """Add a batch of documents to what `all_facts` will return, and report the progress.
 
         Args:
-            batch: The documents, and lines that were rejected since they are no documents.
+            batch: The documents, and the lines that are no documents.
             encoded: The tokens of the documents.
-            facts: The numbers of documents, tokens and so on in the batch.
+            facts: How many documents, tokens and so on the batch has.
         """
         self._facts = self._facts + facts
-        if self._vanishing is not None:  # None if the tokenizer has tokens for all characters
+        if self._vanishing is not None:  # there are characters that the tokenizer has no token for
             self._facts.vanished += self._vanishing.count(batch.texts)
-        self._lines_of_pieces += batch.lines_of_pieces
-        self._repeats.add(encoded)
+        self._lines_of_pieces += batch.lines_of_pieces  # how many lines a piece of a file has
+        self._repeats.add(encoded)  # finds documents with equal tokens
         self._read_bytes += batch.stored_bytes
         if time.monotonic() > self._reported_at + _REPORT_SECONDS:
             self._report()
@@ -480,26 +470,25 @@ class _ShardInProgress:
     def all_facts(self) -> dict[str, Any]:
         """Return what is recorded about a shard, once all batches were counted.
 
-        A shard is a part of a corpus that one process tokenizes. Its manifest has, for example:
+        A shard is a part of a corpus that one process tokenizes. For example:
 
             {
-                "documents": 3400, "tokens": 250000, "rejected": 3, "repeated": 0, …
+                "documents": 3400, "tokens": 250000, "rejected": 3, "repeated": 12, …
                 "encoder": {"engine": "numpy", "audited": 34, …}
             }
 
-        The last entry names the implementation (engine) of the tokenizer, and how many documents
-        were tokenized a second time by another one to check it. So tokens can be made again if the
-        engine turns out to be wrong.
+        The encoder is the implementation of the tokenizer. If it turns out to be wrong, the shards
+        that it made are known.
         """
-        # How many documents have the same tokens as an earlier one is known only at the end.
+        # How many documents have the same tokens as an earlier one. That is known only at the end.
         self._facts.repeated = self._repeats.among(self._facts.documents)
+
+        n_audited = self._audit.documents  # documents that a second implementation encoded, too
         engine = self._engine
-        encoder = Encoder(engine.name, engine.version, self._audit.documents, engine.helper)
-        return {
-            **to_plain(self._facts),
-            **piece_lines_of_shard(self._lines_of_pieces),
-            ENCODER_FACT: to_plain(encoder),
-        }
+        encoder = Encoder(engine.name, engine.version, n_audited, engine.helper)
+        # How many lines the pieces of large files have.
+        facts_of_lines = piece_lines_of_shard(self._lines_of_pieces)
+        return {**to_plain(self._facts), **facts_of_lines, ENCODER_FACT: to_plain(encoder)}
 
 
 def _document_place(task: ShardTask, batch: DocumentBatch, number: int) -> str:
@@ -530,15 +519,15 @@ def _engine(task: ShardTask) -> Engine:
     Raises:
         SourceChangedError: The tokenizer's file has changed since the build started.
     """
-    # The recipe names engines that have given wrong tokens.
-    distrusted_engines = tuple(task.recipe.options.get(distrust.OPTION, ()))
-
-    # Load the engine, unless it was loaded before. In the first case, report which one was chosen.
+    # The recipe names implementations that have given wrong tokens.
+    excluded = tuple(task.recipe.options.get(distrust.OPTION, ()))
     file = local_tokenizer(task.settings.tokenizer_file)
-    n_loads_before = _n_engine_loads()
-    loaded = _loaded_engine(file, stat_signature(file), task.settings.engine, distrusted_engines)
-    is_new = _n_engine_loads() > n_loads_before
-    if is_new:
+
+    # `misses` counts the calls for which the cache of `_loaded_engine` had no engine. If one was
+    # loaded, tell the user which.
+    n_loads_before = _loaded_engine.cache_info().misses
+    loaded = _loaded_engine(file, stat_signature(file), task.settings.engine, excluded)
+    if _loaded_engine.cache_info().misses > n_loads_before:
         report_progress(TaskNote(f"engine {loaded.engine.name}: {loaded.engine.reason}"))
 
     # The recipe has the fingerprint that the tokenizer had when the build started.
@@ -572,9 +561,9 @@ def engine_choice(tokenizer_file: TokenizerPath, kind: str) -> str:
         FormatError: The tokenizer is damaged.
         ConfigError: The implementation does not support the tokenizer, or is not installed.
     """
-    file_version = stat_signature(tokenizer_file)  # changes if the file is overwritten
-    excluded: tuple[str, ...] = ()  # all implementations may be used
-    engine = _loaded_engine(tokenizer_file, file_version, kind, excluded).engine
+    signature = stat_signature(tokenizer_file)  # size and times, to load a changed file again
+    no_exclusions: tuple[str, ...] = ()  # all implementations may be used
+    engine = _loaded_engine(tokenizer_file, signature, kind, no_exclusions).engine
     choice = f"{engine.name}: {engine.reason}"
     report_progress(TaskNote(f"engine {choice}"))
     return choice
@@ -603,11 +592,6 @@ def _loaded_engine(
     """
     engine = make_engine(file, kind, without=without)
     return _LoadedEngine(engine, define(file).fingerprint)
-
-
-def _n_engine_loads() -> int:
-    """Return how many times this process has loaded an engine: calls that no cache answered."""
-    return _loaded_engine.cache_info().misses
 
 
 def _reject_error(task: ShardTask, reject: Reject) -> InputError:

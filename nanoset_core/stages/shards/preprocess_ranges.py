@@ -52,20 +52,20 @@ class InputRanges:
             yield source
 
     def pieces(self) -> list[Piece]:
-        """Return the pieces of all files, after reading those that were not read yet.
+        """Return the pieces of all files, each with a digest by which a later call recognises it.
 
-        A large file is hashed in pieces, each with a digest, by which a later call recognises it:
-        bytes 0 to 64 MiB of a.jsonl, and so on.
+        A piece is a file, or a part of a large file: bytes 0 to 64 MiB of a.jsonl, and so on.
 
         Returns:
-            The pieces in document order, with digests as in inventories.
+            The pieces in document order.
 
         Raises:
             MissingError: A file was deleted.
             InputError: A file cannot be read.
             SourceChangedError: A file changed since it was listed.
         """
-        for _ in self:  # the pieces are known once all files have been read
+        # Read the files that were not read yet. `_read_parts` adds their pieces to `_pieces`.
+        for _range in self:
             pass
         return self._pieces
 

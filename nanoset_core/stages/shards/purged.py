@@ -135,9 +135,12 @@ def id_digest(identity: str) -> str:
 def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> ErasedPlace:
     """Return where an erased document is in the raw text, so that it is left out from now on.
 
-    Large files are read in pieces. The place of a document on line 7 of a.jsonl, which begins with
-    byte 4,096, has the piece of the file that contains it, for example its bytes 0 to 1,000,000
-    with their digest, and the position 4,096. If the piece changes, the place no longer counts.
+        a document on line 7 of a.jsonl, which     the piece of a.jsonl with the bytes 0 to
+        begins with byte 4,096                     1,000,000, and its position 4,096
+        a document in row 7 of c.parquet           all of c.parquet, and its position 7
+
+    Files are read in pieces, of which each has a digest. If the piece changes, the place no longer
+    counts.
 
     Args:
         pieces: Pieces of files. One of them contains the document.
@@ -145,8 +148,10 @@ def place_of(pieces: Iterable[Piece], file: str, line: int, offset: int) -> Eras
         line: Its line, or its row in a table.
         offset: Its first byte in the decompressed file; -1 for a row of a table.
     """
+    position = offset
     is_row_of_table = offset < 0
-    position = line if is_row_of_table else offset
+    if is_row_of_table:
+        position = line
     pieces_of_file = [piece for piece in pieces if piece.path == file]
     piece = _piece_with(pieces_of_file, position)
     return ErasedPlace(
@@ -173,20 +178,18 @@ def _piece_with(pieces_of_file: Sequence[Piece], position: int) -> Piece:
         pieces_of_file: The pieces of the file, in order; at least one.
         position: First byte of the document in the decompressed file, or its row in a table.
     """
-    # Do not compare the position with a single piece: as in b.jsonl.gz and c.parquet, the bounds of
-    # the piece may be bytes of the compressed file, and the position something else.
+    first_piece = pieces_of_file[0]
     if len(pieces_of_file) == 1:
-        return pieces_of_file[0]
+        return first_piece
 
-    # A file with several pieces is uncompressed text, so the bounds and the position are bytes of
-    # the same file. The pieces follow one another without gaps.
+    # A file with several pieces is uncompressed text, so the position is a byte of the file.
     for piece in pieces_of_file:
         if piece.begin <= position < piece.end:
             return piece
 
-    # No document begins outside of all pieces. If a damaged table of documents says so, any piece
-    # will do: its digest and such a position match no document.
-    return pieces_of_file[0]
+    # The position, which was stored with the document, is not in the file, so it must be damaged.
+    # With any piece, it stands for no document, and nothing is left out.
+    return first_piece
 
 
 def add_record(

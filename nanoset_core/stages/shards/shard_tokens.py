@@ -90,15 +90,16 @@ def altered(path: Path, found: str) -> StorageError:
 
 
 def _write_bin_fact(shard: Manifest, fact: FileFact) -> None:
-    """Write the manifest of a shard again, with another fact about its .bin.
+    """Record where the tokens of a shard are stored, in the shard's manifest.
 
-    The manifest says where the tokens are: in a file of the shard, or in a range of bytes of a
-    dataset.
+    A shard is a part of a tokenized corpus. Its tokens are in a file of its own, or to save space,
+    only in a range of bytes of a dataset that was made from it.
 
     Args:
         shard: The shard.
         fact: Where its tokens are now, with their size and sha256.
     """
+    # The manifest is a JSON file. Write it again, with all that it had but for this entry.
     files = {**shard.files, BIN: fact}
     recipe = from_plain(Recipe, shard.recipe)
     content = StoredManifest.of(recipe, shard.facts, files)

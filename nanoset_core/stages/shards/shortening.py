@@ -239,21 +239,21 @@ def _stored_tokens(shard: Manifest) -> _StoredTokens:
     Raises:
         MissingError: The file with the tokens was deleted.
     """
-    # The caller needs almost all of a shard's own file, so download it if it is in a bucket. Of the
-    # .bin of a dataset, it needs a small part, which it reads from the bucket.
+    # The caller reads almost all tokens of the shard. If the shard has its own file in a bucket,
+    # download it as a whole. The file of a dataset is larger, so its range is read in the bucket.
     tokens_file = shard.files[BIN]
     if not tokens_file.is_in_other_output:
-        shard.path(BIN)  # downloads the file
+        shard.path(BIN)  # downloads the file if it is in a bucket
 
-    # The store with the bytes: the local disk if it has the file or a copy of it, or the bucket.
     path, first_byte = shard.place(BIN)
-    store, name = shard.access.stored_at(path, as_copy=True)
+    store, name = shard.access.stored_at(path, as_copy=True)  # where a local copy is, if any
     stored_file = store.stat(name)
     if stored_file is None:
         raise MissingError(
             "the tokens of a shard were deleted", where=path, remedy="run `nanoset build`"
         )
-    return _StoredTokens(store, replace(stored_file, begin=first_byte, size=tokens_file.size))
+    byte_range = replace(stored_file, begin=first_byte, size=tokens_file.size)
+    return _StoredTokens(store, byte_range)
 
 
 def _runs_of_true(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -13,26 +13,24 @@ from nanoset_core.stages.stage import Summary
 def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     """Return what `nanoset status` shows of a tokenized corpus: what was lost or is repeated.
 
-        3 rejected lines that may be damaged (invalid_json 3): a.jsonl 3
-        12.0% of the documents repeat others, more than documents.max_duplicate_fraction: 0.05
+        warning    3 rejected lines that may be damaged (invalid_json 3): a.jsonl 3
+        warning    12.0% of the documents repeat others, more than …
+        detail     unreadable: 1 file
+        rejects    shards/web/3f9c…/rejects.jsonl, a list of the rejected lines
 
     Args:
         project: Its outputs are read, and its limit for repeated documents.
-        tokenized: Manifest of the corpus's set of shards, which records what was lost.
-
-    Returns:
-        warnings: Clauses on lost text, and on documents that repeat others.
-        details: The number of files that could not be read to their end, as "unreadable".
-        rejects: Paths of the lists of rejected lines.
+        tokenized: Manifest of the tokenized corpus, which records what was lost.
     """
-    warnings = list(recorded_losses(project.outputs, tokenized).texts())
+    losses = recorded_losses(project.outputs, tokenized)
+    warnings = list(losses.texts())
     repeats = repeats_warning(project, tokenized)
     if repeats:
         where_to_look = LOOK
         warnings.append(f"{repeats}: {where_to_look}")
 
     details = {}
-    n_unreadable_files = tokenized.facts["faults"]  # each has one fault, at which reading ended
+    n_unreadable_files = tokenized.facts["faults"]  # files that could not be read to their end
     if n_unreadable_files:
         details["unreadable"] = format_count(n_unreadable_files, "file")
     return Summary(details=details, warnings=warnings, rejects=reject_files(project, tokenized))

@@ -73,11 +73,11 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
         """Return what is wrong with the tokens of a corpus as they are stored, or None.
 
-        `nanoset status` shows it, and a build repairs it. There are two kinds of faults:
+        `nanoset status` shows it, and a build repairs it or stops with an error. For example:
 
-            a file was deleted or truncated             a shard is missing or damaged
-            the user allows less lost text than at      too many lines are no documents: …
-            the time of the build
+            a file of tokens was deleted or truncated        a shard is missing or damaged
+            3 % of the lines were no documents, and since    too many lines are no documents: …
+            then the user has changed the limit to 1 %
 
         Args:
             project: Its outputs and limits are read.
@@ -92,30 +92,33 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         try:
             check_shards(project, corpus, manifest.facts[SHARDS])
             losses = recorded_losses(project.outputs, manifest)
-            # This reads the lists of rejected lines, which may be damaged, too.
+            # This reads the lists of rejected lines, which may be missing or damaged, too.
             error_if_too_much = error_of_losses(project, corpus, losses)
         except MissingError:
             return "a shard is missing or damaged"
         except NanosetError as error:
             return one_line(error)
-        return _one_line_with_limit(error_if_too_much)
+        return _one_line_with_limit(error_if_too_much)  # None without an error
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return the message that a build would lose too much text, or None if it may start.
+        """Return why a build of these tokens would certainly fail, or None if it may start.
 
-        An earlier build may have read all of the text, and failed because too many lines were no
-        documents. As long as text and settings are the same, the next one would fail, too.
+        An earlier build may have tokenized all of the text, and then failed because too many lines
+        were no documents. The next one would fail, too, unless text or settings have changed.
 
         Args:
             project: Its output root and limits for lost text are read.
             key: The corpus.
             recipe: What the build would make: which text, and with which settings.
-            reading: Not used, since nothing is read for this.
+            reading: Limits how much may be read. Nothing of the text is read here.
+
+        Returns:
+            One line, such as "too many lines are no documents: …".
         """
         losses = expected_losses(project, key.subject, recipe)
-        if losses is None:  # not known yet, since not all shards exist
+        if losses is None:  # not all of the text was tokenized, so they are not known
             return None
         error_if_too_much = error_of_losses(project, key.subject, losses)
         return _one_line_with_limit(error_if_too_much)

@@ -60,23 +60,22 @@ def tokenize_corpus(project: Project, corpus: str) -> Manifest:
         InputError: There is no text, or more was lost than is allowed.
         SourceChangedError: A file has changed since the inventory was made.
     """
-    inventory_manifest, inventory = current_inventory(project, corpus)
+    inventory_manifest, inventory = current_inventory(project, corpus)  # the list of files
     _show_notices(project)
     result = _make_shards_without_erased(project, corpus, inventory)
 
-    # The sums include what was lost: lines that are no documents, and files that could not be read
-    # to their end.
+    # Some text may have been lost: lines that are no documents, or damaged files.
     losses = sum_losses(result.shards, inventory.pieces)
     _check_text(project, corpus, losses)
     facts = _facts_of_set(result.shards, losses, inventory)
 
     def write(_folder: Path) -> Written:
-        """Write no files: the set consists of its manifest alone, which has these facts."""
+        """Return what the manifest of the list has. There are no other files to write."""
         return Written(facts)
 
-    # Store the manifest under the digest of its recipe, and replace the current set by it.
-    parents = {"inventory": inventory_manifest.digest}
-    recipe = set_recipe(project, corpus, parents, result.options)
+    # Store the list under a digest of what it was made from, and use it from now on.
+    made_from = {"inventory": inventory_manifest.digest}
+    recipe = set_recipe(project, corpus, made_from, result.options)
     manifest = project.outputs.commit(recipe, write)
     return project.outputs.make_current(manifest)
 
@@ -99,24 +98,19 @@ def _facts_of_set(
 ) -> dict[str, Any]:
     """Return what is recorded about a tokenized corpus: its counts, and its shards.
 
-    For example, `{"documents": 1000, "tokens": 250000, "rejected": 3, …, "shards": ["3f9c…",
-    "a07e…"]}`. The shards, which are parts of the corpus, are named by their folders.
+        {"documents": 1000, "tokens": 250000, "rejected": 3, …, "shards": ["3f9c…", "a07e…"]}
 
     Args:
-        shards: The shards, in document order.
-        losses: The sums of their counts.
-        inventory: The files that they were made from.
+        shards: The shards, in document order: the parts in which the corpus was tokenized.
+        losses: The sums of their counts, also of lines that could not be used.
+        inventory: The files of the corpus, which may be divided into pieces.
     """
-    facts = {
-        # The counts of all shards together, such as documents, tokens and rejected lines.
-        **to_plain(losses.facts),
-        # How many lines each piece of a large file has, to number lines in their files.
-        **piece_lines_of_corpus(shards, inventory.pieces),
-        # The digest of a shard is the name of its folder.
-        SHARDS: [shard.digest for shard in shards],
-    }
-    # Readers need the number of documents of each shard. If there are few shards, they get it from
-    # the manifest of each. To open very many manifests takes long, so it is recorded here, too.
+    facts = to_plain(losses.facts)  # "documents", "tokens", "rejected" and so on
+    # How many lines each piece of a large file has, to find the number of a line in the file.
+    facts.update(piece_lines_of_corpus(shards, inventory.pieces))
+    facts[SHARDS] = [shard.digest for shard in shards]  # the names of their folders
+    # Readers need the number of documents of each shard. To open very many manifests for that takes
+    # long, so if there are many shards, record the numbers here, too.
     if len(shards) >= _MANY_SHARDS:
         facts[BY_SHARD] = [shard.facts["documents"] for shard in shards]
     return facts
@@ -232,13 +226,13 @@ class _DiskLimits:
 def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -> _DiskLimits:
     """Return how many shards can be made at the same time on a disk with little room.
 
-    If the outputs are in a bucket, each shard (the tokens of a range of text) is written to the
-    disk of this machine before it is uploaded. The setting `storage.scratch_mib` limits the room
-    for that. For example:
+    A shard is the tokens of a range of text. If the outputs are in a bucket, each shard is written
+    to the disk of this machine before it is uploaded, and a setting limits the room for that
+    (`storage.scratch_mib`). For example, with 8 worker processes:
 
-        room for files        3 GiB
-        largest shard         some 1.2 GiB, estimated from its text
-        8 worker processes    only 2 of them work at the same time
+        room for shards       3 GiB
+        largest shard         1.2 GiB, estimated from its text
+        result                2 workers, which need 2.4 GiB
 
     Args:
         project: Its number of workers, and the room for its outputs, are read.
@@ -248,26 +242,26 @@ def _disk_limits(project: Project, corpus: str, ranges: Sequence[SourceRange]) -
     Raises:
         StorageError: A shard is certainly larger than the room.
     """
-    room_bytes = project.outputs.access.room
     workers = project.config.workers
-    if room_bytes is None or not ranges:
-        # Without a limit, no room has to be kept free for shards.
+    room_bytes = project.outputs.access.room
+    if room_bytes is None or not ranges:  # no limit
         return _DiskLimits(workers, room_bytes=0)
 
     _check_room(project, corpus, ranges, room_bytes)
-    # The largest shard is estimated to take 1.5 times its text.
-    shard_bytes = max(_text_bytes(source) for source in ranges) * 3 // 2
+    largest_text_bytes = max(_text_bytes(source) for source in ranges)
+    largest_shard_bytes = largest_text_bytes * 3 // 2  # an estimate
+
+    # On a cluster, each worker has this room for itself.
     if project.executor is not None:
-        # Each worker of a cluster has this room for its own shard.
-        return _DiskLimits(workers, min(room_bytes, shard_bytes))
+        return _DiskLimits(workers, room_bytes=min(room_bytes, largest_shard_bytes))
 
     # On this machine, all workers share the room. One of them can work in any case.
-    n_workers = max(1, min(workers, room_bytes // shard_bytes))
+    n_workers = max(1, min(workers, room_bytes // largest_shard_bytes))
     if n_workers < workers:
         project.progress.note(
             f"{n_workers} of {workers} workers: storage.scratch_mib has no room for more shards"
         )
-    return _DiskLimits(n_workers, min(room_bytes, shard_bytes * n_workers))
+    return _DiskLimits(n_workers, room_bytes=min(room_bytes, largest_shard_bytes * n_workers))
 
 
 def _check_room(
@@ -275,9 +269,9 @@ def _check_room(
 ) -> None:
     """Refuse to tokenize a corpus if a part of it certainly does not fit on the disk.
 
-    The text is divided into ranges, and the tokens of each are written to one file. The least that
-    a range of 1 GiB may give: 256 Mi tokens of 2 bytes, which are 512 MiB. (It may be much more: a
-    token may be a single character, and compressed text is longer than its file.)
+    The text is divided into ranges, and the tokens of each are written to one file. A token stands
+    for up to 4 bytes of text, about. So a range of 1 GiB has at least 256 Mi tokens, or with 2
+    bytes for each, 512 MiB.
 
     Args:
         project: The size of its token ids is read; its settings are for the error.
@@ -288,14 +282,15 @@ def _check_room(
     Raises:
         StorageError: A file is certainly larger than the room.
     """
-    largest = max(source.size for source in ranges)
-    least_token_bytes = largest // _BYTES_PER_TOKEN * project.tokenizer.dtype.itemsize
-    if least_token_bytes > room_bytes:
+    largest_text_bytes = max(source.size for source in ranges)  # compressed text counts as it is
+    least_tokens = largest_text_bytes // _BYTES_PER_TOKEN
+    least_bytes = least_tokens * project.tokenizer.dtype.itemsize
+    if least_bytes > room_bytes:
         raise StorageError(
             "a shard is larger than the room for working copies",
             where=project.config.corpus_folder(corpus),
-            found=f"about {format_bytes(least_token_bytes)} of tokens in "
-            f"{format_bytes(largest)} of text as stored",
+            found=f"about {format_bytes(least_bytes)} of tokens in "
+            f"{format_bytes(largest_text_bytes)} of text as stored",
             expected=f"at most {format_bytes(room_bytes)}, three quarters of storage.scratch_mib",
             remedy="set storage.scratch_mib to more, or tokenization.range_mib to less; "
             "keep compressed text and tables in smaller files",
