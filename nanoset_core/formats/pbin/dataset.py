@@ -329,12 +329,16 @@ def _cut(
     Returns:
         (where each piece starts, where it stops), each of shape (n_pieces,)
     """
-    pieces_per_document = -(-document_lengths // block_size)  # rounded up: 5 tokens, 3 pieces
+    document_stops = document_starts + document_lengths  # 5 7 10
+    # -(-a // b) is a / b, rounded up: a document of 5 tokens has 3 pieces.
+    pieces_per_document = -(-document_lengths // block_size)
     document_of_piece = np.repeat(np.arange(len(document_starts)), pieces_per_document)
     numbers = _numbers_within_groups(document_of_piece, pieces_per_document)
+
+    # A piece stops after `block_size` tokens, or with its document.
     starts = document_starts[document_of_piece] + numbers * block_size
-    document_stops = (document_starts + document_lengths)[document_of_piece]  # (n_pieces,)
-    return starts, np.minimum(starts + block_size, document_stops)
+    stops = np.minimum(starts + block_size, document_stops[document_of_piece])
+    return starts, stops
 
 
 def _numbers_within_groups(

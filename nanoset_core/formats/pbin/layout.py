@@ -219,17 +219,12 @@ def required(path: object, expected: str, remedy: str) -> Iterator[None]:
 def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> PbinFile:
     """Open a `.pbin`, a file of tokens for the trainer Modalities, and determine its layout.
 
-    Three layouts were written by released versions of Modalities. No field says which one a file
-    has:
+    A file has a header, the tokens, and an index, which says where each document starts. The header
+    says where the index begins. No field says which of three layouts a file has, but it shows:
 
-        layout D (current)    header of 12 bytes, tokens, and an index: where each document starts
-        layout C              the same, but the first document starts at 12 and not at 0, since the
-                              index counts the header, too
-        layout A              a header of 8 bytes, and numbers with the highest byte first
-
-    So first tell A from the others by the header, and then C from D by the first number of the
-    index. In all layouts, the header says how many bytes the tokens have, that is, where the index
-    begins.
+        layout D (current)    the first document starts at 0, the first token
+        layout C (older)      it starts at 12, since the bytes of the header are counted, too
+        layout A (older)      the header is another one
 
     Args:
         path: Path of the file, also for messages.
@@ -244,13 +239,12 @@ def open_pbin(path: str | os.PathLike[str], file: MappedFile | None = None) -> P
     if file is None:
         with required(path, "a .pbin file", "write it first (`nanoset pbin`), or correct the path"):
             file = MappedFile(map_regular(path))
-    # The header shows where the index begins, and tells most layouts apart.
+    # The header tells the layout A from the others.
     _fetch(file, 0, HEADER_BYTES)
     _check_header_is_whole(path, file.size)
     pbin = _open_in_matching_layout(path, file)
 
-    # The older layout C differs from the current one, D, in the index alone: its first number, the
-    # offset of the first document, includes the header.
+    # The first number of the index tells the layouts D and C apart.
     _fetch(file, pbin.index_begin, file.size)
     if pbin.layout is D and first_number(pbin.view, pbin.index_begin) == C.first_offset:
         pbin = replace(pbin, layout=C)
@@ -321,9 +315,13 @@ def _fetch(file: MappedFile, begin: int, end: int) -> None:
 def _unknown_layout(path: Path, view: memoryview) -> FormatError:
     """Return the error for a file that is no `.pbin`, or a damaged one, with the likely reason.
 
+    A `.pbin` is a file of tokens for the trainer Modalities. Most have its current layout, called
+    D; the older ones, A and C, are rare. So the reason is in what the file contradicts the layout
+    D.
+
     Args:
         path: Path of the file.
-        view: The file, at least as long as a header of layout D.
+        view: The file, at least as long as a header of the layout D (12 bytes).
     """
     data_bytes, token_bytes = _HEADER.unpack_from(view)
     reason, position = _contradiction_of_layout_d(data_bytes, token_bytes, len(view))
@@ -546,66 +544,54 @@ class _IndexScan:
             self._outside_error = self._misplaced_error(entries, is_outside)
 
     def _add_offset_errors(self, offset_errors: NDArray[np.int64]) -> None:
-        """Find out whether wrong offsets come from a known fault of the trainer Modalities.
+        """Find out whether wrong places of documents come from a known fault of another program.
 
-        An offset says at which byte of a file a document starts. When Modalities merges files, it
-        forgets their headers of 12 bytes each. So the offsets of the second file are 12 bytes too
-        small, those of the third one 24, and so on. Where the next file begins, the error changes,
-        a jump:
+        When the trainer Modalities merges files, it forgets their headers of 12 bytes each:
 
             document               0    1    2    3     4     5
             is from file           0    0    0    1     1     2
-            bytes too small        0    0    0    12    12    24     (jumps at documents 3, 5)
+            bytes too small        0    0    0    12    12    24
 
-        If an offset is wrong by anything but a multiple of 12, the index is damaged in another way.
-        This method is called for some documents after the others, and adds to three fields:
-
-            _n_jumps              number of jumps so far: none in a correct index
-            _last_offset_error    error of the last document, for the comparison in the next call
-            _fits_merge           whether all errors are multiples of 12
+        The numbers in the last row are the offset errors. In a correct index, all are 0. If they
+        are multiples of 12, the fault explains them. Also count how often they change (here twice,
+        at the documents 3 and 5), since that is the number of forgotten headers.
 
         Args:
-            offset_errors: How many bytes each of the next offsets is too small, shape (n_entries,).
+            offset_errors: Those of the next documents, shape (n_entries,).
         """
-        # Compare each error with that of the document before it. The first document of these is
-        # compared with the last one of an earlier call.
+        # Compare each with the one before it: the first with the last one of the previous call.
         previous_errors = np.concatenate([[self._last_offset_error], offset_errors[:-1]])
         n_jumps = int(np.count_nonzero(offset_errors != previous_errors))
         if n_jumps == 0:
-            return  # the errors are the same as that of the last document, which was checked
+            return  # all are equal to the last one of the previous call, which was checked
         self._n_jumps += n_jumps
         self._last_offset_error = int(offset_errors[-1])
         if not _is_whole_headers(offset_errors).all():
-            self._fits_merge = False  # the fault of Modalities does not explain these errors
+            self._fits_merge = False  # the fault does not explain these errors
 
     def facts(self) -> IndexFacts:
-        """Return what is known about an index after all its entries were added.
+        """Return how many documents and tokens an index has, after all its entries were added.
 
-        For example, 1000 documents, 3 of them empty, with 500,000 tokens. An index is of one of
-        these kinds:
-
-                                 each document starts       is_contiguous    merge_faults
-                                 where the last one ends
-            correct              yes                        True             0
-            merged wrongly       after a correction         True             forgotten headers: 2
-            other order, gaps    no                         False            0
-
-        The trainer Modalities forgets the headers of files when it merges them, so that some
-        documents start a few bytes later than the index says. That can be corrected, so it is no
-        error.
+        Also say whether each document starts where the last one ends. An index may say otherwise
+        only because of a known fault: when the trainer Modalities merges files, it forgets their
+        headers. Then all later documents start a few bytes after the place that the index says.
+        That can be corrected, so it is no error. `merge_faults` is the number of forgotten headers.
 
         Raises:
             FormatError: Documents are where the layout of the file does not allow them.
         """
         self._check_placement()
-        # With each forgotten header, the error of the offsets grows by 12 bytes, which was counted
-        # as a jump.
-        n_forgotten_headers = self._n_jumps if self._is_merged_wrongly else 0
+        is_merged_wrongly = self._is_merged_wrongly
+        n_forgotten_headers = 0
+        if is_merged_wrongly:
+            # Each forgotten header makes the difference between the index and the truth larger. So
+            # count how often it changes from a document to the next.
+            n_forgotten_headers = self._n_jumps
         return IndexFacts(
             documents=self._n_documents,
             tokens=self._total_bytes // self._file.token_bytes,
             empty_documents=self._n_empty_documents,
-            is_contiguous=self._is_in_sequence or self._is_merged_wrongly,
+            is_contiguous=self._is_in_sequence or is_merged_wrongly,
             merge_faults=n_forgotten_headers,
         )
 
@@ -625,25 +611,23 @@ class _IndexScan:
         return self._has_all_tokens and self._n_jumps > 0 and self._fits_merge
 
     def _check_placement(self) -> None:
-        """Check that each document of a file is where it may be, after all entries of its index
-        were added.
+        """Raise the error for documents that are where they must not be, if there are any.
 
-            layout          documents
-            D (current)     anywhere within the tokens, in any order; there may be gaps
-            A, C (older)    one after another, without gaps, since their writers did nothing else
+            current layout        anywhere within the tokens, in any order; there may be gaps
+            the two older ones    one after another, without gaps
 
-        There is one exception. The trainer Modalities forgets the headers of files when it merges
-        them. Then the index says places that are too small, perhaps even outside of the tokens. The
-        right ones can be computed (`_is_merged_wrongly`), so this is no error.
+        If the trainer Modalities has merged files, the index may say places outside of the tokens,
+        because it forgets the headers of files. That is no error, since the right places can be
+        computed.
 
         Raises:
             FormatError: A document is where it must not be.
         """
-        # In the layouts A and C, one document follows after another.
-        if self._file.layout is not D and not self._is_in_sequence:
+        is_current_layout = self._file.layout is D
+        if not is_current_layout and not self._is_in_sequence:
             raise self._sequence_error()
 
-        # `add` has kept an error for the first document outside of the tokens, if there was one.
+        # The error for the first document outside of the tokens, which `add` has prepared.
         if self._outside_error is not None and not self._is_merged_wrongly:
             raise self._outside_error
 
@@ -669,40 +653,37 @@ class _IndexScan:
             0        301      wrong: ends within a token
             7        300      wrong: starts within a token
             0        1002     wrong: longer than all tokens
-            -12      300      may be right: Modalities has a known fault that makes starts too
-                              small, and that can be corrected later
+
+        A start before or after all tokens is no error yet: the caller may be able to correct it.
 
         Args:
             entries: Where the documents start in the tokens, and how long they are, in bytes.
 
         Raises:
-            FormatError: A document is longer than all tokens of the file, is no number of whole
-                tokens, or starts beyond any real file.
+            FormatError: One of these errors, or a start so large that no file can have it.
         """
         offsets, lengths = entries
         token_bytes = self._file.token_bytes
         has_wrong_length = (lengths < 0) | (lengths > self._file.data_bytes)
         splits_a_token = (lengths % token_bytes != 0) | (offsets % token_bytes != 0)
-        # Offsets may be negative here: a merge of files that forgot their headers makes them too
-        # small, and `document_entries` corrects that.
-        has_wrong_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
-        is_wrong = has_wrong_length | splits_a_token | has_wrong_offset  # (n_documents,)
+        has_impossible_offset = (offsets > _MAX_OFFSET) | (offsets < -_MAX_OFFSET)
+        is_wrong = has_wrong_length | splits_a_token | has_impossible_offset  # (n_documents,)
         if is_wrong.any():
             raise self._misplaced_error(entries, is_wrong)
 
     def _misplaced_error(self, entries: Entries, is_wrong: NDArray[np.bool_]) -> FormatError:
-        """Return the error for the first wrong entry of a chunk.
+        """Return the error for the first of some documents that is not within the file's tokens.
 
         Args:
-            entries: The entries of the chunk, whose documents are not counted yet.
-            is_wrong: Whether each of them is wrong, shape (n_entries,).
+            entries: Where the documents start, and how long they are, in bytes.
+            is_wrong: Which of them are not within the tokens, shape (n_entries,).
         """
         file = self._file
-        row = int(np.argmax(is_wrong))
+        row = int(np.argmax(is_wrong))  # the first wrong one
+        number = self._n_documents + row  # after the documents that were checked before
         return damaged(
             "a document is outside of the tokens",
-            where=f"{file.path}, entry {self._n_documents + row} of the index at byte "
-            f"{file.index_begin}",
+            where=f"{file.path}, entry {number} of the index at byte {file.index_begin}",
             found=f"{entries.lengths[row]} bytes from byte {entries.offsets[row]} of the tokens",
             expected=f"within [0, {file.data_bytes}), "
             f"in multiples of {file.token_bytes}, the bytes of one token",

@@ -104,7 +104,11 @@ class _Lines:
     """1-based numbers of the first lines that are not JSON."""
 
     def entries(self) -> Iterator[Entries]:
-        """Yield the entries of the lines that are JSON, block by block.
+        """Yield where each line of the text that is JSON starts, and how many bytes it has.
+
+        Yields:
+            The starts and lengths of the lines in a block of the text. Afterwards, the counts of
+            lines in the fields include this block.
 
         Raises:
             MissingError: The text does not exist.
@@ -158,10 +162,10 @@ class _Lines:
     def _count_lines(
         self, lines: list[bytes], entries: Entries, is_document: NDArray[np.bool_]
     ) -> None:
-        """Count some lines of a text, and note the numbers of those that are not JSON.
+        """Count the next lines of a text, and note the numbers of those that are not JSON.
 
-        For example, if the third line is no JSON, this is an error; or, if the user has said that
-        such lines are to be dropped, 3 is noted for the report.
+        For example, if the third line of the text is not JSON, 3 is noted for the report. If the
+        user does not want to drop such lines, it is an error instead.
 
         Args:
             lines: The lines, with their line feeds.
@@ -171,16 +175,15 @@ class _Lines:
         Raises:
             InputError: A line is not JSON, and `on_fault` is "raise".
         """
-        faulty = np.flatnonzero(~is_document)  # indices in the block
+        first_number = self.total + 1  # of the first of these lines in the text, from 1 on
+        faulty = np.flatnonzero(~is_document)  # indices in `lines`
         if len(faulty) and self.on_fault == "raise":
             index = int(faulty[0])
-            line_number = self.total + index + 1
-            raise self._not_json(lines[index], line_number, int(entries.offsets[index]))
+            raise self._not_json(lines[index], first_number + index, int(entries.offsets[index]))
 
         # Store the numbers of the first dropped lines only: there may be very many.
-        n_more = _MAX_NAMED_LINES - len(self.first_dropped)
-        line_numbers = self.total + 1 + faulty[:n_more]
-        self.first_dropped.extend(line_numbers.tolist())
+        dropped = (first_number + faulty).tolist()
+        self.first_dropped = [*self.first_dropped, *dropped][:_MAX_NAMED_LINES]
         self.total += len(lines)
         self.documents += len(lines) - len(faulty)
 
