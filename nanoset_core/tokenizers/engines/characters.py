@@ -36,7 +36,7 @@ from nanoset_core.tokenizers.engines.classes import (
     SPACE_BYTE,
     code_points_at,
 )
-from nanoset_core.tokenizers.engines.merges import NO_TOKEN, Merger, PairRanks
+from nanoset_core.tokenizers.engines.merges import NO_TOKEN, Merger, MergeTable, PairRanks
 from nanoset_core.tokenizers.engines.patterns import SpaceSigns
 from nanoset_core.tokenizers.engines.vocabulary import Vocabulary
 
@@ -125,28 +125,31 @@ class PairSplitter:
         return is_start
 
     def _kinds_between_bytes(self, data: Bytes) -> Bytes:
-        """Return whether a text can be cut between each byte and the next, by these two bytes.
+        """Return for each two neighbouring bytes of a text whether it can be cut between them.
 
-        The two bytes are the index into a table. For "thé" (bytes 74 68 C3 A9), these are 7468,
-        68C3 and C3A9 in hexadecimal.
+        They are looked up in a table of all 65,536 pairs of bytes, which has one of these:
+
+            _CUT         a word can start here: no token has both characters
+            _JOINED      no word can start here
+            _DOUBTFUL    the whole characters decide, of which the two bytes are a part
 
         Args:
             data: uint8, shape (n_bytes,): the text.
 
         Returns:
-            uint8, shape (n_bytes - 1,): _CUT, _JOINED, or _DOUBTFUL if the whole characters decide.
+            uint8, shape (n_bytes - 1,).
         """
         byte_pairs = data[:-1].astype(np.uint16) << 8
         byte_pairs |= data[1:]
         return self._kinds_of_byte_pairs.take(byte_pairs)
 
     def _are_joined(self, data: Bytes, positions: Ints) -> Bools:
-        """Return which characters of a text a merge may join with the character before them.
+        """Return which characters of a text may get into one token with the character before them.
 
-        The vocabulary's merges, such as of "t" and "h" to "th", join only some pairs of characters.
-        Elsewhere text can be cut before it is encoded. The pairs are stored in a table by a hash,
-        so that now and then a pair is taken for another one that is joined. That changes no token:
-        the text is only cut into fewer words than it could be.
+        If the tokenizer can merge "t" and "h" to "th", then "h" may be in one token with a "t"
+        before it. The table of such pairs is a hash table without the pairs themselves, so that a
+        pair is now and then taken for another. Then text is not cut where it could be, which
+        changes no token.
 
         Args:
             data: uint8, shape (n_bytes,): a text in UTF-8.
@@ -164,11 +167,10 @@ class PairSplitter:
 
 
 def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None:
-    """Cut rows of a repeated character, such as newlines, into tokens as the tokenizer does.
+    """Cut rows of a repeated character, such as newlines, into as long tokens as there are.
 
-    Some vocabularies have tokens of 1, 2, 3 and more newlines. The tokenizer looks for them before
-    anything else, the longest first. With tokens of up to 3 newlines (n), and `|` where a word
-    starts:
+    Some vocabularies have tokens of 1, 2, 3 and more newlines, which the tokenizer looks for before
+    anything else. If the longest has 3, and n is a newline, "annnnnnnb" is cut like this:
 
         a|nnn|nnn|n|b
 
@@ -177,14 +179,11 @@ def _cut_runs(is_start: Bools, is_repeated: Bools, max_repetitions: int) -> None
         is_repeated: bool, shape (n_bytes,): whether a byte is the character.
         max_repetitions: Length of the longest token; there are tokens of all lengths.
     """
-    runs = find_runs(is_repeated)
-
-    # Words start at a run, and after it, where other text continues, but not inside of it.
+    runs = find_runs(is_repeated)  # here [1, 8)
     is_start[runs.positions()] = False
     is_start[runs.starts] = True
     is_start[runs.stops] = True
-
-    # A run that is longer than the longest token is cut into several: 7 newlines after 3 and 6.
+    # Start further words inside of long runs: here at 4 and 7.
     is_start[cut_positions(runs.starts, runs.stops, max_repetitions)] = True
 
 
@@ -206,38 +205,31 @@ def _hash_pairs(left: Words, right: Words) -> Ints:
 
 
 def _kinds_of_byte_pairs(boundary_pairs: Ids) -> Bytes:
-    """Make a table that says whether a text can be cut between two bytes, for any two bytes.
+    """Make a table that says for any two neighbouring bytes whether a text can be cut there.
 
-    Tokenizers merge characters into longer and longer tokens. Text may be cut between two
-    characters that no merge joins, because no token has both. Most places can be judged by the two
-    bytes that meet there, of which there are only 65536 pairs. Suppose that merges join "t" with
-    "h", and "é" (bytes C3 A9) with "t":
+    Text may be cut between two characters that are in no token together. Suppose that only "t" with
+    "h", and "é" (bytes C3 A9) with "t" are in tokens together:
 
-        "t" "h"    _JOINED      a merge joins them: no cut
-        "h" "t"    _CUT         no merge joins them
+        "t" "h"    _JOINED      no cut
+        "h" "t"    _CUT
         C3 A9      _JOINED      the inside of a character
-        A9 "t"     _DOUBTFUL    A9 may end an "é", which a merge joins with "t", or another
-                                character, which none does: the caller has to look at them
+        A9 "t"     _DOUBTFUL    no cut after "é", but after any other character that ends with A9
         FF "t"     _CUT         FF separates texts
 
     Args:
-        boundary_pairs: int32, shape (n_pairs, 2): code points of the two characters that meet in
-            each merge: the last one of the left token, and the first one of the right token.
+        boundary_pairs: int32, shape (n_pairs, 2): code points of the characters that are in a token
+            together, the left and the right one.
 
     Returns:
         uint8, shape (65536,). The index is 256 * left byte + right byte.
     """
-    # Begin with _CUT for all pairs, and overwrite it where there is more to say.
     table = np.full((256, 256), _CUT, np.uint8)  # left byte, right byte
-    # In UTF-8, a byte from 80 to BF is inside of a character, never its first byte.
-    table[:, 0x80:0xC0] = _JOINED
+    table[:, 0x80:0xC0] = _JOINED  # these are never the first byte of a character
 
-    # The two bytes that meet if the characters of each pair are adjacent: A9 "t" for "é" and "t".
+    # The two bytes that meet between the characters of each pair. Only if both characters are
+    # ASCII, and so have no other bytes, these two decide.
     left_bytes = _last_bytes(boundary_pairs[:, 0])  # (n_pairs,)
     right_bytes = _first_bytes(boundary_pairs[:, 1])  # (n_pairs,)
-
-    # A byte beyond ASCII, such as A9, is part of many characters, and merges join only some of
-    # these. But two bytes of ASCII are two whole characters.
     table[left_bytes, right_bytes] = _DOUBTFUL
     is_ascii = (left_bytes < 0x80) & (right_bytes < 0x80)
     table[left_bytes[is_ascii], right_bytes[is_ascii]] = _JOINED
@@ -279,36 +271,29 @@ class CharacterMerger(Merger):
         self._character_tokens = np.full(CODE_POINTS, -1, np.int32)  # -1: no token
         self._character_tokens[code_points] = tokens
 
-    def _first_tokens(self, letters: Bytes) -> Words:
-        """Return the tokens of words before anything is merged: one for each character.
+    def _unmerged(self, letters: Bytes) -> MergeTable:
+        """Return the tokens that merging starts with: one for each character.
 
         A character without a token of its own gets the tokens of its bytes. For the words "tü" and
         "✓", if "✓" has no token:
 
-            word                      tü             ✓
-            its bytes                 t   C3  BC     E2     9C     93
-            token that starts here    t   ü   -      <E2>   <9C>   <93>      (-: none)
-            tokens without gaps       t   ü   .      <E2>   <9C>   <93>      (.: NO_TOKEN)
-
-        Each word is a column of the argument and of the result.
+            tü      t   ü
+            ✓       <E2>   <9C>   <93>
 
         Args:
-            letters: uint8, shape (width, n_words): the bytes of each word, padded with zeros.
-
-        Returns:
-            uint64, shape (width, n_words): the tokens of each word, then NO_TOKEN.
+            letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
         """
-        # Put all words into one buffer, each padded to `width` bytes. To read a character, up to
-        # four bytes are read, so that there must be some after the last word.
-        width, n_words = letters.shape
-        data = np.append(letters.T.ravel(), np.zeros(4, np.uint8))  # (n_bytes + 4,)
-        tokens, is_token = self._tokens_at_bytes(data)  # is_token: False in gaps and padding
+        # Put all words one after another, each padded to the same length. To read a character, up
+        # to four bytes are read, so that there must be some after the last word.
+        words = letters.T  # (n_words, width)
+        data = np.append(words.ravel(), np.zeros(4, np.uint8))
+        tokens, is_token = self._tokens_at_bytes(data)
 
-        # One row for each word again. Then move its tokens together, and rows become columns.
-        n_bytes = width * n_words
-        tokens_by_word = tokens[:n_bytes].reshape(n_words, width)
-        is_token_by_word = is_token[:n_bytes].reshape(n_words, width)
-        return _columns_without_gaps(tokens_by_word, is_token_by_word)
+        # Make a row for each word again, without the four bytes.
+        tokens_by_word = tokens[:-4].reshape(words.shape)
+        is_token_by_word = is_token[:-4].reshape(words.shape)
+        table = _columns_without_gaps(tokens_by_word, is_token_by_word)
+        return MergeTable(table, self._ranks.of_columns(table))
 
     def _tokens_at_bytes(self, data: Bytes) -> tuple[Ids, Bools]:
         """Return the token that starts at each byte of a text, and whether there is one.
@@ -329,17 +314,17 @@ class CharacterMerger(Merger):
             tokens: int32, shape (n_bytes,).
             is_token: bool, shape (n_bytes,).
         """
-        # Start with the tokens of the single bytes: <C3> <BC>.
+        # Start with the tokens of all single bytes. The padding has none.
         tokens = self._byte_tokens.take(data)
-        is_token = data != 0  # all but the padding
+        is_token = data != 0
 
-        # The token of each character. All its bytes but the first have the form 10xxxxxx.
-        is_first_byte = is_token & (data & 0xC0 != 0x80)
+        # Find the characters that are in the vocabulary: t and ü.
+        is_first_byte = is_token & (data & 0xC0 != 0x80)  # further bytes have the form 10xxxxxx
         starts = np.flatnonzero(is_first_byte)  # (n_characters,)
-        character_tokens = self._character_tokens.take(code_points_at(data, starts))
-
-        # If a character has one, it replaces the tokens of all its bytes.
+        character_tokens = self._character_tokens.take(code_points_at(data, starts))  # -1: no token
         has_token = character_tokens >= 0
+
+        # The token of such a character is at its first byte, and none at the others.
         starts_with_token = starts[has_token]
         tokens[starts_with_token] = character_tokens[has_token]
         is_token[_further_bytes(data, starts_with_token)] = False

@@ -104,10 +104,9 @@ rules apply to a character, the last one counts.
 def probe_classes(rules: ClassRules, rest: int) -> Bytes:
     r"""Return the class of every Unicode character, such as letter, by Hugging Face's library.
 
-    Tokenizers cut text where the class changes. The classes are found by asking the library about
-    each character, since its version of Unicode may differ from Python's. For example, with the
-    rules ("\p{L}", LETTER) and ("\s", SPACE), "a" is a LETTER, a space is a SPACE, and "!" has the
-    class `rest`.
+    Tokenizers cut text where the class changes. The library is asked about each character, since
+    its version of Unicode may differ from Python's. With the rules (`\p{L}`, LETTER) and
+    (`\s`, SPACE), "a" is a LETTER, a space is a SPACE, and "!" has the class `rest`.
 
     Args:
         rules: Pairs (characters, class). The characters are written as in the brackets of a regular
@@ -120,12 +119,11 @@ def probe_classes(rules: ClassRules, rest: int) -> Bytes:
         have `rest`.
     """
     classes = np.full(CODE_POINTS, rest, np.uint8)
-    # Brackets inside brackets are a union, as in [[a-z][0-9]]. DIGITS is no regular expression.
-    members_of_any_rule = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
+    # Most characters match no rule. It saves time to ask for all rules at once first: `[a-z]` and
+    # `[0-9]` in one expression are `[[a-z][0-9]]`. Only DIGITS is no expression.
+    any_rule = "".join(f"[{members}]" for members, _ in rules if members != DIGITS)
     for points in _blocks_of_code_points():
-        # Most code points are in no class. To ask for all rules together first saves time: after
-        # that, each single rule is asked for these candidates only.
-        candidates = points[are_in(members_of_any_rule, points)]
+        candidates = points[are_in(any_rule, points)]
         for members, class_of_members in rules:
             probed_points = points if members == DIGITS else candidates
             member_points = probed_points[are_in(members, probed_points)]
@@ -252,18 +250,19 @@ class ByteClassifier:
             byte_classes: uint8, shape (n_bytes,), writable.
             wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
         """
-        # This gives ASCII characters their class. The first byte of any other character gets the
-        # class LEAD, which is replaced below.
-        translated = bytearray(buffer.translate(self._translation))  # writable
+        # Replace each ASCII character by its class, and the first byte of all others by LEAD.
+        translated = bytearray(buffer.translate(self._translation))
         byte_classes = np.frombuffer(translated, np.uint8)
-        starts = np.flatnonzero(byte_classes == LEAD)  # (n_characters,)
+        starts = np.flatnonzero(byte_classes == LEAD)  # characters of several bytes: 1 and 3
         if not len(starts):
             return byte_classes, starts
 
+        # Look up the classes of the others, and write each to all bytes of its character.
         data = np.frombuffer(buffer, np.uint8)
-        character_classes = self._classes_at(data, starts)
-        _fill_characters(byte_classes, data, starts, character_classes)
-        return byte_classes, starts[character_classes == SPACE]
+        classes = self._classes_at(data, starts)  # (n_characters,) L and S
+        _fill_characters(byte_classes, data, starts, classes)
+        wide_spaces = starts[classes == SPACE]
+        return byte_classes, wide_spaces
 
     def _classes_at(self, data: Bytes, starts: Ints) -> Bytes:
         """Return the class, such as letter, of each character of several bytes in a text.
@@ -275,13 +274,13 @@ class ByteClassifier:
         Returns:
             uint8, shape (n_characters,).
         """
-        # The first two bytes nearly always decide. They are one number, which is an index into a
-        # table: 0xC3A9 for "é".
-        first_bytes = data[starts].astype(np.uint16)
-        second_bytes = data[starts + 1]
-        classes: Bytes = self._class_of_pair[(first_bytes << 8) | second_bytes]
+        # Look the class up by the first two bytes, as one number: 0xC3A9 for "é".
+        byte_pairs = data[starts].astype(np.uint16) << 8
+        byte_pairs |= data[starts + 1]
+        classes: Bytes = self._class_of_pair[byte_pairs]
 
-        # If they do not, the table has _MIXED, and the whole character is looked up.
+        # If characters with the same two bytes have several classes, the table has _MIXED. Then
+        # look the class up by the whole character.
         mixed = np.flatnonzero(classes == _MIXED)
         if len(mixed):
             code_points = code_points_at(data, starts[mixed])
@@ -320,13 +319,13 @@ def _fill_characters(
 def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
     """Return a table of the classes of characters (letter, symbol, …) by their first two bytes.
 
-    Characters of several bytes are looked up in it. Most often, all characters with the same first
-    two bytes have the same class. If not, the entry is _MIXED, and more bytes are needed:
+    Characters of three and four bytes share their first two bytes with others. If these have
+    several classes, the entry is _MIXED:
 
-        first bytes    characters                              entry
-        C3 A9          é                                       LETTER
-        E4 B8          64 ideographs, 一 (E4 B8 80) and so on    LETTER
-        E2 80          64 characters, – and a wide space ...   _MIXED
+        first bytes    characters                                 entry
+        C3 A9          é                                          LETTER
+        E4 B8          64 ideographs, 一 (E4 B8 80) and so on       LETTER
+        E2 80          64 characters, – and a wide space …        _MIXED
 
     Args:
         classes: uint8, shape (0x110000,): the class of each code point.
@@ -335,35 +334,16 @@ def _classes_by_first_two_bytes(classes: Bytes) -> Bytes:
         uint8, shape (65536,); the index is 256 * first byte + second byte.
     """
     table = np.full((256, 256), _MIXED, np.uint8)  # first byte, second byte
-
-    # Characters with the same first two bytes are successive code points: 1 of those with two
-    # bytes, 64 of those with three, 4096 of those with four. For U+0800 to U+FFFF, for example,
-    # `points` is this range, and `block_size` is 64.
-    for points, block_size in _BLOCKS_WITH_SAME_TWO_BYTES:
-        # (n_blocks, block_size) the classes of the characters of each block
-        blocks = classes[points.start : points.stop].reshape(-1, block_size)
-        class_of_block = _common_classes(blocks).tolist()
-        first_points = points[::block_size]  # the first code point of each block
-        for first_point, block_class in zip(first_points, class_of_block, strict=True):
-            # Surrogates are in no text, but have their place among the code points.
-            first_byte, second_byte, *_ = chr(first_point).encode(errors="surrogatepass")
-            table[first_byte, second_byte] = block_class
+    # Characters with the same first two bytes are a block of successive code points. `n_points` is
+    # 1 for characters of two bytes, 64 for those of three, and 4096 for those of four.
+    for points, n_points in _BLOCKS_WITH_SAME_TWO_BYTES:
+        for first_point in points[::n_points]:
+            block = classes[first_point : first_point + n_points]
+            if (block == block[0]).all():
+                # Surrogates are in no text, but have their place among the code points.
+                encoded = chr(first_point).encode(errors="surrogatepass")
+                table[encoded[0], encoded[1]] = block[0]
     return table.ravel()
-
-
-def _common_classes(rows: Bytes) -> Bytes:
-    """Return the class that all characters of a row have, or _MIXED (255) if there are several.
-
-    The rows 1 1 1 and 1 3 1 give 1 and _MIXED.
-
-    Args:
-        rows: uint8, shape (n_rows, n_characters): the class of each character.
-
-    Returns:
-        uint8, shape (n_rows,).
-    """
-    is_uniform = (rows == rows[:, :1]).all(axis=1)
-    return np.where(is_uniform, rows[:, 0], _MIXED).astype(np.uint8)
 
 
 def code_points_at(data: Bytes, starts: Ints) -> Ints:

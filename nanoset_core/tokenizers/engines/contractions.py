@@ -66,6 +66,26 @@ ANY_CASE = ContractionTables(
 """Contractions in letters of any case."""
 
 
+def contraction_lengths(data: Bytes, apostrophes: Ints, tables: ContractionTables) -> Ints:
+    """Return how many bytes the contraction at each apostrophe of a text has, 0 if it has none.
+
+    For example, 's has 2 bytes, 'll has 3, and the apostrophe of 'x begins no contraction.
+
+    Args:
+        data: uint8, shape (n_bytes,): UTF-8 texts; the last byte is a separator, 0xFF.
+        apostrophes: int64, shape (n_apostrophes,): positions of the apostrophes.
+        tables: Which bytes after an apostrophe make a contraction.
+
+    Returns:
+        int64, shape (n_apostrophes,).
+    """
+    next_bytes = byte_pairs_after(data, apostrophes)  # "ll" as one number, an index of the tables
+    lengths = np.zeros(len(apostrophes), np.int64)
+    lengths[tables.one_byte[next_bytes]] = 2  # the apostrophe and one byte
+    lengths[tables.two_bytes[next_bytes]] = 3
+    return lengths
+
+
 def find_apostrophes(data: Bytes) -> Ints:
     """Return the positions of all apostrophes of a text.
 

@@ -119,15 +119,13 @@ class PairRanks:
             entries = entries[is_refused]
 
     def find(self, left: Words, right: Words) -> Ints:
-        """Look up the ranks of pairs of neighbouring tokens: when, and if, they are merged.
+        """Look up the ranks of pairs of tokens, which say when, and if, a tokenizer merges them.
 
         A BPE tokenizer starts with single letters, and merges pairs of tokens in the order of their
         ranks. For example, with the merges "t"+"h" (rank 0) and "th"+"e" (rank 1):
 
             pair    "t","h"    "th","e"    "e","t"
             rank    0          1           NO_RANK: they never merge
-
-        The ranks are in several hash tables. Nearly all pairs are found in the first one.
 
         Args:
             left: Id of the left token of each pair, uint64, shape (n_pairs,); NO_TOKEN is allowed.
@@ -140,18 +138,37 @@ class PairRanks:
         pairs = left << _ID_SHIFT
         pairs |= right
 
-        # The first table decides most pairs. The others may be in the next table.
+        # The ranks are in several tables. The first one decides most pairs. `undecided` are the
+        # indices of the others.
         first_table, *further_tables = self._tables
-        ranks, undecided = first_table.find(pairs)  # (n_undecided,) indices into `pairs`
+        ranks, undecided = first_table.find(pairs)
         for table in further_tables:
             if not len(undecided):
                 break
-            undecided_pairs = pairs.take(undecided)
-            further_ranks, still_undecided = table.find(undecided_pairs)
-            ranks[undecided] = further_ranks
+            ranks_of_undecided, is_still_undecided = table.find(pairs.take(undecided))
+            ranks[undecided] = ranks_of_undecided
+            undecided = undecided.take(is_still_undecided)
+        return ranks
 
-            # These are indices into `undecided_pairs`. Turn them into indices into `pairs`.
-            undecided = undecided.take(still_undecided)
+    def of_columns(self, tokens: Words) -> Ints:
+        """Return the rank of each pair of tokens above each other, in a table of words as columns.
+
+            tokens            ranks
+            "t"   "a"         0  (t h)    5        (a t)
+            "h"   "t"         7  (h e)    NO_RANK  (no pair: the word "at" has ended)
+            "e"   NO_TOKEN
+
+        Args:
+            tokens: uint64, shape (width, n_words): the tokens of each word, then NO_TOKEN.
+
+        Returns:
+            int64, shape (width - 1, n_words): NO_RANK for pairs that do not merge.
+        """
+        left = tokens[:-1]
+        right = tokens[1:]
+        ranks = np.full(left.shape, NO_RANK, np.int64)
+        is_pair = right != NO_TOKEN  # then the left one is a token, too
+        ranks[is_pair] = self.find(left[is_pair], right[is_pair])
         return ranks
 
 
@@ -200,32 +217,31 @@ class _RankTable:
         return is_refused
 
     def find(self, pairs: Words) -> tuple[Ints, Ints]:
-        """Look up the ranks of pairs of tokens in this table.
+        """Look up the ranks of pairs of tokens in this table, as far as it can decide them.
 
-        A tokenizer merges pairs with low ranks first. A pair has a *slot* in the table, computed
-        from its two ids. What is in the slot decides:
+        A pair has one slot, a place of the table that is computed from its two ids. What is in it:
 
-            the pair itself    its rank
-            nothing            NO_RANK: it never merges
-            another pair       not decided: the pair may be in another table
+            the pair itself    the pair has the rank that is stored with it
+            nothing            it has no rank (NO_RANK)
+            another pair       undecided: its rank may be in another table
 
         Args:
             pairs: uint64, shape (n_pairs,): the ids of the left and the right token in one number.
 
         Returns:
-            ranks: int64, shape (n_pairs,): NO_RANK for pairs that are not in this table.
-            undecided: int64: indices of the pairs of the third kind.
+            ranks: int64, shape (n_pairs,): NO_RANK for undecided pairs, too.
+            undecided: int64, shape (n_undecided,): indices of these pairs.
         """
-        # What is in the slot of each pair. An entry has a pair in its upper bits, and the rank of
-        # the pair in its lower bits. In a free slot, all bits are set.
-        entries = self._entries.take(self._slots(pairs))  # (n_pairs,)
-        is_other_pair = entries >> _RANK_SHIFT != pairs
-        is_other_pair &= entries != _FREE
-        undecided = is_other_pair.nonzero()[0]
+        # Each slot has a number, whose upper bits are a pair, and whose lower bits are its rank. If
+        # the slot is free, all bits are set.
+        slots = self._entries.take(self._slots(pairs))  # (n_pairs,)
+        has_other_pair = slots >> _RANK_SHIFT != pairs
+        has_other_pair &= slots != _FREE
+        undecided = has_other_pair.nonzero()[0]
 
-        # Keep the lower bits, which are the rank. In a free slot, these bits are just NO_RANK.
-        entries &= _RANK_MASK
-        ranks = entries.view(np.int64)
+        # Keep the lower bits. If the slot is free, these are all set, and that is NO_RANK.
+        slots &= _RANK_MASK
+        ranks = slots.view(np.int64)
         ranks[undecided] = NO_RANK
         return ranks, undecided
 
@@ -246,45 +262,12 @@ class Merger(ABC):
         self._ranks = ranks
 
     @abstractmethod
-    def _first_tokens(self, letters: Bytes) -> Words:
+    def _unmerged(self, letters: Bytes) -> MergeTable:
         """Return the tokens that merging starts with.
 
         Args:
             letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
-
-        Returns:
-            uint64, shape (width, n_words): the tokens of each word in a column, then NO_TOKEN.
         """
-
-    def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return for each two neighbouring tokens of words when a merge would join them: the
-        merge's rank.
-
-        Words are encoded by merging neighbouring tokens, again and again; the pair with the lowest
-        rank is the first. This is called at the start, when tokens are single letters. Each word is
-        a column of the arrays:
-
-            tokens            ranks of the pairs
-            "t"   "a"         0  (t h)    5        (a t)
-            "h"   "t"         7  (h e)    NO_RANK  (no pair: the word "at" has ended)
-            "e"   NO_TOKEN
-
-        Args:
-            letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
-                Not used here; a subclass looks the ranks up by bytes, which is faster.
-            tokens: uint64, shape (width, n_words): the tokens of each word in a column, then
-                NO_TOKEN.
-
-        Returns:
-            int64, shape (width - 1, n_words): the rank of each token with the one below it in its
-            column. NO_RANK for pairs that do not merge.
-        """
-        left = tokens[:-1]
-        right = tokens[1:]
-        ranks = np.full(left.shape, NO_RANK, np.int64)
-        is_pair = right != NO_TOKEN  # then the left one is a token, too
-        ranks[is_pair] = self._ranks.find(left[is_pair], right[is_pair])
-        return ranks
 
     def merge_words(self, words: Bytes) -> FlatLists:
         """Return the tokens of words, by merging their letters as a BPE tokenizer does.
@@ -303,33 +286,16 @@ class Merger(ABC):
         ids_by_batch = [np.empty(0, np.int32)]
         lengths_by_batch = [np.empty(0, np.int64)]
         for start in range(0, len(words), _BATCH_WORDS):
-            ids, lengths = self._merge_batch(words[start : start + _BATCH_WORDS].T)
+            batch = words[start : start + _BATCH_WORDS]
+            table = self._unmerged(batch.T)  # with a word in each column
+            table.merge_until_done(self._ranks)
+            ids, lengths = table.tokens_by_word()
             ids_by_batch.append(ids)
             lengths_by_batch.append(lengths)
         return np.concatenate(ids_by_batch), np.concatenate(lengths_by_batch)
 
-    def _merge_batch(self, letters: Bytes) -> tuple[Ids, Ints]:
-        """Return the token ids of some words, concatenated, and the number of tokens of each word.
 
-        The words are merged together, one step at a time, until no pair of tokens can be merged.
-
-        Args:
-            letters: uint8, shape (width, n_words): a word in each column, padded with zeros.
-
-        Returns:
-            (ids, int32, shape (n_tokens,); lengths, int64, shape (n_words,)).
-        """
-        table = self._unmerged(letters)
-        table.merge_until_done(self._ranks)
-        return table.tokens_by_word()
-
-    def _unmerged(self, letters: Bytes) -> _MergeTable:
-        """Return some words before anything is merged."""
-        tokens = self._first_tokens(letters)  # (width, n_words)
-        return _MergeTable(tokens, self._first_ranks(letters, tokens))
-
-
-class _MergeTable:
+class MergeTable:
     """The tokens of many words while they are merged: each word is a column.
 
     One row is added at the bottom, the border: it is the neighbour of the first and of the last
@@ -384,7 +350,7 @@ class _MergeTable:
     def merge_until_done(self, ranks: PairRanks) -> None:
         """Merge pairs of tokens in many words at once, until no word has a pair that merges.
 
-        In each round, every word makes its most urgent merge, the one with the lowest rank:
+        In each round, every word makes the one merge with the lowest rank, as BPE tokenizers do:
 
             round      word "then"       word "at"
             0          t h e n           a t
@@ -395,53 +361,50 @@ class _MergeTable:
             ranks: The ranks of all pairs of tokens that merge.
         """
         while True:
-            # The merges to make now, at most one in each word. A priority consists of the rank of
-            # a merge and the cell of its left token: `rank << 32 | cell`.
-            priorities = self._best_priorities()  # (n_merges,)
-            if not len(priorities):
+            # The merges of this round: the place of the left token of each, and its rank.
+            left, merge_ranks = self._best_merges()  # (n_merges,)
+            if not len(left):
                 return
-            left = priorities & _CELL_MASK  # (n_merges,) cells
-            merge_ranks = priorities >> _CELL_BITS
-            merged_tokens = ranks.merged.take(merge_ranks)
-            self._replace_pairs(left, merged_tokens)
+            self._replace_pairs(left, merged=ranks.merged.take(merge_ranks))
 
-            # The merged token makes two new pairs, with the token before it and the one after it.
-            before = self._previous.take(left)  # (n_merges,) cells
-            after = self._next.take(left)
-            self._rank_pairs(np.concatenate([before, left]), np.concatenate([left, after]), ranks)
+            # Two pairs have changed: that of a merged token with the one after it, and that of the
+            # token before it with the merged one.
+            self._rank_pairs(left, ranks)
+            self._rank_pairs(self._previous.take(left), ranks)
 
-    def _best_priorities(self) -> Ints:
-        """Return the most urgent merge of each word that has one: int64, shape (n_merges,).
+    def _best_merges(self) -> tuple[Ints, Ints]:
+        """Return the most urgent merge of each word that has one.
 
-        Words are columns of the table. Each cell has the priority of merging its token with the
-        next one; a low number is urgent, and _NO_PRIORITY means that the two never merge.
+        Each cell of the table has the priority of merging its token with the next one of the word.
+        A low number is urgent. It has the rank of the merge in its upper bits, and the number of
+        the cell in its lower bits.
+
+        Returns:
+            (cell of the left token, rank of the merge), both int64, shape (n_merges,)
         """
-        best = self._priority_table[:-1].min(axis=0)  # (n_words,)
-        best_of_merges: Ints = best.take((best < _NO_PRIORITY).nonzero()[0])
-        return best_of_merges
+        best = self._priority_table[:-1].min(axis=0)  # (n_words,) words are columns
+        best = best.take((best < _NO_PRIORITY).nonzero()[0])  # (n_merges,)
+        return best & _CELL_MASK, best >> _CELL_BITS
 
     def _replace_pairs(self, left: Ints, merged: Words) -> None:
         """Replace pairs of neighbouring tokens, each by the token that the two become.
 
-        The tokens of many words are in one table, with a number for each place (cell). `_next` and
-        `_previous` say which place is after and before each. Merging "t" and "h" of the word
-        "then", which is in the cells 0 to 3:
+        The tokens of a word are a linked list: `_next` and `_previous` have the places, called
+        cells, of the tokens after and before each one. If "t" and "h" of the word "then" are
+        merged:
 
-            cell              0     1     2     3
-            tokens before     t     h     e     n
-            tokens after      th    -     e     n       (-: NO_TOKEN)
-            next cell         2           3             (cell 0 is followed by cell 2)
-            previous cell                 0     2
-
-        After the last token of a word, there is a cell without a token, so `_next` always has a
-        value.
+            cell                  0     1     2     3
+            tokens                t     h     e     n
+            next cell             1     2     3     (a cell without a token)
+            tokens afterwards     th    -     e     n
+            next cell             2     -     3     (the same)
 
         Args:
             left: int64, shape (n_merges,): the cell of the left token of each pair.
             merged: uint64, shape (n_merges,): the new token of each pair.
         """
-        # The new token takes the cell of the left one. The right one is removed, and is no longer
-        # the left part of any pair that could merge.
+        # The new token takes the cell of the left one. The right one is removed, and has no pair
+        # with the token after it any more.
         right = self._next.take(left)  # (n_merges,) cells
         self._tokens[left] = merged
         self._tokens[right] = NO_TOKEN
@@ -452,34 +415,29 @@ class _MergeTable:
         self._next[left] = after
         self._previous[after] = left
 
-    def _rank_pairs(self, left: Ints, right: Ints, ranks: PairRanks) -> None:
-        """Compute how urgent the merges of some neighbouring tokens are.
+    def _rank_pairs(self, left: Ints, ranks: PairRanks) -> None:
+        """Store how urgent it is to merge the tokens in some cells with the tokens after them.
 
-        A tokenizer merges pairs of tokens to longer ones, those with the lowest rank first, and of
-        equal ranks the leftmost. Both are in one number, the priority: `rank << 32 | cell`, in
-        which the cell is the number of the left token's place in the table. For the word "then" in
-        the cells 0 1 2 3:
+        A tokenizer merges the pair with the lowest rank first, and of equal ranks the leftmost. So
+        the rank and the cell become one number, the priority, of which the lowest is the most
+        urgent:
 
+            cell        0              1              2
             pair        "t","h"        "h","e"        "e","n"
             rank        0              7              NO_RANK: they never merge
             priority    0 << 32 | 0    7 << 32 | 1    NO_RANK << 32 | 2
 
         Args:
-            left: int64, shape (n_pairs,): the cell of the left token of each pair. At least one of
-                the two tokens is new.
-            right: int64, shape (n_pairs,): the cell of the right one.
+            left: int64, shape (n_pairs,): the cell of the left token of each pair.
             ranks: The ranks of all merges.
         """
-        # Look up the rank of each pair.
-        left_tokens = self._tokens.take(left)
-        right_tokens = self._tokens.take(right)
-        priorities = ranks.find(left_tokens, right_tokens)  # (n_pairs,) so far only the ranks
+        right = self._next.take(left)
+        pair_ranks = ranks.find(self._tokens.take(left), self._tokens.take(right))
 
         # rank << 32 | cell, in place to save time
+        priorities = pair_ranks
         priorities <<= _CELL_BITS
         priorities |= left
-
-        # The table has the priority of a pair in the cell of its left token.
         self._priorities[left] = priorities
 
     def tokens_by_word(self) -> tuple[Ids, Ints]:
@@ -511,16 +469,14 @@ class ByteMerger(Merger):
         right = np.tile(self._byte_tokens, 256)
         self._ranks_of_byte_pairs = ranks.find(left, right)  # int64, shape (65536,)
 
-    def _first_tokens(self, letters: Bytes) -> Words:
-        """Return the token of each byte of words, in the shape of `letters`."""
-        return self._byte_tokens.take(letters)
+    def _unmerged(self, letters: Bytes) -> MergeTable:
+        """Return the tokens that merging starts with: one for each byte.
 
-    def _first_ranks(self, letters: Bytes, tokens: Words) -> Ints:
-        """Return the rank of each pair of adjacent bytes, shape (width - 1, n_words).
-
-        For the words "the" and "an", the columns are the ranks of "th" and "he", and of "an" and of
-        "n" with the zero after it, which is NO_RANK.
+        Args:
+            letters: uint8, shape (width, n_words): the bytes of each word in a column, then zeros.
         """
-        # One lookup by two bytes is faster than one by two tokens.
+        tokens = self._byte_tokens.take(letters)
+        # Look the ranks up by two bytes, which is faster than by two tokens. For the word "the",
+        # these are the ranks of "th" and "he".
         byte_pairs = letters[:-1].astype(np.uint16) << 8 | letters[1:]
-        return self._ranks_of_byte_pairs.take(byte_pairs)
+        return MergeTable(tokens, self._ranks_of_byte_pairs.take(byte_pairs))

@@ -161,6 +161,19 @@ class SplitPattern:
         return self._has_class(UPPER)
 
     @property
+    def joined_classes(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of classes: a character of the first is joined with characters of the second after
+        it, as a symbol with letters in "(word".
+        """
+        if self.leader is None:
+            return ()
+        if self.leader == BARE:
+            # DeepSeek cuts out runs of Chinese and Japanese characters, and then splits these as it
+            # splits all others. They have classes of their own here.
+            return ((BARE, LETTER), (IDEOGRAPH_BARE, IDEOGRAPH))
+        return ((self.leader, LETTER),)
+
+    @property
     def number_class(self) -> int:
         """The class of the characters that `max_digits` counts."""
         return DIGIT if self._has_class(DIGIT) else NUMBER

@@ -39,15 +39,11 @@ from nanoset_core.tokenizers.engines.arrays import (
     Bools,
     Bytes,
     Ints,
-    Runs,
     character_starts,
     cut_positions,
     find_runs,
 )
 from nanoset_core.tokenizers.engines.classes import (
-    BARE,
-    IDEOGRAPH,
-    IDEOGRAPH_BARE,
     LETTER,
     NEWLINE,
     OTHER,
@@ -59,7 +55,7 @@ from nanoset_core.tokenizers.engines.classes import (
 from nanoset_core.tokenizers.engines.contractions import (
     ANY_CASE,
     EXACT,
-    byte_pairs_after,
+    contraction_lengths,
     find_apostrophes,
 )
 from nanoset_core.tokenizers.engines.letter_case import resolve_case
@@ -90,15 +86,17 @@ class PatternSplitter:
         Args:
             data: uint8, shape (n_bytes,): UTF-8 texts, each between two bytes 0xFF, which are in no
                 UTF-8. The array starts and ends with 0xFF.
-            has_added_tokens: Whether to look for tokens of several spaces first. Some vocabularies
-                have them, and look for them before they split. False if only the splitting is of
-                interest.
+            has_added_tokens: Whether tokens of several spaces, which some vocabularies have, are
+                looked for first.
 
         Returns:
             bool, shape (n_bytes + 1,); the last value is True.
         """
+        # The class of each byte, such as letter, and where white space of several bytes is.
         byte_classes, wide_spaces = self._classifier.classify(data.tobytes())
-        longest_run = self._longest_run if has_added_tokens else 0  # 0: look for no such token
+        longest_run = 0  # no tokens of several spaces
+        if has_added_tokens:
+            longest_run = self._longest_run
         return piece_starts(data, byte_classes, wide_spaces, self._pattern, longest_run)
 
 
@@ -151,7 +149,10 @@ def piece_starts(
     if pattern.has_newline_class:
         _join_newlines(is_start, byte_classes, join_symbols=pattern.newlines_end_symbols)
     _join_last_spaces(is_start, data, byte_classes, wide_spaces, any_space=pattern.joins_any_space)
-    _join_symbols_with_letters(is_start, data, byte_classes, pattern)
+    for leader, letter in pattern.joined_classes:
+        _join_leaders(is_start, data, byte_classes, leader=leader, letter=letter)
+    if pattern.joins_ascii_symbols:
+        _join_ascii_symbols(is_start, data, byte_classes)
 
     # it|'s| | ok: contractions are pieces, and long numbers are cut.
     if pattern.contractions in ("exact", "any case"):
@@ -166,14 +167,13 @@ def piece_starts(
 
 
 def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) -> Ints:
-    """Find the spaces that become tokens of several spaces, and return where two of them meet.
+    """Give spaces that become tokens of several spaces a class, and return where to cut them.
 
-    Some vocabularies have tokens of 2, 3, 4 and more spaces, but none of a single one. Tokenizers
-    look for them before they split text, the longest first. If the longest has 4 spaces, a run of 9
-    spaces becomes two tokens of 4 spaces, and an ordinary space:
+    Some vocabularies have tokens of 2, 3, 4 and more spaces. Tokenizers look for these before they
+    split text, the longest first. For at most 4 spaces, and a run of 9 spaces:
 
         spaces               _ _ _ _ _ _ _ _ _
-        class afterwards     R R R R R R R R S      (R is RUN, for these tokens; S is SPACE)
+        class afterwards     R R R R R R R R S      (RUN; a single space remains SPACE)
         result                       ^       ^      (4 and 8, where the next token or space starts)
 
     Args:
@@ -187,14 +187,12 @@ def _mark_space_tokens(is_space: Bools, byte_classes: Bytes, max_spaces: int) ->
     is_in_run = _have_equal_neighbour(is_space)  # two spaces or more
     byte_classes[is_in_run] = RUN
 
-    # Runs that are longer than the longest token are cut: in the example, 9 is more than 4.
+    # Longer runs than the longest token are cut. If one space remains of a run, as of 9 = 4 + 4 + 1
+    # spaces, it is ordinary white space: there is no token of a single space.
     runs = find_runs(is_in_run)
     long_runs = runs.where(runs.lengths > max_spaces)
-
-    # 9 spaces are 4 + 4 + 1. There is no token of a single space, so the last one is ordinary
-    # white space.
     leaves_single_space = long_runs.lengths % max_spaces == 1
-    single_spaces = long_runs.stops[leaves_single_space] - 1
+    single_spaces = long_runs.stops[leaves_single_space] - 1  # the last space of the run
     byte_classes[single_spaces] = SPACE
     return cut_positions(long_runs.starts, long_runs.stops, max_spaces)
 
@@ -218,8 +216,6 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
         white space up to its last newline       a|_|n|_|n|b    a|_n_n|b
         symbols and the newlines after them      a|!|n|_|n|b    a|!n|_n|b
 
-    Newlines that belong to a symbol are not joined with white space after them.
-
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
         byte_classes: uint8, shape (n_bytes,): the class of each byte's character. The first and the
@@ -232,42 +228,19 @@ def _join_newlines(is_start: Bools, byte_classes: Bytes, *, join_symbols: bool) 
     follows_space = class_before == SPACE
     follows_symbol = (class_before == OTHER) & join_symbols
     is_start[newlines.starts[follows_space | follows_symbol]] = False
+    if not follows_space.any():
+        return
 
-    # Then join the second _ with the newline before it: a|_n_n|b. It is a gap between two runs of
-    # newlines. Gap i is after run i, and before run i + 1.
-    gaps = Runs(newlines.stops[:-1], newlines.starts[1:])  # (n_runs - 1,)
-    ends_with_space = follows_space[1:]
-    follows_newlines_of_symbols = follows_symbol[:-1]  # these newlines end a piece
-    gaps = gaps.where(ends_with_space & ~follows_newlines_of_symbols)
-
-    # A gap may contain words. It has only white space if it starts with white space, and the class
-    # of characters changes for the first time where the gap ends.
-    gaps = gaps.where(byte_classes[gaps.starts] == SPACE)
-    if len(gaps):
-        is_only_space = _next_changes(byte_classes, gaps.starts) == gaps.stops
-        is_start[gaps.starts[is_only_space]] = False
-
-
-def _next_changes(byte_classes: Bytes, positions: Ints) -> Ints:
-    """For each of some bytes of a text, return where the next character of another class starts.
-
-    For the text "a__b", with two spaces:
-
-        byte        0  1  2  3
-        class       L  S  S  L      (L letter, S white space; it changes at the bytes 1 and 3)
-        result      1  3  3         (for the bytes 0, 1 and 2)
-
-    Args:
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        positions: int64, shape (n,): the bytes. The class changes at least once after each.
-
-    Returns:
-        int64, shape (n,).
-    """
-    changes = np.flatnonzero(byte_classes[1:] != byte_classes[:-1]) + 1  # all changes: 1 3
-    # The index of the next change is how many changes are at the byte or before it: 0 1 1.
-    n_changes_so_far = np.searchsorted(changes, positions, side="right")
-    return changes[n_changes_so_far]
+    # Then look at the spaces before newlines. If they are after newlines themselves, join these
+    # two: a|_n_n|b.
+    spaces = find_runs(byte_classes == SPACE)
+    space_starts = spaces.starts_at(newlines.starts[follows_space] - 1)
+    space_starts = space_starts[byte_classes[space_starts - 1] == NEWLINE]
+    if join_symbols:
+        # But newlines after a symbol are a piece with it, which ends there: a|!n|_n|b.
+        newline_starts = newlines.starts_at(space_starts - 1)
+        space_starts = space_starts[byte_classes[newline_starts - 1] != OTHER]
+    is_start[space_starts] = False
 
 
 def _join_last_spaces(
@@ -318,15 +291,14 @@ def _join_last_spaces(
 def _move_starts_to_first_bytes(
     is_start: Bools, data: Bytes, is_last_space: Bools, wide_spaces: Ints
 ) -> None:
-    """Correct where pieces start that begin with white space of several bytes, to its first byte.
+    """Move the start of pieces that begin within a white-space character to its first byte.
 
-    Text is cut at bytes, and before each word a piece was started at the last byte of white space.
-    For a plain space, which is one byte, that is right. But the no-break space is one character of
-    two bytes, C2 A0, and the piece must start with C2:
+    Before each word, a piece was started at the last byte of white space. For a plain space, which
+    is one byte, that is right. But the no-break space has two bytes, C2 A0:
 
         bytes                a   20  C2  A0  b      (20: a plain space)
         starts so far        x   x       x   x
-        starts afterwards    x   x   x       x
+        starts afterwards    x   x   x       x      (the piece starts with C2 now)
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -335,30 +307,23 @@ def _move_starts_to_first_bytes(
             before a word; a piece was started there.
         wide_spaces: int64, shape (n_wide_spaces,): first bytes of white space of several bytes.
     """
-    # White space of several bytes has three bytes if its first one is 0xE0 or more, and otherwise
-    # two. The no-break space, C2 A0, has its last byte one after the first.
+    # White space of several bytes has three if its first byte is 0xE0 or more, and otherwise two.
     n_bytes = np.where(data[wide_spaces] >= 0xE0, 3, 2)
-    last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,)
+    last_bytes = wide_spaces + n_bytes - 1  # (n_wide_spaces,) such as that of A0
 
-    # The piece starts at C2, and not at A0.
     is_before_word = is_last_space[last_bytes]
     is_start[last_bytes[is_before_word]] = False
     is_start[wide_spaces[is_before_word]] = True
 
 
 def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bools:
-    """Return where white space would be joined with the next character, if it is the last before
-    it.
+    """Return where white space is joined with the character after it, as in the piece " word".
 
-    Tokenizers have one of two rules (yes: they are one piece, as in " word"):
+    Tokenizers have one of two rules. What is joined:
 
-                                        a letter    a number    a symbol
-        any_space False: a space        yes         yes         yes
-                         a tab          no          no          no
-        any_space True:  a space        yes         no          yes
-                         a tab          yes         no          no
-
-    All other white space, such as a no-break space, is treated like a tab.
+                                   with a letter     with a number    with a symbol
+        any_space is False         a space           a space          a space
+        any_space is True          any white space   nothing          a space
 
     Args:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
@@ -367,49 +332,16 @@ def _can_be_joined(data: Bytes, byte_classes: Bytes, *, any_space: bool) -> Bool
         any_space: Which of the two rules the tokenizer has.
 
     Returns:
-        bool, shape (n_bytes - 1,), for byte i and the character that starts at byte i + 1. The
-        caller uses only the values for which byte i is white space, and the others mean nothing.
+        bool, shape (n_bytes - 1,): whether byte i is joined with byte i + 1, if byte i is the last
+        byte of white space. All other values mean nothing.
     """
     is_plain_space: Bools = data[:-1] == SPACE_BYTE
     if not any_space:
         return is_plain_space
-    # A letter is joined with any white space, a symbol with a plain space, a number with nothing.
-    is_before_symbol = byte_classes[1:] == OTHER
     is_before_letter = byte_classes[1:] == LETTER
-    is_joined: Bools = is_before_letter | (is_before_symbol & is_plain_space)
-    return is_joined
-
-
-def _join_symbols_with_letters(
-    is_start: Bools, data: Bytes, byte_classes: Bytes, pattern: SplitPattern
-) -> None:
-    """Join letters with the character before them, as in "(word", if the tokenizer does.
-
-    So far, a piece starts where the class of characters changes: "a(word" is cut into "a", "(",
-    "word". GPT-2 keeps that, but Llama 3 makes it "a", "(word". Two settings say what is joined:
-
-        leader                 the class of characters that are joined with letters after them; a
-                               class is a number, such as OTHER for symbols; None: no such class
-        joins_ascii_symbols    whether symbols of ASCII are joined with letters of ASCII after them
-
-    Args:
-        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
-        data: uint8, shape (n_bytes,): UTF-8 texts between separators.
-        byte_classes: uint8, shape (n_bytes,): the class of each byte's character.
-        pattern: How the tokenizer splits, with these settings.
-    """
-    if pattern.leader is not None:
-        _join_leaders(is_start, data, byte_classes, leader=pattern.leader, letter=LETTER)
-
-    # DeepSeek's tokenizer first cuts out runs of Chinese and Japanese characters, and then splits
-    # these by the same rules as the rest. Here, they have classes of their own, so do the same step
-    # with these: IDEOGRAPH stands for LETTER, and IDEOGRAPH_BARE for BARE, the class of its
-    # leaders. (No other tokenizer has the leader BARE.)
-    if pattern.leader == BARE:
-        _join_leaders(is_start, data, byte_classes, leader=IDEOGRAPH_BARE, letter=IDEOGRAPH)
-
-    if pattern.joins_ascii_symbols:
-        _join_ascii_symbols(is_start, data, byte_classes)
+    is_before_symbol = byte_classes[1:] == OTHER
+    can_be_joined: Bools = is_before_letter | (is_before_symbol & is_plain_space)
+    return can_be_joined
 
 
 def _join_leaders(
@@ -460,8 +392,8 @@ def _join_leaders(
 def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> None:
     """Join ASCII letters with the ASCII symbol before them: "(word" becomes one piece.
 
-    DeepSeek's tokenizer cuts text by ``[!"#$%&'()*+,…][A-Za-z]+`` among others. As that has only
-    ASCII letters, the piece ends before a letter such as ï. With `|` where a piece starts:
+    DeepSeek's tokenizer does so, but only with letters of ASCII. The piece ends before a letter
+    such as ï. With `|` where a piece starts:
 
         so far          a|(|word       a|(|naïve
         afterwards      a|(word        a|(na|ïve
@@ -473,26 +405,26 @@ def _join_ascii_symbols(is_start: Bools, data: Bytes, byte_classes: Bytes) -> No
             for symbols, and so on.
     """
     is_ascii = data < 0x80
-    is_letter = byte_classes == LETTER
-    is_ascii_letter = is_ascii & is_letter
+    is_ascii_letter = is_ascii & (byte_classes == LETTER)
     is_ascii_symbol = is_ascii & (byte_classes == OTHER)
 
-    # "(naïve": no piece starts at the n, if one starts at the symbol. (In "((naïve", none starts at
-    # the second symbol.) The slices are for each byte i and the byte i + 1 after it.
-    is_joined_symbol = is_ascii_symbol[:-1] & is_ascii_letter[1:] & is_start[:-2]  # (n_bytes - 1,)
-    first_letters = np.flatnonzero(is_joined_symbol) + 1
-    is_start[first_letters] = False
-    if not len(first_letters):
+    # Symbols right before a letter, that is, bytes i such that byte i + 1 is a letter. In "((word",
+    # the second ( belongs to the piece of the first, so it is left out.
+    symbols = np.flatnonzero(is_ascii_symbol[:-1] & is_ascii_letter[1:])
+    symbols = symbols[is_start[symbols]]
+    if not len(symbols):
         return
+    first_letters = symbols + 1
+    is_start[first_letters] = False
 
-    # "(naïve": a piece starts at the ï, the first byte after the run "na", if it is a letter, too.
-    ascii_runs = find_runs(is_ascii_letter)
-    stops = ascii_runs.stops_at(first_letters)
-    is_start[stops[is_letter[stops]]] = True
+    # If other letters follow after those of ASCII, such as ï, a piece starts with them.
+    stops = find_runs(is_ascii_letter).stops_at(first_letters)
+    is_before_letter = byte_classes[stops] == LETTER
+    is_start[stops[is_before_letter]] = True
 
 
 def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
-    """Make each contraction, such as 's or 'll, a piece, unless its apostrophe is in another piece.
+    """Make each contraction, such as 's or 'll, a piece, if a piece starts at its apostrophe.
 
     So far, a piece starts where the class of characters changes: an apostrophe is a symbol, and "s"
     a letter. A space and a symbol after it are one piece. With `|` where a piece starts:
@@ -506,43 +438,23 @@ def _cut_contractions(is_start: Bools, data: Bytes, *, any_case: bool) -> None:
         data: uint8, shape (n_bytes,): UTF-8 texts between separators.
         any_case: Whether capital letters make contractions, too, as in "IT'S".
     """
-    apostrophes = find_apostrophes(data)
-    apostrophes = apostrophes[is_start[apostrophes]]  # those that start a piece
-    if not len(apostrophes):
-        return
-
-    # The two bytes after an apostrophe decide, such as "ll", or "s" and a space. They are looked up
-    # in two tables of all possible pairs: one is True if the first byte makes a contraction ('s),
-    # and the other if both bytes together do ('ll).
     tables = ANY_CASE if any_case else EXACT
-    next_bytes = byte_pairs_after(data, apostrophes)  # (n_apostrophes,) each pair as one number
-    is_short = tables.one_byte[next_bytes]  # 's
-    is_long = tables.two_bytes[next_bytes]  # 'll
-    _start_pieces_after(is_start, apostrophes[is_short], length=2)
-    _start_pieces_after(is_start, apostrophes[is_long], length=3)
+    apostrophes = find_apostrophes(data)
+    apostrophes = apostrophes[is_start[apostrophes]]
+    lengths = contraction_lengths(data, apostrophes, tables)  # 2 for 's, 0 for no contraction
+    is_contraction = lengths > 0
+    apostrophes = apostrophes[is_contraction]
+    stops = apostrophes + lengths[is_contraction]
 
-
-def _start_pieces_after(is_start: Bools, apostrophes: Ints, length: int) -> None:
-    """Start a piece after each contraction, and none at the letter after its apostrophe.
-
-    For the text "it's ok" and the apostrophe at byte 2, a piece has started at the "s" (byte 3).
-    Now one starts after it (byte 4).
-
-    Args:
-        is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
-        apostrophes: int64, shape (n_contractions,): where the contractions start.
-        length: Bytes in each contraction, with its apostrophe: 2 for 's.
-    """
+    # it|'|s| ok: the piece at the apostrophe goes on with the "s", and ends after it.
     is_start[apostrophes + 1] = False
-    is_start[apostrophes + length] = True
+    is_start[stops] = True
 
 
 def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int) -> None:
     """Cut numbers every `max_digits` digits, from the left: "12345" into "123", "45".
 
-    Most tokenizers do so, since their vocabularies have no token for every long number. Digits are
-    counted, and not bytes, since those of other scripts have several: "١٢٣٤" has 4 digits and 8
-    bytes.
+    Digits are counted, and not bytes: "١٢٣٤" has 4 digits and 8 bytes.
 
     Args:
         is_start: bool, shape (n_bytes + 1,): whether a piece starts at a byte. Changed in place.
@@ -550,16 +462,14 @@ def _cut_numbers(is_start: Bools, data: Bytes, is_number: Bools, max_digits: int
         is_number: bool, shape (n_bytes,): whether a byte belongs to a digit.
         max_digits: Largest number of digits in a piece, such as 3.
     """
-    # A number of at most 3 bytes has at most 3 digits: only longer ones may have to be cut.
+    # Only numbers of more than 3 bytes can have more than 3 digits.
     numbers = find_runs(is_number)
     numbers = numbers.where(numbers.lengths > max_digits)
     if not len(numbers):
         return
 
-    # All bytes of these numbers: for "x12345", the bytes 1 2 3 4 5 of the text. In UTF-8, the first
-    # byte of a digit is the one that is not 10xxxxxx.
-    byte_positions = numbers.positions()  # (n_number_bytes,)
-    is_first_byte = data[byte_positions] & 0xC0 != 0x80
+    byte_positions = numbers.positions()  # (n_number_bytes,) all bytes of these numbers
+    is_first_byte = data[byte_positions] & 0xC0 != 0x80  # the others have the form 10xxxxxx
 
     # Number the digits of each number from 0. A piece starts at the digits 0, 3, 6 and so on.
     digit_index = _digit_indices(is_first_byte, numbers.lengths)  # (n_number_bytes,)
