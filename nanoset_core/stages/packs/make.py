@@ -170,15 +170,14 @@ def _cut_if_concatenated(histogram: LengthHistogram, length: int) -> dict[str, i
 
 
 def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Iterator[FilledPacks]:
-    """Decide which documents, or pieces of them, each pack has.
+    """Decide which documents are put into which pack (a sample of fixed length).
 
-    Packs are samples of one length. For example, packs of 10 tokens are filled with documents of 6,
-    2, 7 and 9 tokens. What is left of a pack is padding, or with `tail: carry`, the start of the
-    next document:
+    Documents that fit together share a pack. The room at the end of a pack is padding, or with
+    `tail: carry`, the start of the next document. For example, packs of 10 tokens:
 
-                          pack 0       pack 1    pack 2
-        documents         6 + 2        7         9           room: 2, 3 and 1 tokens
-        with carry        6 + 2 + 2    5 + 5     4           7 is 2 + 5, and 9 is 5 + 4
+        documents             6, 2, 7 and 9 tokens
+        packs                 6 + 2          7          9          (and padding)
+        with `tail: carry`    6 + 2 + 2      5 + 5      4          7 is cut to 2 + 5, 9 to 5 + 4
 
     Args:
         lengths: Tokens of each document, integers, shape (n_documents,).
@@ -188,10 +187,7 @@ def lay_out(lengths: NDArray[Any], plan: PackPlan, rules: PackingRules) -> Itera
     Yields:
         All packs in their order, some at a time, each with its pieces of documents.
     """
-    # Fill the packs with whole documents: 6 + 2, 7, and 9 tokens in the example.
     batches = assign(lengths, rules.pieces, plan, rules.seed)
-
-    # With `tail: carry`, move the start of the next document into the room at the end of each pack.
     if rules.tail == "carry":
         batches = carry_room(batches, rules.pieces.length)
     return batches
@@ -213,38 +209,29 @@ class PackWriter:
     """What the packs contain; complete after `blocks` is exhausted."""
 
     def blocks(self, table_path: Path) -> Iterator[bytes]:
-        """Yield the tokens of all packs as bytes, and record what is in them.
+        """Yield the tokens of all packs as bytes, and write a table of what is in them.
 
-        A pack is a sample of fixed length, filled with documents or pieces of them. The caller
-        writes the bytes to a file. Two more results are complete as soon as all bytes have been
-        yielded:
-
-            the table            a file that says which pieces of documents each pack has
-            `self.counts`        how many packs, pieces and cut documents there are, for example
+        A pack is a sample of fixed length, filled with documents or pieces of them. After the last
+        block, the table is complete, and so are `self.counts`.
 
         Args:
-            table_path: Path of the table to write.
+            table_path: Path of the table, which says which pieces of documents each pack has.
         """
-        # Plan the packs. Most counts follow from the plan. Two do not, and are counted below: the
-        # pieces, and the documents that are cut only to fill up packs.
+        # Plan the packs by the lengths of the documents. Most counts follow from the plan.
         document_tokens = document_lengths(
             self.dataset.sequence_lengths, self.dataset.document_indices
         )
         planned = plan_counts(document_tokens, self.rules)
-        self.counts = replace(planned.counts, pieces=0)
+        self.counts = replace(planned.counts, pieces=0)  # pieces are counted below
 
         work = self.progress.work("packs", self.name, self._bin_bytes())
-        n_earlier_packs = 0
         with PieceTableWriter(table_path) as table:
-            # Decide for some packs at a time, the batch, which pieces of documents each one has.
+            # A batch is some packs, each with a list of pieces.
             for batch in lay_out(document_tokens, planned.plan, self.rules):
-                table.append(n_earlier_packs, batch)
-                n_earlier_packs += batch.n_packs
-                self.counts.pieces += len(batch.pieces.documents)
-                self._count_carried(batch.pieces, document_tokens)
+                table.append(batch)
+                self._count(batch.pieces, document_tokens)
 
-                # Read the tokens of these pieces. A batch may be large, so divide it into blocks of
-                # fewer packs.
+                # Read the tokens of these pieces, for some packs at a time to limit memory.
                 for block in self._blocks_of(batch):
                     yield block.tobytes()
                     work.advance(block.nbytes)
@@ -265,23 +252,24 @@ class PackWriter:
             stop = min(start + packs_per_block, packs.n_packs)
             yield self.tokens(packs.slice(start, stop))
 
-    def _count_carried(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
-        """Count documents that were cut only to fill up packs, although they would fit into a pack.
+    def _count(self, pieces: PieceArrays, document_tokens: NDArray[Any]) -> None:
+        """Add some pieces of documents to `self.counts`, and the documents that were cut for them.
 
-        With the setting `tail: carry`, the room at the end of a pack gets the start of the next
-        document, and the next pack gets the rest. A document that is longer than a pack is always
-        cut, and has been counted before, by `plan_counts`.
+        Documents that are longer than a pack are always cut, and have been counted before. Others
+        are only cut with `tail: carry`, which fills up each pack with the start of a document.
 
         Args:
-            pieces: Pieces of documents that are written to packs.
+            pieces: The pieces.
             document_tokens: Tokens of each document of the dataset, shape (n_documents,).
         """
-        # The rest of a document that was cut is a piece that does not begin with its first token.
-        is_rest = pieces.firsts > 0  # (n_pieces,)
+        self.counts.pieces += len(pieces.documents)
+
+        # If a document is cut in two, the second piece starts after the document's first token.
+        is_second_piece = pieces.firsts > 0  # (n_pieces,)
         fits_into_pack = document_tokens[pieces.documents] <= self.rules.pieces.length
-        is_carried = is_rest & fits_into_pack
-        self.counts.cut_documents += int(is_carried.sum())
-        self.counts.cut_tokens += int(pieces.lengths[is_carried].sum())
+        is_counted = is_second_piece & fits_into_pack
+        self.counts.cut_documents += int(is_counted.sum())
+        self.counts.cut_tokens += int(pieces.lengths[is_counted].sum())
 
     def tokens(self, packs: FilledPacks) -> NDArray[Any]:
         """Return the tokens of some packs, concatenated, with padding.
@@ -299,19 +287,16 @@ class PackWriter:
             Shape (n_packs * length,), in the dataset's dtype.
         """
         # Start with packs of padding only.
-        n_tokens = packs.n_packs * self.rules.pieces.length
-        pack_tokens = np.full(n_tokens, self.rules.pad_id, self.dataset.dtype)
+        length = self.rules.pieces.length
+        pack_tokens = np.full(packs.n_packs * length, self.rules.pad_id, self.dataset.dtype)
 
-        # Each piece is a range of tokens in the file of the dataset, the .bin. Find out where it is
-        # there, and where it goes in the packs.
-        ranges = self._ranges_to_copy(packs)
-        bin_tokens = self._bin_with(ranges)
-
-        # Copy some ranges at a time, of about CHUNK_TOKENS tokens together: memory has to hold the
-        # positions of all their tokens.
-        n_earlier_tokens = np.concatenate([[0], np.cumsum(ranges.lengths)])  # (n_pieces + 1,)
-        for chunk in divide_into_blocks(n_earlier_tokens, CHUNK_TOKENS):  # slices of ranges
-            ranges.select(chunk).copy(source=bin_tokens, target=pack_tokens)
+        # A piece is a range of tokens in the dataset's file, the .bin. Copy it to its place. With
+        # packs of 10 tokens, a piece 4 tokens into pack 3 is copied to position 34.
+        source_starts = self._starts_in_bin(packs.pieces)
+        target_starts = packs.pack_numbers * length + packs.begins
+        ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
+        ranges = ranges.select(np.argsort(source_starts))  # to read the .bin from start to end
+        ranges.copy(source=self._bin_with(ranges), target=pack_tokens)
 
         # If the .bin is in a bucket, its tokens were downloaded. Do not keep all of them.
         self.dataset.trim_downloads()
@@ -334,36 +319,24 @@ class PackWriter:
         byte_stops = byte_starts + ranges.lengths * token_bytes
         return self.dataset.tokens_for(byte_starts, byte_stops)
 
-    def _ranges_to_copy(self, packs: FilledPacks) -> _TokenRanges:
-        """For each piece of a document, return where its tokens are, and where they go in packs.
+    def _starts_in_bin(self, pieces: PieceArrays) -> NDArray[np.int64]:
+        """Return where each piece of a document starts in the .bin, the file of all tokens.
 
-        Both are counted in tokens: from the start of the dataset's file of tokens (the .bin), and
-        from the start of pack 0. For example, with packs of 10 tokens:
-
-            piece     10 tokens into a document that starts at token 700 of the .bin; 5 tokens long
-            goes to   4 tokens into pack 3
-            result    5 tokens from 710 on, to 34
+        For example, a document starts at token 700 of the .bin. A piece of it that starts with the
+        document's token 10 starts at token 710.
 
         Args:
-            packs: The pieces of documents in each pack.
+            pieces: The pieces.
 
         Returns:
-            A range for each piece, in the order of the .bin, so that it is read from start to end.
+            Numbers of tokens, shape (n_pieces,).
         """
-        # Find the first token of each piece's document in the .bin. A document consists of one or
-        # more sequences, and the index of the dataset has the first byte of each sequence.
-        first_sequences = self.dataset.document_indices[packs.pieces.documents]  # (n_pieces,)
+        # A document consists of one or more sequences. The index of the dataset has the first
+        # sequence of each document, and the first byte of each sequence.
+        first_sequences = self.dataset.document_indices[pieces.documents]  # (n_pieces,)
         first_bytes = self.dataset.sequence_pointers[first_sequences]
-        document_starts = first_bytes // self.dataset.dtype.itemsize  # [700], in tokens
-
-        # Find the first token of each piece. `firsts` says where it begins in its document.
-        source_starts = document_starts + packs.pieces.firsts  # [700 + 10]
-
-        # Find where the piece goes. `begins` says where it begins in its pack.
-        pack_starts = packs.pack_numbers * self.rules.pieces.length  # [3 * 10]
-        target_starts = pack_starts + packs.begins  # [30 + 4]
-        ranges = _TokenRanges(source_starts, target_starts, lengths=packs.pieces.lengths)
-        return ranges.select(np.argsort(source_starts))
+        document_starts = first_bytes // self.dataset.dtype.itemsize  # in tokens, such as 700
+        return document_starts + pieces.firsts  # 710
 
 
 class _TokenRanges(NamedTuple):
@@ -398,13 +371,19 @@ class _TokenRanges(NamedTuple):
             source: The array that is read, shape (n_source_tokens,).
             target: The array that is written, shape (n_target_tokens,).
         """
-        if len(self.lengths) == 1:  # a long piece: a slice is faster than indices
-            length = self.lengths[0]
+        # Copy about CHUNK_TOKENS tokens at a time, since this takes memory for their positions.
+        tokens_before = np.concatenate([[0], np.cumsum(self.lengths)])  # (n_ranges + 1,)
+        for chunk in divide_into_blocks(tokens_before, CHUNK_TOKENS):  # slices of the ranges
+            self.select(chunk)._copy_at_once(source, target)
+
+    def _copy_at_once(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        """Copy these ranges from one array to another in a single step, see `copy`."""
+        if len(self.lengths) == 1:  # a long range: a slice is faster than positions
             source_start = self.source_starts[0]
             target_start = self.target_starts[0]
-            target[target_start : target_start + length] = source[
-                source_start : source_start + length
-            ]
+            source_stop = source_start + self.lengths[0]
+            target_stop = target_start + self.lengths[0]
+            target[target_start:target_stop] = source[source_start:source_stop]
         else:
             # The positions of all tokens, such as [100, 101, 102, 50, 51] and [0, 1, 2, 8, 9]
             source_positions = positions_in(self.source_starts, self.lengths)  # (n_tokens,)

@@ -178,9 +178,10 @@ class _PackNames:
         return self.name_by_spec[spec]
 
     def _add(self, spec: PacksSpec) -> None:
-        """Add packs (samples of one length, filled with documents) to those of the project.
+        """Add packs to those that the project makes, under a name made of their settings.
 
-        Their name is made of their settings, such as `web-packs-2048`.
+        Packs are samples of one length, filled with documents of a corpus. Those of 2,048 tokens
+        from the corpus `web` get the name `web-packs-2048`.
 
         Args:
             spec: The settings. No packs of the project have the same.
@@ -188,10 +189,8 @@ class _PackNames:
         Raises:
             ConfigError: In nanoset.yaml, the user has given this name to packs with other settings.
         """
-        name = _default_name(spec)  # such as web-packs-2048
-
-        # The user may have given this name to other packs, under the key `packs`.
-        if name in self.written:
+        name = _default_name(spec)
+        if name in self.written:  # by the user, in nanoset.yaml
             settings_of_user = asdict(self.written[name])
             raise ConfigError(
                 "`packing` makes packs of this name with other settings",
@@ -227,31 +226,33 @@ def _default_name(spec: PacksSpec) -> str:
 
 
 def _resolve_nanoset(spec: ResolvedNanoset, names: _PackNames, where: str) -> ResolvedNanoset:
-    """Put packs in place of the corpora of a nanoset, if it has the key `packing`.
+    """Replace the corpora that a training run reads by packs, if the user asks for it.
 
-    A nanoset is what a training run reads. Packs are samples of one length, filled with documents
-    of a corpus. So wherever a setting names a corpus, such as "web", it is replaced by a name such
-    as "web-packs-2048".
+    Packs are samples of one length that are filled with whole documents of a corpus. With the key
+    `packing`, each name of a corpus, such as "web", becomes the name of its packs, such as
+    "web-packs-2048".
 
     Args:
-        spec: The nanoset's section of nanoset.yaml.
-        names: The packs of the project, to which those of the nanoset are added.
-        where: Key of the nanoset, for messages.
+        spec: The section of nanoset.yaml that says what the run reads, called a nanoset.
+        names: The packs of the project. Those that this needs are added.
+        where: Key of the section, for messages.
 
     Returns:
         The section with the names of packs.
     """
     if spec.packing is None:
         return spec
+
+    # Several settings name corpora. In each of them, replace the names and keep the rest.
     reader = _PackReader(names, spec.packing, spec.sequence_length, where)
     return replace(
         spec,
-        max_epochs=reader.resolve_limits(spec.max_epochs),  # {web: 4}
-        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, code: 1}
-        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
-        # Corpora that earlier phases of the same training run have read
-        earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
         blend=reader.resolve_blend(spec.blend),  # {web: 0.8, code: 0.2}
+        blend_per_split=reader.resolve_blends(spec.blend_per_split),  # {train: web, valid: code}
+        mix=reader.resolve_mix(spec.mix, f"{where}.mix"),  # {web: 2, rest: {mix: {code: 1}}}
+        max_epochs=reader.resolve_limits(spec.max_epochs),  # {web: 4}
+        # Corpora that earlier phases of the same training run have read: [web]
+        earlier_corpora=tuple(map(reader.pack_of, spec.earlier_corpora)),
     )
 
 
@@ -379,8 +380,8 @@ class _PackReader:
     def resolve_mix(self, mix: Mix | None, where: str) -> Mix | None:
         """Put packs in place of the corpora of a mixture, which gives each corpus a share.
 
-        A mixture can contain groups with a mixture of their own. Names of groups do not change. For
-        example, with the group `rest`:
+        A mixture can contain groups with a mixture of their own, in which names are replaced as
+        well. For example, with the group `rest`:
 
             before    {web: 2,            rest: {mix: {code: 1,            maths: 3}}}
             after     {web-packs-2048: 2, rest: {mix: {code-packs-2048: 1, maths-packs-2048: 3}}}
@@ -390,9 +391,6 @@ class _PackReader:
                 is no mixture.
             where: Key of nanoset.yaml with the mixture, for messages.
 
-        Returns:
-            Name of packs or of a group → the same share and settings.
-
         Raises:
             ConfigError: A group has the name of packs.
         """
@@ -400,10 +398,10 @@ class _PackReader:
             return None
         resolved: dict[str, MixPart | Share] = {}
         for name, part in mix.items():
-            if isinstance(part, MixPart) and part.mix is not None:  # a group, such as `rest`
+            if isinstance(part, MixPart) and part.mix is not None:  # a group
                 new_name = name
                 part = replace(part, mix=self.resolve_mix(part.mix, f"{where}.{name}"))
-            else:  # a corpus, such as `web`
+            else:  # a corpus
                 new_name = self.pack_of(name)
 
             # A user may have named a group `web-packs-2048`, as the packs of `web` are named.
@@ -419,17 +417,17 @@ class _PackReader:
 
 
 def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> WebdatasetSpec:
-    """Put packs in place of the corpora of a webdataset, if it has the key `packing`.
+    """Replace the corpora of a webdataset by packs, if the user asks for it by the key `packing`.
 
-    A webdataset is training data in files of samples. With this key, its samples are packs: they
-    are filled with whole documents of a corpus, instead of being cut from its tokens.
+    A webdataset is training data in files of samples. Packs are samples of one length that are
+    filled with whole documents of a corpus. For example:
 
         before    corpora: {web: 0.8, code: 0.2}
         after     corpora: {web-packs-2048: 0.8, code-packs-2048: 0.2}
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
-        names: The packs of the project, to which those of the webdataset are added.
+        names: The packs of the project. Those that this needs are added.
         where: Key of the webdataset, for messages.
 
     Raises:
@@ -438,15 +436,13 @@ def _resolve_webdataset(spec: WebdatasetSpec, names: _PackNames, where: str) -> 
     if spec.packing is None:
         return spec
 
-    # Get a name for each corpus, such as web-packs-2048. The packs are added to the project.
+    # This also adds the packs to those of the project, so that they are made.
     pack_names = names.of_corpora(spec.names, spec.packing, spec.row_tokens, where)
 
-    # Keep the weights of the corpora, if they have some.
-    if isinstance(spec.corpora, Mapping):  # such as {"web": 0.8, "code": 0.2}
-        weights = spec.corpora.values()
-        weight_by_pack = FrozenDict(zip(pack_names, weights, strict=True))
-        return replace(spec, corpora=weight_by_pack)
-    return replace(spec, corpora=pack_names)
+    if not isinstance(spec.corpora, Mapping):  # a list of corpora
+        return replace(spec, corpora=pack_names)
+    weights = spec.corpora.values()  # 0.8, 0.2
+    return replace(spec, corpora=FrozenDict(zip(pack_names, weights, strict=True)))
 
 
 def pack_errors(
@@ -618,27 +614,28 @@ def _keys_with_packs(
 def _webdataset_errors(
     spec: WebdatasetSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each reason why a webdataset cannot be made from its packs.
+    """Yield an error for each setting of a webdataset with which its packs cannot be read.
 
-    A webdataset is training data in files of samples of one length, which are cut from its
-    datasets. Packs are datasets that consist of such samples already, filled with whole documents.
-    So each sample that is cut has to be exactly one pack.
+    A webdataset is training data in files of samples, which are cut from its datasets. Packs are
+    datasets that consist of samples already. So each sample must be exactly one pack.
 
     Args:
         spec: The webdataset's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the webdataset, for messages.
     """
-    # The user asks for packs by the key `packing`, or names packs in place of corpora.
+    # The user names packs in place of corpora, or asks for packs by the key `packing`.
     named_packs = [name for name in spec.names if name in packs]
-    has_packs = spec.packing is not None or len(named_packs) > 0
+    if not named_packs and spec.packing is None:
+        return
 
-    # The preset tokshuf cuts each raw file into samples, and packs have no raw files.
-    if has_packs and spec.preset == "tokshuf":
+    # The preset tokshuf cuts each file of raw text into samples, and packs have no such files.
+    if spec.preset == "tokshuf":
         yield _tokshuf_error(where)
 
-    # A sample may have the end of one dataset and the start of the next, which may be packs.
-    if _carries_into_packs(spec, packs):
+    # With `tail: carry`, a sample may have the end of a corpus and the start of the first pack.
+    mixes_corpora_and_packs = 0 < len(named_packs) < len(spec.names)
+    if mixes_corpora_and_packs and spec.tail == "carry" and spec.packing is None:
         yield _carry_error(where, named_packs)
 
     # Samples must be as long as packs.
@@ -685,40 +682,23 @@ def _carry_error(where: str, named_packs: list[str]) -> ConfigError:
     )
 
 
-def _carries_into_packs(spec: WebdatasetSpec, packs: Mapping[str, PacksSpec]) -> bool:
-    """Return whether a webdataset would put the rest of a corpus in front of packs.
-
-    Packs are samples that were filled with documents. A webdataset cuts samples from its datasets,
-    and with `tail: carry`, what remains of one dataset is put in front of the next one. If that one
-    consists of packs, the samples begin in the middle of packs. Among packs alone nothing remains.
-    """
-    if spec.tail != "carry" or spec.packing is not None:
-        return False
-    are_packs = [name in packs for name in spec.names]
-    return any(are_packs) and not all(are_packs)
-
-
 def _export_errors(
     spec: ExportSpec, packs: Mapping[str, PacksSpec], where: str
 ) -> Iterator[ConfigError]:
-    """Yield an error if packs are exported to a format whose readers cannot read them as samples.
+    """Yield an error if packs are exported to a format whose readers would cut them.
 
-    Packs are samples of one length, filled with documents. There are two reasons:
-
-    - The format has samples of another length.
-    - Its readers read windows of one token more than a sample. Packs of 4 tokens start at 0, 4 and
-      8, but these windows of 5 tokens at 0, 5 and 10.
+    Packs are samples of one length, filled with documents. A reader has to read each as one sample.
 
     Args:
         spec: The export's section of nanoset.yaml.
         packs: All packs of the project, by name.
         where: Key of the export, for messages.
     """
-    exports_packs = spec.of in packs
-    if not exports_packs:
-        return
+    if spec.of not in packs:
+        return  # an export of a corpus, which readers may cut anywhere
 
-    # Readers of this format read windows of one token more than the sequence length, see above.
+    # Readers of this format read one token more than a sample. From packs of 4 tokens, which start
+    # at 0, 4 and 8, they would read 5 tokens each from 0, 5 and 10.
     if spec.format == "datatrove":
         yield ConfigError(
             "readers of .ds files read windows of one token more than a sequence, "
@@ -728,7 +708,7 @@ def _export_errors(
             remedy="name the corpus or view itself, or another format",
         )
 
-    # A format that stores samples of one length needs packs of the same length.
+    # Some formats store samples. These have to be as long as packs.
     if spec.format in IN_SAMPLES and spec.sequence_length is not None:
         yield from _length_errors(spec.of, spec.sequence_length, packs, where)
 

@@ -104,6 +104,7 @@ class PieceTableWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        self._n_packs = 0  # that were written so far
         self._schema = pa.schema([(name, pa.int64()) for name in COLUMNS])
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
 
@@ -113,27 +114,22 @@ class PieceTableWriter:
     def __exit__(self, *error: object) -> None:
         self._writer.close()
 
-    def append(self, first_pack: int, packs: FilledPacks) -> None:
-        """Write down which pieces of documents some packs have.
+    def append(self, packs: FilledPacks) -> None:
+        """Write which pieces of documents are in the next packs, with a row for each piece.
 
-        Packs are samples of one length that are filled with documents. A row of the table is a
-        piece:
+        Packs are samples of one length that are filled with documents. For example, if the tokens 6
+        and 7 of pack 1 are the tokens 8 and 9 of document 0, the row is
 
             pack    begin    document    first    tokens
             1       6        0           8        2
 
-        This says that 2 tokens of pack 1, from its token 6 on, are those of document 0 from its
-        token 8 on.
-
         Args:
-            first_pack: Number of the first of these packs.
-            packs: Consecutive packs, with their pieces.
+            packs: The packs that follow those written before.
         """
         import pyarrow as pa
 
-        # A row says which tokens of which document are in which pack, and where.
         rows = PieceRows(
-            packs=first_pack + packs.pack_numbers,
+            packs=self._n_packs + packs.pack_numbers,
             begins=packs.begins,  # position of the first token in the pack
             documents=packs.pieces.documents,
             firsts=packs.pieces.firsts,  # position of the first token in the document
@@ -141,6 +137,7 @@ class PieceTableWriter:
         )
         table = pa.Table.from_arrays([pa.array(column) for column in rows], schema=self._schema)
         self._writer.write_table(table, _ROWS_PER_GROUP)
+        self._n_packs += packs.n_packs
 
 
 def _are_among(values: NDArray[np.int64], sorted_numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -218,16 +215,17 @@ class PieceTable:
     def between(self, start: int, stop: int) -> Iterator[PieceRows]:
         """Yield which pieces of documents are in consecutive packs, some rows at a time.
 
-        Packs are samples of one length that are filled with documents.
+        Packs are samples of one length that are filled with documents. The file stores its rows in
+        groups, with the smallest and the largest pack of each. Groups of other packs are not read.
 
         Args:
             start: Number of the first pack.
             stop: Number after the last pack.
         """
 
-        def may_contain(low: int, high: int) -> bool:
-            """Return whether one of the packs from `low` to `high`, both included, is requested."""
-            return low < stop and start <= high
+        def may_contain(smallest_pack: int, largest_pack: int) -> bool:
+            """Return whether a group can have rows of the packs from `start` on, before `stop`."""
+            return smallest_pack < stop and largest_pack >= start
 
         for rows in self._row_groups("pack", may_contain):
             is_between = (rows.packs >= start) & (rows.packs < stop)

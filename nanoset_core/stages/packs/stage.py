@@ -140,7 +140,7 @@ def pad_id(project: Project) -> int | None:
 
 @holding
 def make_packs(project: Project, name: str) -> Manifest:
-    """Fill samples of one length (packs) with the documents of a corpus, or of a selection of it.
+    """Fill samples of one length, called packs, with the documents of a corpus.
 
     If packs of the same documents and settings exist, they are not made again. The result becomes
     the current version, which trainers read.
@@ -155,8 +155,9 @@ def make_packs(project: Project, name: str) -> Manifest:
     Raises:
         MissingError: The documents have not been tokenized yet.
     """
+    # A task says which documents are packed, and how. `_pack` carries it out, in this process or on
+    # a worker of a cluster. Meanwhile, `holding` keeps `nanoset gc` from deleting the inputs.
     task = _PackTask.of(project, name)
-    # Run `_pack` in this process or on a worker of a cluster.
     return make_in_one_task(project, partial(_pack, task=task))
 
 
@@ -173,25 +174,27 @@ class _PackTask:
 
     @staticmethod
     def of(project: Project, name: str) -> _PackTask:
-        """Collect what a worker process needs to fill samples of one length (packs) with documents.
+        """Look up which documents are packed, and how, so that a worker can do it.
 
-        It need not know the settings of the project: this looks up the dataset with the documents,
-        the rules by which they are packed, and the names of the files.
+        Packs are samples of one length, filled with the documents of a corpus. The worker does not
+        read the settings of the project.
 
         Args:
             project: The project.
             name: Name of the packs, such as "web-packs-2048".
 
         Raises:
-            MissingError: The dataset has not been built.
+            MissingError: The documents have not been tokenized yet.
         """
-        # Find the current version of the dataset whose documents are packed.
+        # Find the current version of the tokenized documents.
         config = project.config
         source = unpacked_node(config, config.packs[name].of)
         dataset = require(project, source.stage, source.key)
 
-        # Describe what the packs are made from, and by which settings.
-        corpus = base_of(config.derived, name)  # the corpus of a view, if it is a view
+        # The packs may be of a selection of a corpus's documents. Find the corpus.
+        corpus = base_of(config.derived, name)
+
+        # The recipe names all that decides the bytes of the packs: documents and settings.
         recipe = PACKS.recipe(project, Key(corpus, name), {"dataset": dataset.digest})
 
         # Name the files. Trainers expect names such as web-packs-2048_text_document.bin, where
@@ -270,12 +273,13 @@ def _write_files(outputs: OutputRoot, task: _PackTask, folder: Path, progress: P
     dataset = _open_source(outputs, task.dataset)
     writer = PackWriter(dataset, task.rules, task.recipe.name, progress)
 
-    # `blocks` yields the tokens, some at a time. Meanwhile it writes the table of pieces, and
-    # counts what the packs contain. `Hashed` computes the sha256 of the blocks that pass through.
+    # Write the .bin. `blocks` yields the tokens, some at a time. While it does, it also writes the
+    # table of pieces, and counts. `Hashed` computes the sha256 of the blocks that pass through.
     blocks = Hashed(writer.blocks(folder / PIECES_FILE))
     files = write_tokens(outputs, task.recipe, folder, f"{task.prefix}.bin", blocks)
-    counts = writer.counts  # complete, since `write_tokens` has written all blocks
 
+    # After the last block, the counts are complete.
+    counts = writer.counts
     index = idx_path(folder / task.prefix)
     write_pack_idx(index, dataset.dtype, counts.packs, task.rules.pieces.length)
     return Written(task.facts(counts), files)
@@ -294,20 +298,20 @@ def _open_source(outputs: OutputRoot, manifest: Manifest) -> MMapIndexedDataset:
 
 
 def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest:
-    """Return what will be recorded about packs once they are built, to plan a training run before.
+    """Return what will be recorded about packs, before they are built, to plan a training run.
 
     Packs are samples of one length, filled with documents. How many there will be follows from the
-    lengths of the documents. With that, a user sees how long the run will be, for example, although
-    no pack exists. If they exist already, their actual record is returned.
+    lengths of the documents. So a user can see how long the run will be.
 
     Args:
         project: The project.
         name: Name of the packs.
-        reader: Gets the lengths of samples from files for the same plan. It is told those of the
-            packs, whose files do not exist.
+        reader: Gets the lengths of samples for the rest of the plan. It is given those of the
+            packs, which it could not read yet.
 
     Returns:
-        The record, a manifest. Facts that are not known before the packs are built are None.
+        The record, a manifest. Facts that are not known before the packs are built are None. If the
+        packs exist, it is their actual record.
 
     Raises:
         MissingError: The documents have not been tokenized yet.
@@ -317,11 +321,10 @@ def planned_packs(project: Project, name: str, reader: LengthReader) -> Manifest
     if existing is not None:
         return existing
 
+    # The reader reads the lengths of samples from an index file, which these packs do not have yet.
+    # So give it their lengths. All are equal, such as [2048, 2048, 2048]: `broadcast_to` makes an
+    # array of them that takes the memory of a single number.
     manifest = _planned_manifest(project, task)
-
-    # The reader gets the lengths of samples from an index file. That of these packs does not exist
-    # yet, so give it their lengths: all are equal, such as [2048, 2048, 2048]. `broadcast_to` makes
-    # an array of them that takes the memory of a single number.
     n_packs = manifest.facts["packs"]
     pack_lengths = np.broadcast_to(np.int32(task.rules.pieces.length), n_packs)
     path_without_ending = str(manifest.folder / task.prefix)

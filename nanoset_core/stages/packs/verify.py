@@ -140,17 +140,17 @@ def _stored_checksums(manifest: Manifest) -> dict[str, str | None]:
     """Return the checksums of the stored files of packs (samples that are filled with documents).
 
     Args:
-        manifest: What is recorded about the packs. That it agrees with the files was checked.
+        manifest: What is recorded about the packs.
 
     Returns:
         Name of the file → sha256, such as `{"web-packs.bin": "3f…", "web-packs.idx": "8a…", …}`.
         For the table of pieces, it is that of the table's values.
     """
-    bin_name = f"{manifest.facts['prefix']}.bin"
-    idx_name = f"{manifest.facts['prefix']}.idx"
+    prefix = manifest.facts["prefix"]
+    bin_name = f"{prefix}.bin"
+    idx_name = f"{prefix}.idx"
     return {
-        # This need not be computed: `check_files` found that the .bin has the sha256 of its
-        # manifest.
+        # The .bin is large. `check_files` has computed its sha256, and it is the recorded one.
         bin_name: manifest.files[bin_name].sha256,
         idx_name: sha256_file(manifest.path(idx_name)),
         PIECES_FILE: open_pieces(manifest).sha256(),
@@ -175,17 +175,19 @@ def _checksums_if_packed_again(
     rules = PackingRules.of(manifest.recipe["options"])
     writer = PackWriter(dataset, rules, manifest.name, project.progress)
     with tempfile.TemporaryDirectory(prefix="nanoset-packs-") as folder:
-        # Hash the tokens without storing them, since they may take a lot of space. Meanwhile, the
-        # writer writes the table of pieces.
-        token_hash = hashlib.sha256()
+        # The tokens may take a lot of space: hash them without storing them. While `blocks` yields
+        # them, it also writes the table of pieces, and counts the packs.
         pieces_path = Path(folder, PIECES_FILE)
+        token_hash = hashlib.sha256()
         for block in writer.blocks(pieces_path):
             token_hash.update(block)
+        n_packs = writer.counts.packs
 
         idx_path = Path(folder, "again.idx")
-        write_pack_idx(idx_path, dataset.dtype, writer.counts.packs, rules.pieces.length)
+        write_pack_idx(idx_path, dataset.dtype, n_packs, rules.pieces.length)
+        prefix = manifest.facts["prefix"]
         return {
-            f"{manifest.facts['prefix']}.bin": token_hash.hexdigest(),
-            f"{manifest.facts['prefix']}.idx": sha256_file(idx_path),
+            f"{prefix}.bin": token_hash.hexdigest(),
+            f"{prefix}.idx": sha256_file(idx_path),
             PIECES_FILE: PieceTable(pieces_path).sha256(),
         }
