@@ -93,37 +93,32 @@ class Mixture:
 
 
 def mixture_of(mix: MixPart, config: NanosetConfig, reader: LengthReader | None = None) -> Mixture:
-    """Compute the weight of each corpus of a mixture, which says what a model is trained on.
+    """Compute which fraction of the training samples is taken from each corpus of a mixture.
 
-    A mixture is a tree of corpora (collections of texts) and groups of corpora. Trainers know only
-    one weight for each corpus. For example, english has half of the samples, and divides it 3 to 1:
+    A mixture is a tree: it consists of corpora (collections of texts), and of groups, which consist
+    of further corpora. For example, english has half of the samples, and divides them 3 to 1:
 
-        mix:                                                      weights
+        mix:                                                      fractions
           english: {share: 1, mix: {web: 3, books: 1}}            web 0.375, books 0.125
           code: {share: 1}                                        code 0.5
 
-    Other settings say how many tokens are read of a corpus, or how often it is read at most. So the
-    weights depend on how many tokens each corpus has. The data is divided into train, valid and
-    test, and the tokens are counted in train; or if train has no share of the data, in the first of
-    the others that has one.
-
     Args:
         mix: The whole tree.
-        config: What is trained: the split, the number of samples, and the datasets. It has one
-            dataset for each corpus of the tree, in the order of the tree.
-        reader: Reads the datasets' `.idx` files, which have the sizes; share it between calls for
-            the same files.
+        config: What is trained: the number of samples, and a dataset for each corpus, in the order
+            of the tree.
+        reader: Reads the sizes of datasets from their `.idx` files; share it between calls for the
+            same files.
 
     Raises:
-        InputError: A corpus has no tokens in the split, or settings contradict each other.
+        InputError: A corpus has no tokens, or settings contradict each other.
         ConfigError: A boundary of the split is outside of a dataset.
     """
-    split = _first_split(config)
+    # How many tokens has each corpus? This matters for settings such as `epochs: 2`.
+    split = _first_split(config)  # "train", unless train has no share of the data
     data = SplitData(config, split, reader or LengthReader())
     tokens_by_prefix = data.tokens_by_prefix()
     _check_corpora_have_tokens(mix, tokens_by_prefix, split)
 
-    # The configuration lists the datasets in the order in which the tree has the corpora.
     prefixes = list(tokens_by_prefix)
     prefix_by_path = dict(zip(_corpus_paths(mix, ()), prefixes, strict=True))
     n_samples = _samples_of_phase(config, split)
@@ -216,8 +211,6 @@ class _Part:
     """Largest fraction of the training samples, so that no corpus exceeds its `max_epochs`."""
     target: float | None = None
     """The fraction that it gets whatever its siblings have, if its settings say so."""
-    temperature: float | None = None
-    """Power of its tokens that is its weight among its siblings if it has no share; None for 1."""
 
     @property
     def where(self) -> str:
@@ -240,12 +233,12 @@ class _Allotment(NamedTuple):
 
     part: _Part
     """The corpus or group."""
-    group_fraction: float
-    """Fraction of the group around it."""
     fraction_by_share: float | None
     """Fraction that its share alone would give it; None if it has a target."""
     fraction: float
     """Fraction that it gets."""
+    decided_by: str
+    """The setting that decides it, such as "max_epochs", as the user sees it."""
 
 
 class _Mixer:
@@ -271,74 +264,56 @@ class _Mixer:
         self.samples = samples
 
     def mix(self, mix: MixPart) -> Mixture:
-        """Compute what each part of a mixture gets, and from that the weight of each corpus.
-
-        It takes two passes through the tree of corpora (collections of texts) and groups:
-
-        1. From the corpora to the root: how much can each part have at least and at most? For
-           example, books can have at most 0.1 of the training samples, because they may be read
-           only twice.
-        2. From the root to the corpora: how much does each part get?
+        """Compute which fraction of the training samples each part of a mixture gets.
 
         Args:
-            mix: The whole tree.
+            mix: The mixture: a tree of corpora (collections of texts) and groups of corpora.
 
         Raises:
             InputError: The settings contradict each other.
         """
-        # First pass, from the corpora to the root: which fractions can each part have?
+        # From the corpora to the root of the tree: how much can each part have? For example, books
+        # may be read only twice, so they can have at most 0.1 of the samples.
         root = self._build_part(mix, path=(), outer_limit=None)
-        # Second pass, from the root to the corpora: which fraction does each part get?
-        allotments = self._divide(root, fraction=1.0)
 
+        # From the root to the corpora: how much does each part get?
+        allotments = self._divide(root, fraction=1.0)
         rows = tuple(self._row(allotment) for allotment in allotments)
         return Mixture(_weights_of_corpora(allotments), rows)
 
     def _build_part(self, settings: MixPart, path: MixPath, outer_limit: float | None) -> _Part:
         """Find the smallest and the largest fraction of the training samples that a part can have.
 
-        A mixture says which texts a model is trained on. It is a tree whose parts are corpora
-        (collections of texts), or groups of parts:
+        A part of a mixture is a corpus (a collection of texts) or a group of them. For example,
+        training takes 100e9 tokens, and there are 5e9 tokens of books:
 
-            mix:
-              english: {share: 1, mix: {web: 3, books: {share: 1, max_epochs: 2}}}
-              math: {tokens: 20e9}
-
-        If training takes 100e9 tokens, and there are 5e9 tokens of books:
-
-            part       smallest    largest    because
-            web        0           1          nothing limits how often it is read
-            books      0           0.1        `max_epochs`: its text may be read twice, 10e9 tokens
-            english    0           1          it consists of web and books
-            math       0.2         0.2        `tokens`: this is its target, and it has no choice
-
-        Whether all of these can be reached together is checked later.
+            settings                    smallest    largest
+            web:   {share: 3}           0           1
+            books: {max_epochs: 2}      0           0.1        read twice, it has 10e9 tokens
+            math:  {tokens: 20e9}       0.2         0.2        neither more nor less
 
         Args:
             settings: The settings of the part.
-            path: Names from the root of the tree to the part, such as ("english", "books").
+            path: Names from the root of the mixture to the part, such as ("english", "books").
             outer_limit: `max_epochs` of the group around it; None for no limit.
 
         Raises:
-            InputError: Its `tokens` or `epochs` (which also sets a target) are less or more than it
-                can have.
+            InputError: `tokens` or `epochs` are more or less than it can have.
         """
-        # `max_epochs` of the part overrides that of the group around it.
-        max_epochs = settings.inner_limit(outer_limit)
+        max_epochs = settings.inner_limit(outer_limit)  # its own, or that of the group around it
         if settings.parts:
             part = self._build_group(settings, path, max_epochs)
         else:
             part = self._build_corpus(settings, path, max_epochs)
 
-        if settings.has_fixed_amount:
+        if settings.has_fixed_amount:  # such as `tokens: 20e9`
             return _with_target(part, self._target(part))
         return part
 
     def _build_group(self, settings: MixPart, path: MixPath, max_epochs: float | None) -> _Part:
         """Find the smallest and the largest fraction of the training samples that a group can have.
 
-        A group of a mixture consists of corpora, which are collections of texts, and other groups.
-        It can have what its parts can have together:
+        These are the sums for its parts:
 
             part of the group      smallest fraction    largest fraction
             web                    0                    0.3
@@ -348,27 +323,18 @@ class _Mixer:
         Args:
             settings: The settings of the group.
             path: Names from the root of the mixture to the group, such as ("english",).
-            max_epochs: How often training may read each corpus of the group; None for no limit.
+            max_epochs: How often training may read each text of the group; None for no limit.
         """
         children = []
         for name, child_settings in settings.parts.items():
-            child = self._build_part(child_settings, (*path, name), max_epochs)
-            # `temperature` is a setting of the group, but decides how its direct parts are
-            # weighted.
-            children.append(replace(child, temperature=settings.temperature))
+            children.append(self._build_part(child_settings, (*path, name), max_epochs))
 
+        # A smallest fraction above 1 is impossible. This is found out later, with a message.
         min_fraction = plain_sum(child.min_fraction for child in children)
-        max_fraction = plain_sum(child.max_fraction for child in children)
-        return _Part(
-            path=path,
-            settings=settings,
-            tokens=sum(child.tokens for child in children),
-            children=tuple(children),
-            # More than 1, all samples, is impossible. A later check refuses it with a message.
-            min_fraction=min_fraction,
-            # Several parts without a limit can have 1 each, but the group cannot have more than 1.
-            max_fraction=min(max_fraction, 1.0),
-        )
+        # The largest ones may add up to more than 1, if several parts have no limit.
+        max_fraction = min(plain_sum(child.max_fraction for child in children), 1.0)
+        tokens = sum(child.tokens for child in children)
+        return _Part(path, settings, tokens, tuple(children), min_fraction, max_fraction)
 
     def _build_corpus(self, settings: MixPart, path: MixPath, max_epochs: float | None) -> _Part:
         """Find the largest fraction of the training samples that a corpus can have.
@@ -457,22 +423,21 @@ class _Mixer:
         return self.samples or 1
 
     def _fraction_of_epochs(self, tokens: int, epochs: float, samples_before: int) -> float:
-        """Return which fraction of the training samples some epochs of a corpus are.
+        """Return which fraction of the training samples it takes to read a corpus several times.
 
-        For example, a corpus has 100 samples, and training takes 1,000 samples. Then two epochs of
-        the corpus are 0.2 of them; or 0.15, if 50 of the corpus's samples were read before.
+        For example, a corpus has 100 samples. To read it twice takes 200 of 1,000 training samples,
+        which is 0.2.
 
         Args:
-            tokens: Tokens of one epoch of the corpus.
-            epochs: Number of epochs.
-            samples_before: How many samples of these epochs the training run has read already,
-                before it changed its mixture.
+            tokens: Tokens of the corpus.
+            epochs: How often it is read: 2.
+            samples_before: How many of its samples were read already; mostly 0.
         """
-        samples = most_samples(tokens, epochs, self.config) - samples_before
-        # Trainers round numbers of samples up. A thousandth of a sample less prevents that they
-        # read one sample too many.
-        samples_to_read = max(samples - _ROUNDING_SAMPLES, 0.0)
-        return samples_to_read / self._n_train_samples
+        n_samples = most_samples(tokens, epochs, self.config) - samples_before  # 200
+        # Take slightly less. Otherwise rounding errors could give 200.0000001, which trainers would
+        # round up to 201 samples.
+        n_samples_to_read = max(n_samples - _ROUNDING_SAMPLES, 0.0)  # 199.999
+        return n_samples_to_read / self._n_train_samples
 
     def _divide(self, part: _Part, fraction: float) -> list[_Allotment]:
         """Divide the samples of a group among its parts, and so on down to the corpora.
@@ -537,16 +502,16 @@ class _Mixer:
             if child.target is not None:
                 allotment_by_path[child.path] = _Allotment(
                     part=child,
-                    group_fraction=fraction,
                     fraction_by_share=None,
                     fraction=child.target,
+                    decided_by=_key_of_target(child.settings),
                 )
         return [allotment_by_path[child.path] for child in part.children]
 
     def _row(self, allotment: _Allotment) -> MixRow:
-        """Return the row of a table that shows the user what a part of the mixture gets.
+        """Return the row of a table that shows the user how much of a corpus or group is read.
 
-        For example, training takes 100e9 tokens. The corpus books, which has 5e9, gets 0.1 of them:
+        For example, books should have 0.133 of the training samples by their share, but get 0.1:
 
             name     asked    given    tokens    epochs    decided_by
             books    0.133    0.1      10e9      2.0       max_epochs
@@ -554,7 +519,7 @@ class _Mixer:
         Tokens and epochs are None if the user has not said how many samples training takes.
 
         Args:
-            allotment: A corpus or group of the mixture, and its fraction of the training samples.
+            allotment: The corpus or group of the mixture, and what it gets.
         """
         part = allotment.part
         tokens = None
@@ -570,7 +535,7 @@ class _Mixer:
             given=allotment.fraction,
             tokens=tokens,
             epochs=epochs,
-            decided_by=_decided_by(allotment),
+            decided_by=allotment.decided_by,
         )
 
     def _tokens_of(self, fraction: float) -> float | None:
@@ -629,23 +594,22 @@ def _with_target(part: _Part, target: float) -> _Part:
 
 
 def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
-    """Divide the samples of a group among its parts in proportion to their weights.
+    """Divide among the parts of a group what fixed amounts leave, in proportion to weights.
 
-    All amounts are fractions of the training samples. Parts with a *target* get it in any case, so
-    the others divide the rest. If a part would get more than it can have, it gets its limit, and
-    the others get more. For example, a group has 0.5:
+    All numbers are fractions of the training samples. For example, the group has 0.5, of which math
+    has the fixed amount 0.2. The other 0.3 are divided 2 to 1. But web can have at most 0.15, so
+    books get more:
 
-        part       weight    limit    by weight alone    gets
-        math       -         -        -                  0.2     (its target)
-        web        2         0.15     0.2                0.15
-        books      1         1        0.1                0.15
+        part       weight    by weight alone    gets
+        web        2         0.2                0.15
+        books      1         0.1                0.15
 
     Args:
         group: The group.
-        group_fraction: The fraction that it has.
+        group_fraction: The fraction that it has: 0.5.
 
     Returns:
-        What each part without a target gets: web and books in the example.
+        What each part without a fixed amount gets: web and books.
 
     Raises:
         InputError: These parts cannot have that much together, or need more.
@@ -653,18 +617,19 @@ def _divide_by_weight(group: _Part, group_fraction: float) -> list[_Allotment]:
     targets = [child.target for child in group.children if child.target is not None]
     rest = group_fraction - plain_sum(targets)  # 0.5 - 0.2 = 0.3
     children = [child for child in group.children if child.target is None]
-    bounds = [_bounds(child, group_fraction) for child in children]
+    bounds = [_bounds(child, group_fraction) for child in children]  # web: at most 0.15
     _check_rest(group, children, bounds, rest)
     if not children:
         return []
 
-    weights = [_weight(child) for child in children]
+    weights = [_weight(child, group.settings.temperature) for child in children]  # 2, 1
     weight_sum = plain_sum(weights)
-    fractions = divide_within_bounds(weights, bounds, rest)
+    fractions = divide_within_bounds(weights, bounds, rest)  # 0.15, 0.15
     allotments = []
     for child, weight, fraction in zip(children, weights, fractions, strict=True):
-        fraction_by_share = rest * weight / weight_sum
-        allotments.append(_Allotment(child, group_fraction, fraction_by_share, fraction))
+        by_share = rest * weight / weight_sum  # 0.2, 0.1
+        decided_by = _decided_by(child, fraction, group, group_fraction)
+        allotments.append(_Allotment(child, by_share, fraction, decided_by))
     return allotments
 
 
@@ -687,7 +652,7 @@ def _nothing_left_error(part: _Part, group: _Part, group_fraction: float) -> Inp
     )
 
 
-def _weight(part: _Part) -> float:
+def _weight(part: _Part, temperature: float | None) -> float:
     """Return the weight of a part of a mixture: how much is read of it, compared to its siblings.
 
     It depends on the settings. For two corpora of 10,000 and 100 tokens:
@@ -700,15 +665,19 @@ def _weight(part: _Part) -> float:
     With a temperature, small corpora are read more often than large ones. This is common for
     languages with little text (Conneau and Lample, 2019, section 3.1,
     https://arxiv.org/abs/1901.07291, where the temperature is called α).
+
+    Args:
+        part: The corpus or group.
+        temperature: That of the group around it; None for 1.
     """
     if part.settings.share is not None:
         return part.settings.share
-    if part.temperature is None:
+    if temperature is None:
         return float(part.tokens)
 
     # A power can differ in the last of its 16 digits from machine to machine, and then so would
     # the files that are made with the weights. So keep 12 digits.
-    power = math.pow(part.tokens, part.temperature)
+    power = math.pow(part.tokens, temperature)
     return float(f"{power:.12g}")
 
 
@@ -741,30 +710,25 @@ def _bounds(part: _Part, group_fraction: float) -> Bounds:
 def _check_rest(
     group: _Part, children: Sequence[_Part], bounds: Sequence[Bounds], rest: float
 ) -> None:
-    """Check that the parts of a group can divide a given amount of samples among them.
+    """Check that some parts of a group can have exactly a certain amount together.
 
-    All amounts are fractions of the training samples. Some parts of the group have a fixed amount,
-    because their settings say how many tokens of them are read. The others, `children`, divide the
-    rest. For example, the group has 0.9, and one part of it has the fixed amount 0.3. So the rest
-    is 0.6. This is an error here, since the children can have at most 0.5:
+    All amounts are fractions of the training samples. For example, the parts below can have from
+    0.1 to 0.5 together. So an amount of 0.6 is an error:
 
-        child      floor (at least)    cap (at most)
-        web        0.1                 0.2
-        books      0                   0.3
-        sum        0.1                 0.5
-
-    The message is: its parts without tokens and epochs share 60% of train, expected 10% to 50%. If
-    all parts have fixed amounts, there is no child, and only a rest of 0 is possible.
+        part       at least    at most
+        web        0.1         0.2
+        books      0           0.3
+        sum        0.1         0.5
 
     Args:
         group: The group, for the message.
-        children: Its parts without a fixed amount.
-        bounds: The floor and the cap of each of them.
-        rest: The amount that they have to divide.
+        children: Its parts whose amount is not fixed: web and books. There may be none; then only
+            an amount of 0 is possible.
+        bounds: How much each of them has at least (floor) and at most (cap).
+        rest: The amount: 0.6.
 
     Raises:
-        InputError: The rest is less than the sum of the floors, or more than that of the caps. Or
-            the floor of a part is higher than its cap.
+        InputError: They cannot have it, or one of them has to have more than it can have.
     """
     for child, bound in zip(children, bounds, strict=True):
         _check_bounds(child, bound)
@@ -774,37 +738,32 @@ def _check_rest(
     if _is_within(rest, floor_sum, cap_sum):
         return
     if children:
-        # found: its parts without tokens and epochs share 60% of train
-        found = f"its parts without tokens and epochs share {100 * rest:.4g}% of train"
+        names = ", ".join(child.path[-1] for child in children)
+        found = f"{names} would have {100 * rest:.4g}% of train"
     else:
         found = f"no part is left for {100 * rest:.4g}% of train"
     raise _impossible_mixture(group, found, fraction=rest, minimum=floor_sum, maximum=cap_sum)
 
 
 def _check_bounds(part: _Part, bounds: Bounds) -> None:
-    """Check that the smallest amount of a part is not more than the largest.
+    """Check that a corpus or group does not have to have more than it can have.
 
-    For example, settings require that a corpus has at least 0.1 of the training samples
-    (`min_share`), but also that it is read at most twice (`max_epochs`), which is 0.05 of them:
-
-        floor      0.1
-        cap        0.05
-        message    floors within are 10% of train, expected 0% to 5%
+    For example, its settings demand at least 0.1 of the training samples (`min_share`). But it may
+    be read only twice (`max_epochs`), which is 0.05 of them.
 
     Args:
-        part: The corpus (a collection of texts), or the group of corpora, for the message.
-        bounds: Its smallest (floor) and largest (cap) fraction of the training samples.
+        part: The corpus (a collection of texts) or group, for the message.
+        bounds: Which fraction of the training samples it has at least (floor) and at most (cap).
 
     Raises:
         InputError: The floor is higher than the cap.
     """
     if bounds.floor > bounds.cap + _TOLERANCE:
-        # For a group, the floor can be the sum of the floors of the corpora within it.
         raise _impossible_mixture(
             part,
-            found=f"floors within are {100 * bounds.floor:.4g}% of train",
+            found=f"it has to have at least {100 * bounds.floor:.4g}% of train",
             fraction=bounds.floor,
-            minimum=0.0,  # a lower floor is possible in any case
+            minimum=0.0,
             maximum=bounds.cap,
         )
 
@@ -846,31 +805,28 @@ def _impossible_mixture(
     )
 
 
-def _decided_by(allotment: _Allotment) -> str:
-    """Return what decided how many training samples a part of a mixture gets, for a table.
+def _decided_by(part: _Part, fraction: float, group: _Part, group_fraction: float) -> str:
+    """Return which setting decides how much is read of a corpus or group, as the user sees it.
 
-    A part is a corpus (a collection of texts) or a group of corpora. The user sees, for example:
+    For example:
 
-        part       settings                       decided by
-        math       tokens: 20e9                   tokens
-        books      share: 1, max_epochs: 2        max_epochs     (its share would be more)
-        web        share: 3                       share
-        code       none                           size           (in proportion to its tokens)
+        settings                       decided by
+        share: 3                       share
+        share: 1, max_epochs: 2        max_epochs, if the share alone would give it more
+        none                           size, since it has a share in proportion to its tokens
 
-    Returns:
-        Name of the key of the settings that decides: `tokens`, `epochs`, `min_share`, `max_share`,
-        `max_epochs`, `share` or `temperature`. Or "size". Or "its parts", for a group in which the
-        keys of its parts decide.
+    Args:
+        part: The corpus (a collection of texts) or group of corpora.
+        fraction: The fraction of the training samples that it gets.
+        group: The group around it.
+        group_fraction: The fraction that this group has.
     """
-    settings = allotment.part.settings
-    if allotment.part.target is not None:
-        return _key_of_target(settings)
-    key_of_bound = _key_of_bound(allotment)
-    if key_of_bound is not None:
-        return key_of_bound
-    if settings.share is not None:
+    limiting_key = _key_of_limit(part, fraction, group_fraction)
+    if limiting_key is not None:
+        return limiting_key
+    if part.settings.share is not None:
         return "share"
-    if allotment.part.temperature is not None:
+    if group.settings.temperature is not None:
         return "temperature"
     return "size"
 
@@ -888,40 +844,30 @@ def _key_of_target(settings: MixPart) -> str:
     return "its parts"
 
 
-def _key_of_bound(allotment: _Allotment) -> str | None:
-    """Return which setting keeps a part of a mixture from getting more, or less.
+def _key_of_limit(part: _Part, fraction: float, group_fraction: float) -> str | None:
+    """Return which setting keeps a corpus or group from getting more, or less.
 
-    The part is a corpus (a collection of texts) or a group of these. What it gets is compared with
-    each of its limits. For example, it is in a group that has 0.5 of the training samples, and gets
-    0.2:
-
-        setting            the part's limit    reached
-        min_share: 0.1     0.1 * 0.5 = 0.05    no
-        max_share: 0.4     0.4 * 0.5 = 0.2     yes: the result is "max_share"
-
-    A part that reaches its limit was given exactly this number, computed with the same operations.
-    So numbers can be compared without a tolerance.
+    For example, a group has 0.5 of the training samples, and books, which is in it, gets 0.2. The
+    setting `max_share: 0.4` allows at most 0.4 * 0.5 = 0.2. So this setting is what limits books.
 
     Args:
-        allotment: The part, and the fraction of the training samples that it gets.
+        part: The corpus (a collection of texts) or group of corpora: books.
+        fraction: The fraction of the training samples that it gets: 0.2.
+        group_fraction: The fraction of the group around it: 0.5.
 
     Returns:
-        `min_share`, `max_share` or `max_epochs`; "its parts" for a group that has just what its
-        parts need at least; None if no limit was reached.
+        Name of the setting. "its parts" for a group that gets only what settings of its parts
+        demand. None if it is not at a limit.
     """
-    part = allotment.part
+    # What is at a limit is exactly equal to it, since it was computed in the same way.
     settings = part.settings
-    fraction = allotment.fraction
-    group_fraction = allotment.group_fraction
     if settings.min_share and fraction == settings.min_share * group_fraction:
         return "min_share"
     if settings.max_share is not None and fraction == settings.max_share * group_fraction:
         return "max_share"
-
-    # The largest fraction is 1, unless `max_epochs` of the part, or of parts within it, limits it.
-    if part.max_fraction < 1.0 and fraction == part.max_fraction:
+    is_limited_by_epochs = part.max_fraction < 1.0
+    if is_limited_by_epochs and fraction == part.max_fraction:
         return "max_epochs"
-    # The smallest fraction is what parts within a group need at least, by their settings.
     if fraction == part.min_fraction:
         return "its parts"
     return None

@@ -322,7 +322,7 @@ def test_a_mixture_is_stored_with_all_its_keys():
         pytest.param(
             {"a": {"share": 1, "max_epochs": 1}, "b": {"share": 1, "max_epochs": 1}},
             "mix",
-            "share 100% of train",
+            "a, b would have 100% of train",
             id="all parts limited",
         ),
         pytest.param(
@@ -334,7 +334,7 @@ def test_a_mixture_is_stored_with_all_its_keys():
         pytest.param(
             {"g": {"share": 1, "mix": {"a": {"min_share": 0.9, "max_epochs": 1}, "c": {}}}, "b": 1},
             "mix.g.a",
-            "floors",
+            "it has to have at least",
             id="a floor above a limit",
         ),
         pytest.param(
