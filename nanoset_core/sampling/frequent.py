@@ -131,20 +131,14 @@ class FrequentValues:
         self._tokens = self._tokens[remains]
 
     def _keep_texts(self, hashes: NDArray[np.uint64], text_of: Callable[[int], str]) -> None:
-        """Keep the texts of the most frequent values, and forget those of all others.
+        """Keep the texts of the values that are the most frequent now.
 
-        Values are counted by their hashes, since their texts can be long. Only the texts of the
-        most frequent values are needed in the end. For example, if two values are wanted:
-
-            value          counted before    just counted    text
-            "en"           20                3               kept since earlier
-            "fr"           5                                 forgotten: "de" is more frequent now
-            "de"           4                 2               asked for now, by `text_of`
+        Values are counted by their hashes, as their texts can be long. Only the texts of the most
+        frequent ones are needed in the end, so all others are forgotten.
 
         Args:
-            hashes: Hash of each value that was just counted, such as of "en" and "de", shape
-                (n_added,).
-            text_of: Returns the text of such a value by its index: "de" for 1.
+            hashes: Hash of each value that was just counted, shape (n_added,).
+            text_of: Returns the text of such a value, by its index in `hashes`.
         """
         text_by_hash: dict[int, str] = {}
         for index in self._most_counted():
@@ -152,8 +146,8 @@ class FrequentValues:
             if value_hash in self._text_by_hash:
                 text_by_hash[value_hash] = self._text_by_hash[value_hash]
             else:
-                # This value was not among the most frequent ones before. It has become one of them
-                # since its number has grown, so it was just counted.
+                # It was not among the most frequent values before. So its number has grown, and it
+                # is one of the values that were just counted.
                 added_index = int(np.flatnonzero(hashes == value_hash)[0])
                 text_by_hash[value_hash] = text_of(added_index)
         self._text_by_hash = text_by_hash
@@ -172,38 +166,33 @@ class FrequentValues:
     def most_frequent(self) -> list[FrequentValue]:
         """Return the values that most documents have, the most frequent first.
 
-        For example, of the languages of documents, "en" is in 520 documents. All numbers are exact
-        if there were few different values. Otherwise, rare values were forgotten to save memory.
-        Each time, a number was subtracted from the counters of all values; these numbers add up to
-        `error`. A value that was forgotten starts anew when it comes again, so some of its
-        documents can be missing. For an `error` of 30:
+        All numbers are exact if there were few different values. Otherwise, rare values were
+        forgotten at times to save memory. A value that came again later was counted from 0, so the
+        documents that had it before are missing. For example:
 
-            value    documents since it    its counter: less what       it is in at most
-                     is counted            was subtracted since then    (counter + `error`)
-            en       520                   490                          520: counted from the start
-            de       40                    30                           60
-            fr       25                    25                           left out
-
-        10 were subtracted from de since it is counted, so 20 before. Before, it may have been
-        counted and forgotten, with up to 20 documents. fr is left out, since a value that is not
-        counted at all may be in up to 30 documents, which is more.
+            value    documents    possibly missing    at most
+            en       520          0                   520
+            de       40           20                  60
 
         Returns:
-            At most `n_values` values, as many as were wanted at the start.
+            At most `n_values` values. One that has fewer documents than may be missing is left out.
         """
         frequent_values: list[FrequentValue] = []
         for index in self._most_counted():
             documents = int(self._documents[index])
             if documents <= self.error:
-                continue  # fr
-            # Of documents that came before the value was (last) forgotten, at most as many are
-            # missing as were subtracted until then: 20 for de. So these are 40 + 20 = 30 + 30.
-            max_documents = int(self._counters[index]) + self.error
+                continue  # a value that is not counted at the moment may have more documents
+
+            # Whenever values were forgotten, all counters were lowered, by `error` in all. A value
+            # was forgotten when its counter was 0, so no more documents are missing than were
+            # subtracted until then.
+            subtracted_since = documents - int(self._counters[index])
+            n_missing = self.error - subtracted_since
             frequent_values.append(
                 FrequentValue(
                     value=self._text_by_hash[int(self._hashes[index])],
                     documents=documents,
-                    max_documents=max_documents,
+                    max_documents=documents + n_missing,
                     tokens=int(self._tokens[index]),
                 )
             )

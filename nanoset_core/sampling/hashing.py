@@ -179,14 +179,14 @@ def hash_ranges(data: NDArray[np.uint8], borders: NDArray[np.int64]) -> NDArray[
 def finish_hashes(
     sums: NDArray[np.uint64], lengths: NDArray[np.integer[Any]]
 ) -> NDArray[np.uint64]:
-    """Compute the last step of the hashes of some texts.
+    """Return the hashes of some texts, from the sums of their words and their lengths.
 
-    Before, each text was divided into words of 8 bytes, and their hashes were added up. The last
-    word was filled up with zeros, so "a" and "a" with a zero byte have the same sum. Therefore the
-    lengths are added, here 1 and 2.
+    The length matters, since a last word is filled up with zeros: without it, a text "a" and a text
+    "a" with a zero byte would have the same hash.
 
     Args:
-        sums: Sum of each text, shape (n_texts,). `sum_words` computes them.
+        sums: Sum of the hashes of each text's words, as `sum_words` computes them; shape
+            (n_texts,).
         lengths: Bytes of each text, shape (n_texts,).
 
     Returns:
@@ -264,30 +264,27 @@ def _add_steps(
     words_per_text: NDArray[np.int64],
     n_words_before: int,
 ) -> None:
-    """Add to each word of some texts a number that depends on its place in the text.
+    """Add STEP to the first word of each text, 2 * STEP to the second one, and so on.
 
-    Otherwise, texts with the same words in another order would have the same hash. The first word
-    of a text gets STEP, a large constant, the second one 2 * STEP, and so on, modulo 2**64:
+    STEP is a large constant. With it, texts with the same words in another order get different
+    hashes. For example, two texts have 2 and 3 words:
 
         text            0    0    1    1    1
         added STEPs     1    2    1    2    3
 
     Args:
-        words: The words of all texts, which are changed in place, shape (n_words,).
+        words: The words of all texts, which are changed in place, modulo 2**64; shape (n_words,).
         first_words: Index of each text's first word: [0, 2]; shape (n_texts,).
         words_per_text: Number of words of each text: [2, 3]; shape (n_texts,).
-        n_words_before: If the first text began in an earlier call: how many words it had there. It
-            is 0 in the example.
+        n_words_before: How many words of the first text come before these; mostly 0.
     """
-    # Add 1, 2, 3, 4, 5 STEPs, as if all words were those of one text.
+    # Add as if all words were those of one text: 1, 2, 3, 4, 5 STEPs.
     words += _multiples_of_step(len(words))
 
-    # Subtract 0, 0, 2, 2, 2 STEPs: one for each word of the texts before. (For words of the first
-    # text in an earlier call, STEPs are added. As numbers are modulo 2**64, that is the same as to
-    # subtract a negative number.)
-    surplus = first_words.copy()  # (n_texts,) [0, 2]
-    surplus[0] -= n_words_before
-    words -= np.repeat(surplus.astype(np.uint64) * STEP, words_per_text)
+    # That is too many for the second text: subtract 2 STEPs from each of its words.
+    too_many = first_words.copy()  # (n_texts,) [0, 2]
+    too_many[0] -= n_words_before  # the first text got too few, if it has words before these
+    words -= np.repeat(too_many.astype(np.uint64) * STEP, words_per_text)
 
 
 def _read_words(
@@ -296,23 +293,20 @@ def _read_words(
     words_per_text: NDArray[np.int64],
     item_bytes: int,
 ) -> NDArray[np.uint64]:
-    """Divide texts into words of 8 bytes, each of which is read as one number of 64 bits.
+    """Read texts as words: numbers of 64 bits, each of which has 8 bytes of a text.
 
-    For example, texts of 3 and 9 bytes follow each other in the data, which has the bytes 0 to 11:
+    The last word of a text may also have bytes after its end, which the caller clears. For example,
+    texts of 3 and 9 bytes follow each other:
 
         text    its bytes    its words
-        0       0 to 2       0 to 7, where 3 to 7 are of text 1
-        1       3 to 11      3 to 10, and 11 to 18, where 12 to 18 are zeros after the data
-
-    So the last word of a text can have bytes that are not of this text. The caller clears these.
+        0       0 to 2       0 to 7
+        1       3 to 11      3 to 10, and 11 to 18
 
     Args:
-        data: Bytes of all texts.
+        data: Bytes of all texts. Zeros are read after its end.
         starts: First byte of each text: [0, 3]; shape (n_texts,).
         words_per_text: Number of words of each text, at least 1: [1, 2]; shape (n_texts,).
-        item_bytes: 1, 2, 4 or 8: all texts start at multiples of this, for example since they
-            consist of numbers of 4 bytes. Greater ones are faster. (It is 1 in the example, because
-            of the start 3.)
+        item_bytes: 1, 2, 4 or 8: all starts are multiples of it. Reading is faster above 1.
 
     Returns:
         The words as little-endian numbers, shape (n_words,).

@@ -20,8 +20,6 @@ Equal hashes are taken for equal documents, except where documents are about to 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,43 +43,21 @@ def hash_sequences(tokens: Tokens, lengths: NDArray[np.integer]) -> NDArray[np.u
     return SequenceHasher(lengths).add(tokens)
 
 
-class _ChunkSequences(NamedTuple):
-    """The sequences that have tokens in a chunk: consecutive ones."""
-
-    first: int
-    """Number of the first one."""
-    ended_stop: int
-    """Number after the last one that ends in the chunk."""
-    stop: int
-    """Number after the last one: `ended_stop`, or one more if another one continues."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the chunk is behind all sequences."""
-        return self.first == self.stop
-
-    @property
-    def last_continues(self) -> bool:
-        """Whether the last sequence continues in the next chunk."""
-        return self.stop > self.ended_stop
-
-
 class SequenceHasher:
-    """Hashes sequences whose tokens are added chunk by chunk.
+    """Hashes documents whose tokens are added chunk by chunk.
 
-    A sequence may begin in one chunk and end in a later one:
+    A document may begin in one chunk and end in a later one:
 
         tokens        5  6  7 | 5  6  7  8      chunks of 3 and 4 tokens
-        sequences     0  0  1 | 1  1  2  2
+        documents     0  0  1 | 1  1  2  2
         hashes        of 0    | of 1 and 2      that `add` returns
 
-    A sequence is hashed in words of 8 bytes, and the words are added up. If a sequence continues in
-    the next chunk, the sum of its whole words is remembered, and its last tokens are held back if
-    they are less than a word. So the memory that this takes depends on the size of the chunks and
-    the number of sequences, not on their lengths.
+    A document is hashed in words of 8 bytes, and the hashes of words are added up. If a document
+    continues in the next chunk, its sum is kept, and its last tokens wait if they are less than a
+    word. So the memory depends on the size of the chunks and the number of documents.
 
     Args:
-        lengths: Tokens of each sequence, shape (n_sequences,). Sequences without tokens are
+        lengths: Tokens of each document, shape (n_sequences,). Documents without tokens are
             ignored.
     """
 
@@ -94,25 +70,20 @@ class SequenceHasher:
         self._starts = self._stops - filled
         self._n_hashed = 0
         """Number of tokens that were hashed."""
-        self._held_back: Tokens | None = None
-        """Tokens after these that wait for the next ones: fewer than a word of 8 bytes."""
-
-        # If a document continues after the tokens that were hashed:
+        self._waiting: Tokens | None = None
+        """Tokens that were added but not hashed: fewer than a word of 8 bytes; None for none."""
         self._open_sum = np.uint64(0)
-        """Sum of the hashes of its words so far; otherwise 0."""
-        self._n_open_words = 0
-        """Number of these words; otherwise 0."""
+        """Sum of the hashes of words, for a document that continues after the hashed tokens."""
 
     def add(self, tokens: Tokens) -> NDArray[np.uint64]:
         """Add the next tokens of some documents, and return the hashes of the documents that end.
 
-        The tokens come in chunks, whose ends need not be those of documents. Tokens are hashed in
-        words of 8 bytes, such as two tokens of 4 bytes. For example, document 0 has the tokens a, b
-        and c, and document 1 has d to h:
+        Documents are hashed in words of 8 bytes, such as two tokens of 4 bytes. For example,
+        document 0 has the tokens a, b and c, and document 1 has d to h:
 
-            chunk           words that are hashed        returned
-            a b c d         (a b) (c)                    hash of document 0; d waits for e
-            e f g h         (d e) (f g) (h)              hash of document 1
+            added          words that are hashed    returned
+            a b c d        (a b) (c)                hash of document 0; d waits for e
+            e f g h        (d e) (f g) (h)          hash of document 1
 
         Args:
             tokens: The next tokens, shape (n_tokens,). Those after the last document are ignored.
@@ -120,173 +91,69 @@ class SequenceHasher:
         Returns:
             uint64, shape (n_ended,), in the order of the documents.
         """
-        # Put the tokens in front that wait since the previous call: d e f g h.
-        if self._held_back is not None:
-            tokens = np.concatenate([self._held_back, tokens])
-            self._held_back = None
-        chunk_start = self._n_hashed
-        self._n_hashed += len(tokens)
-        chunk = self._sequences_between(chunk_start, self._n_hashed)
-        if chunk.is_empty:
+        if self._waiting is not None:
+            tokens = np.concatenate([self._waiting, tokens])  # d e f g h
+        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize
+        stop = self._end_of_last_word(self._n_hashed + len(tokens), tokens_per_word)
+        n_usable = stop - self._n_hashed
+        self._waiting = None
+        if n_usable < len(tokens):
+            self._waiting = tokens[n_usable:].copy()  # a view would keep all tokens in memory
+        return self._hash(tokens[:n_usable])
+
+    def _end_of_last_word(self, stop: int, tokens_per_word: int) -> int:
+        """Return how many tokens can be hashed if the first `stop` tokens are known.
+
+        These are all of them, unless a document continues after them. For example, words are two
+        tokens, and 4 tokens are known. Document 1 starts at token 3 and continues. So token 3 is
+        the first half of a word, and the result is 3.
+        """
+        document = np.searchsorted(self._stops, stop, side="right")  # the first that ends later
+        if document == len(self._stops):
+            return stop  # all documents have ended
+        n_known = max(stop - int(self._starts[document]), 0)  # 1 token of document 1
+        return stop - n_known % tokens_per_word
+
+    def _hash(self, tokens: Tokens) -> NDArray[np.uint64]:
+        """Hash the next tokens, which are whole words, and return the hashes of documents that end.
+
+        For example, these are the tokens 6 to 11. They belong to three documents, of which 1 began
+        before, and 3 continues:
+
+            document       1         2        3
+            its tokens     4 to 7    8, 9     10 to 15
+            returned       yes       yes      no
+
+        Args:
+            tokens: The tokens, shape (n_tokens,).
+        """
+        start = self._n_hashed  # 6
+        stop = start + len(tokens)  # 12
+        self._n_hashed = stop
+
+        # Which documents have these tokens? Those that stop after `start` and start before `stop`.
+        first, n_ended = np.searchsorted(self._stops, [start, stop], side="right").tolist()  # 1, 3
+        n_begun = int(np.searchsorted(self._starts, stop))  # 4
+        if start == stop or first == n_begun:
             return np.empty(0, np.uint64)
 
-        # Where documents start and stop in the chunk. If the last one continues in the next chunk,
-        # and its tokens end with less than a word, these wait.
-        borders = self._borders_in(chunk, chunk_start, len(tokens))  # [0, 3, 4] in the first call
-        if chunk.last_continues:
-            borders = self._hold_back_partial_word(tokens, borders)  # [0, 3]
+        # Where they start in the tokens, and the last one stops: [-2, 2, 4, 10], cut to 0 and 6.
+        starts = self._starts[first:n_begun]  # [4, 8, 10]
+        borders = np.append(starts, self._stops[n_begun - 1]) - start
+        borders = np.clip(borders, 0, len(tokens))  # [0, 2, 4, 6]
 
-        # Add up the hashes of the words of each document. If the last one continues, keep its sum.
-        sums = self._sum_words(tokens, borders)
-        n_ended = chunk.ended_stop - chunk.first
-        self._remember_open(sums, borders, n_ended, tokens.dtype.itemsize)
-
-        # The hash of a document is computed from its sum and its length.
-        ended = slice(chunk.first, chunk.ended_stop)
-        lengths = self._stops[ended] - self._starts[ended]
-        return finish_hashes(sums[:n_ended], lengths * tokens.dtype.itemsize)
-
-    def _sequences_between(self, start: int, stop: int) -> _ChunkSequences:
-        """Find the documents that have tokens in a chunk.
-
-        For example, document 1 has the tokens 3 to 7, document 2 has 8 and 9, and document 3 has 10
-        to 14. The chunk has the tokens 5 to 11. So it has tokens of the documents 1 to 3, and the
-        first two of these end in it.
-
-        Args:
-            start: Number of the chunk's first token among all tokens: 5.
-            stop: Number after its last token: 12.
-        """
-        # Count the documents that stop before the chunk, or at its start: these are before it.
-        # Those that stop before its end, or at its end, have ended.
-        first, ended_stop = np.searchsorted(self._stops, [start, stop], side="right").tolist()
-        # Count the documents that start before the end of the chunk.
-        sequence_stop = int(np.searchsorted(self._starts, stop))
-        return _ChunkSequences(first, ended_stop, sequence_stop)
-
-    def _borders_in(
-        self, chunk: _ChunkSequences, chunk_start: int, n_tokens: int
-    ) -> NDArray[np.int64]:
-        """Return where documents start in a chunk of tokens, and where the last one stops.
-
-        The documents are one after another, and the chunk is some of their tokens. For example:
-
-            tokens                0 to 2    3 to 7    8 to 9    10 to 14
-            document              0         1         2         3
-            chunk                           5 6 7     8 9       10 11
-            borders               0 (start of the chunk), 3, 5, 7 (end of the chunk)
-
-        Args:
-            chunk: The documents that have tokens in the chunk: 1 to 3.
-            chunk_start: First token of the chunk: 5.
-            n_tokens: Tokens of the chunk: 7.
-
-        Returns:
-            Positions in the chunk, shape (n_in_chunk + 1,).
-        """
-        starts = self._starts[chunk.first : chunk.stop]  # [3, 8, 10]
-        last_stop = self._stops[chunk.stop - 1]  # 15
-        borders = np.append(starts, last_stop) - chunk_start  # [-2, 3, 5, 10]
-        # Documents may start before the chunk, or stop after it.
-        clipped: NDArray[np.int64] = np.clip(borders, 0, n_tokens)  # [0, 3, 5, 7]
-        return clipped
-
-    def _remember_open(
-        self, sums: NDArray[np.uint64], borders: NDArray[np.int64], n_ended: int, token_bytes: int
-    ) -> None:
-        """Keep what is needed to continue the hash of a document in the next chunk of tokens.
-
-        Tokens come in chunks, and a document may go over several of them: it is *open*. Its hash is
-        a sum over words of 8 bytes, each of which is hashed with its number. So the sum
-        (`_open_sum`) and the number of words (`_n_open_words`) so far are kept. For example,
-        document A has 25 words, and B follows it:
-
-            chunk                  1          2          3
-            words in it            10 of A    12 of A    3 of A, 5 of B
-            ended in it (n_ended)  0          0          1
-            kept: _n_open_words    10 of A    22 of A    5 of B
-
-        Args:
-            sums: Sum of each document of this chunk, including its words in earlier chunks; shape
-                (n_in_chunk,).
-            borders: Where each of them starts in the chunk, and the last one stops; shape
-                (n_in_chunk + 1,). There are only whole words.
-            n_ended: How many of them end in this chunk. There may be one more, which continues.
-            token_bytes: Bytes of a token.
-        """
-        if n_ended > 0:
-            # The document that was open (A) has ended. So an open one starts in this chunk.
-            self._open_sum = np.uint64(0)
-            self._n_open_words = 0
-        if len(sums) > n_ended:
-            # The last document (B) is open. `sums` has its earlier words, but `borders` has not.
-            n_tokens = int(borders[-1] - borders[-2])
-            self._open_sum = sums[-1]
-            self._n_open_words += n_tokens * token_bytes // WORD_BYTES
-
-    def _hold_back_partial_word(
-        self, tokens: Tokens, borders: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Let the last tokens of a chunk wait for the next chunk, if they are less than a word.
-
-        Documents are hashed in words of 8 bytes, such as two tokens of 4 bytes. The last document
-        in this chunk continues in the next one. If it has 5 tokens here, the last of them waits:
-
-            borders between documents     0, 3, 8
-            result                        0, 3, 7
-
-        Args:
-            tokens: The tokens of the chunk.
-            borders: Where each document starts in the chunk, and the last one stops; shape
-                (n_in_chunk + 1,).
-
-        Returns:
-            The new borders. If all tokens of the last document wait, it is left out: the shape is
-            (n_in_chunk,).
-        """
-        last_start, last_stop = borders[-2:]  # 3 and 8
-        tokens_per_word = WORD_BYTES // tokens.dtype.itemsize  # 2
-        n_waiting = int(last_stop - last_start) % tokens_per_word  # 1
-
-        if n_waiting > 0:
-            self._held_back = tokens[-n_waiting:].copy()  # a view would keep all tokens in memory
-            self._n_hashed -= n_waiting  # the next chunk starts with them
-
-        new_stop = last_stop - n_waiting  # 7
-        if new_stop == last_start:
-            return borders[:-1]
-        return np.append(borders[:-1], new_stop)
-
-    def _sum_words(self, tokens: Tokens, borders: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Add up the hashes of the words of each document, including words in earlier chunks.
-
-        Tokens come in chunks. A word is 8 bytes of tokens, such as two tokens of 4 bytes, and is
-        hashed with its number in the document. For example, the first document of this chunk began
-        in an earlier one, where it had 3 words:
-
-            document                       A                B
-            numbers of its words here      3, 4             0, 1, 2
-            sum of their hashes            a3 + a4          b0 + b1 + b2
-            kept from earlier chunks       a0 + a1 + a2     -              (the field `_open_sum`)
-            result                         sum of both      b0 + b1 + b2
-
-        Args:
-            tokens: The tokens of the chunk.
-            borders: Where each document starts in the chunk, and the last one stops: [0, 4, 10];
-                shape (n_documents + 1,). There may be no document.
-
-        Returns:
-            uint64, modulo 2**64, shape (n_documents,).
-        """
+        # Add up the hashes of the words of each document, including those before `start`.
         token_bytes = tokens.dtype.itemsize
+        n_tokens_before = max(start - int(starts[0]), 0)  # of document 1: 2
         sums = sum_words(
             np.ascontiguousarray(tokens).view(np.uint8),
-            borders * token_bytes,  # positions of bytes
+            borders * token_bytes,
             item_bytes=token_bytes,
-            n_words_before=self._n_open_words,  # 3
+            n_words_before=n_tokens_before * token_bytes // WORD_BYTES,
         )
-        # Add the sum that was kept to that of the first document: sums[0] += self._open_sum. The
-        # slice does nothing if there is no document. And numpy would warn if the sum of two single
-        # numbers is 2**64 or more, but not for arrays.
-        sums[:1] += self._open_sum
-        return sums
+        sums[:1] += self._open_sum  # as an array, since numpy warns if single numbers exceed 2**64
+        self._open_sum = sums[-1] if n_begun > n_ended else np.uint64(0)
+
+        # The hash of a document is computed from its sum and its length.
+        lengths = self._stops[first:n_ended] - self._starts[first:n_ended]
+        return finish_hashes(sums[: n_ended - first], lengths * token_bytes)

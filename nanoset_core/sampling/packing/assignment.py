@@ -180,20 +180,18 @@ class _PackFiller:
         self._is_full_class = first_lengths == rule.length  # (n_classes,)
 
     def fill(self, class_of_pack: NDArray[np.int64]) -> FilledPacks:
-        """Give documents to the next packs, which are training samples of a fixed length.
+        """Give documents to the next packs, which are training samples.
 
-        It is planned how long the pieces of a pack are. Packs that are planned alike are a *class*.
-        For packs of 10 tokens:
+        The class of a pack says how long its pieces are. A piece gets the next document that has
+        such a piece. For example, for packs of 10 tokens:
 
-            class    pieces    kind
-            0        10        a full piece: it is as long as the pack
-            1        4, 3      remainders: what is left of documents after full pieces were cut off
+            pack         0     1       2
+            class        0     1       0
+            pieces       10    4, 3    10
+            documents    0     2, 5    1
 
-        Documents wait in a queue for each kind. For the classes [0, 1, 0]:
-
-            pack          0      1         2
-            full piece    10               10       the next 2 full pieces
-            remainders           4, 3               the next remainders of these lengths
+        Documents 2 and 5 end with pieces of 4 and 3 tokens. Documents 0 and 1 have a *full piece*:
+        it is as long as a pack, and so in a pack of its own.
 
         Args:
             class_of_pack: Class of each pack: [0, 1, 0]; shape (n_packs,).
@@ -202,53 +200,43 @@ class _PackFiller:
             The packs with the documents of their pieces.
         """
         is_full_pack = self._is_full_class[class_of_pack]  # (n_packs,) [True, False, True]
+        n_full_packs = int(np.count_nonzero(is_full_pack))  # 2
+        full_pieces = self._full_pieces.take(n_full_packs)  # of documents 0 and 1
+        other_pieces = self._take_last_pieces(class_of_pack[~is_full_pack])  # of documents 2 and 5
+
+        # Put both kinds of pieces into the order of the packs: 10 | 4, 3 | 10.
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [1, 2, 1]
-
-        # Each kind is handed out in the order of the documents: take 2 full pieces, and the
-        # remainders of one pack.
-        full_pieces = self._full_pieces.take(int(np.count_nonzero(is_full_pack)))
-        remainders = self._take_remainders(class_of_pack[~is_full_pack])
-
-        # Put the pieces of both kinds into the order of the packs: 10 | 4, 3 | 10.
         is_full_piece = np.repeat(is_full_pack, piece_counts)  # [True, False, False, True]
-        pieces = PieceArrays.interleaved(is_full_piece, full_pieces, remainders)
+        pieces = PieceArrays.interleaved(is_full_piece, full_pieces, other_pieces)
 
         # (n_packs + 1,) where the pieces of each pack start, and where those of the last one end
         bounds = np.concatenate([[0], np.cumsum(piece_counts)])  # [0, 1, 3, 4]
         return FilledPacks(bounds, pieces)
 
-    def _take_remainders(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
-        """Find a document for each piece of the next packs, which are training samples.
+    def _take_last_pieces(self, class_of_pack: NDArray[np.int64]) -> PieceArrays:
+        """Find a document for each piece of some packs, such that its last piece is of this length.
 
-        These packs hold the ends of documents. For packs of 10 tokens, a document of 25 tokens has
-        two pieces of 10 tokens, and the last 5 tokens are its *remainder*. The plan says how long
-        the pieces of a pack are, and each gets the next document with such a remainder:
-
-            planned lengths of a pack         5     3
-            next documents of these           8     2       with 25 and 13 tokens
-            documents, sorted                 2     8
-            lengths of their pieces           3     5       computed anew from the documents
-            first token of the piece          10    20
+        For example, a pack is planned with pieces of 5 and 3 tokens. The next document that ends
+        with a piece of 5 tokens is 8, and the next one with 3 tokens is 2. The result has the
+        documents of a pack in ascending order: 2 and 8.
 
         Args:
-            class_of_pack: Class of each pack, shape (n_packs,). A class is packs that are planned
-                alike; the plan lists how long their pieces are.
+            class_of_pack: Class of each pack, which says how long its pieces are; shape (n_packs,).
 
         Returns:
-            The pieces, pack by pack: the last three rows.
+            The last pieces of these documents, pack by pack.
         """
         piece_counts = self._pieces_of_class[class_of_pack]  # (n_packs,) [2]
         pack_of_piece = np.repeat(np.arange(len(class_of_pack)), piece_counts)  # (n_pieces,) [0, 0]
         planned_lengths = self._planned_lengths(class_of_pack)  # (n_pieces,) [5, 3]
         documents = self._remainders.take(planned_lengths, pack_of_piece)  # (n_pieces,) [2, 8]
 
-        # The documents of a pack were sorted, so they are in another order than `planned_lengths`.
-        # Compute how long each remainder is: 5 for a document of 25 tokens.
+        # The documents are in another order than `planned_lengths`, so compute their pieces.
         document_tokens = np.asarray(self._lengths[documents], np.int64)  # [13, 25]
         piece_tokens = self._rule.remainders(document_tokens)  # [3, 5]
         return PieceArrays(
             documents=documents,
-            firsts=document_tokens - piece_tokens,  # it is at the end of the document: 25 - 5 = 20
+            firsts=document_tokens - piece_tokens,  # first tokens of the pieces: [10, 20]
             lengths=piece_tokens,
         )
 
@@ -267,45 +255,40 @@ class _PackFiller:
 
 
 def _pack_order(plan: PackPlan, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield of which class each pack is, in a random order that spreads each class evenly.
+    """Yield the class of each pack, in a random order in which each class is spread evenly.
 
-    A pack is a training sample. A *class* of packs has pieces of the same lengths. On a line from 0
-    to 1, each of 3 packs of class 0 is at a random place in its third, and each of 2 packs of class
-    1 in its half:
+    A pack is a training sample, and the packs of a class have pieces of the same lengths. On a line
+    from 0 to 1, each of 3 packs of class 0 is at a random place in its third, and each of 2 packs
+    of class 1 in its half:
 
         position    0.1    0.3    0.5    0.8    0.9
         class       0      1      0      1      0      the result
 
-    There may be billions of packs, too many to sort at once. So the line is divided into *strata*,
-    which are parts of equal length, and the packs of one stratum are sorted at a time. With two
-    strata, positions are multiplied by 2:
-
-        position    0.2    0.6  | 1.0    1.6    1.8
-        stratum     0      0    | 1      1      1      the position, rounded down
-        class       0      1    | 0      1      0      two arrays are yielded
+    There may be billions of packs. So the line is divided into parts of equal length, the *strata*,
+    and the packs of one stratum are sorted at a time. With two strata, the first two packs are
+    yielded, and then the other three.
 
     Args:
         plan: How many packs there are of each class: [3, 2].
         seed: Decides the positions.
 
     Yields:
-        The class of each pack of one stratum, shape (n_packs_of_stratum,).
+        The class of each pack of a stratum, shape (n_packs_of_stratum,).
     """
     n_strata = max(1, -(-plan.pieces // _STRATUM_PIECES))  # rounded up
     # (n_classes,) a hash of the seed and each class, so that positions differ between classes
     class_numbers = np.arange(len(plan.counts), dtype=np.uint64)
     class_hashes = mix(class_numbers * STEP + mix(np.array([seed], np.uint64)))
     for stratum in range(n_strata):
-        # Compute the positions only of packs that are in this stratum, or next to it.
+        # Positions are in units of a stratum: 1.6 is in stratum 1.
         candidates = _candidates(plan.counts, stratum, n_strata)
-        # (n_candidates,) the last table, but class by class: [0.2, 1.0, 1.8, 0.6, 1.6]
         positions = _positions_of(candidates, plan.counts, class_hashes) * n_strata
 
-        # A position at the very end of the line, due to rounding, belongs to the last stratum.
+        # The end of the line, 2.0, belongs to the last stratum.
         stratum_of_pack = np.minimum(positions.astype(np.int64), n_strata - 1)
         is_inside = stratum_of_pack == stratum
-        order = _order_of(positions[is_inside] - stratum)  # of 0.0, 0.8 and 0.6: [0, 2, 1]
-        yield candidates.classes[is_inside][order]  # [0, 1, 0]
+        order = _order_of(positions[is_inside] - stratum)
+        yield candidates.classes[is_inside][order]
 
 
 def _positions_of(
@@ -345,31 +328,25 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(counts: NDArray[np.int64], stratum: int, n_strata: int) -> _Candidates:
-    """Return the packs that may be in a *stratum*: one of several equal parts of all packs.
+    """Return which packs of each class may be in one of several equal parts of the order.
 
-    A pack is a training sample. The packs are put in an order in which each *class*, which is all
-    packs with pieces of the same lengths, is spread evenly over the strata. For example, a class
-    has 10 packs, and there are 2 strata:
+    A pack is a training sample. The packs of a class are spread evenly over the order. For example,
+    a class has 10 packs, and the order has 2 parts, the *strata*. Then stratum 0 has its packs 0 to
+    4, and stratum 1 has its packs 5 to 9.
 
-        pack              0            ...    4              5             ...
-        its position      0 to 0.1            0.4 to 0.5     0.5 to 0.6           random within that
-        stratum           0                   0              1
-
-    So stratum 1 has the packs 5 to 9. But if the position of pack 4 is 0.4999..., it may be rounded
-    to 0.5, which is in stratum 1. Therefore the result for stratum 1 is 4 to 9, one pack more at
-    each end where there is one. The caller then computes the positions of these packs, and leaves
-    out those that are in another stratum.
+    But positions are rounded, so that pack 4 may just be in stratum 1. Therefore the result has one
+    pack more at each end: 4 to 9 for stratum 1. The caller computes where these really are.
 
     Args:
         counts: Number of packs of each class: [10]; shape (n_classes,).
         stratum: Number of the stratum: 1.
         n_strata: Number of strata: 2.
     """
-    first_inside = counts * stratum // n_strata  # (n_classes,) rounded down: 5
-    stop_inside = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: 10
-    # Add a pack at each end, unless there is none.
-    starts = np.maximum(first_inside - 1, 0)  # 4
-    stops = np.minimum(stop_inside + 1, counts)  # 10
+    starts = counts * stratum // n_strata  # (n_classes,) rounded down: 5
+    stops = -(-counts * (stratum + 1) // n_strata)  # (n_classes,) rounded up: 10
+    # One more at each end, unless there is none.
+    starts = np.maximum(starts - 1, 0)  # 4
+    stops = np.minimum(stops + 1, counts)  # 10
     n_candidates = stops - starts
     return _Candidates(
         classes=np.repeat(np.arange(len(counts)), n_candidates),

@@ -24,17 +24,14 @@ from nanoset_core.sampling.packing.pieces import NO_PIECES, FilledPacks, PieceAr
 def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPacks]:
     """Move text between training samples, so that all of them are full except for the last one.
 
-    Such samples are called *packs*. A pack that is already full stays. The others are joined to one
-    stream of text, which is cut into full packs. For packs of 10 tokens, the numbers are the
-    lengths of the pieces of documents in them:
+    Such samples are called *packs*. Packs that are full stay as they are. The pieces of documents
+    in all others are put one after another, and cut into full packs. For packs of 10 tokens, the
+    numbers are the tokens of the pieces:
 
-        pack               0          1     2           3     4
-        before             6, 2       10    7           10    9
-        waits afterwards   6, 2             5                 4        not enough for a pack yet
-        after              -          10    6, 2, 2     10    5, 5     and a last pack with 4
+        before     6, 2    10    7          10    9
+        after              10    6, 2, 2    10    5, 5    4
 
-    Pack 0 is not full, so it waits. When pack 2 comes, its first 2 tokens make it full. The full
-    pack is written in the place of pack 2, and the other 5 tokens wait for pack 4.
+    The first pack has room, so its pieces wait. With 2 tokens of the third pack, they are full.
 
     Args:
         batches: All packs in order, some at a time.
@@ -49,7 +46,7 @@ def carry_room(batches: Iterable[FilledPacks], length: int) -> Iterator[FilledPa
         pending = carried.pending
         yield carried.full_packs
 
-    # The last pack holds all pieces that are left. It starts at the first of them.
+    # What still waits is the last pack.
     n_pending = len(pending.lengths)
     if n_pending > 0:
         yield FilledPacks(bounds=np.array([0, n_pending]), pieces=pending)
@@ -147,36 +144,31 @@ def _cut(stream: PieceArrays, length: int) -> _CutStream:
     """Cut pieces of documents, put one after another, into training samples of equal length.
 
     Such samples are called *packs*. For example, pieces of 6, 2, 7 and 9 tokens are cut into packs
-    of 10 tokens. Two of the pieces are cut, so there are six new ones:
+    of 10 tokens. The last two pieces are cut in two:
 
-        start of each piece       0    6    8          15
-        start of each pack        0              10          20
-        start of new pieces       0    6    8    10    15    20
-        piece it is cut from      0    1    2    2     3     3
-        length of new pieces      6    2    2    5     5     4
-        pack of new pieces        0    0    0    1     1     2
+        pack         0          1       2
+        pieces       6, 2, 2    5, 5    4
 
     Args:
         stream: The pieces, none of which is empty.
         length: Tokens of a pack.
     """
+    n_tokens = stream.tokens  # 24
     old_stops = np.cumsum(stream.lengths)  # (n_old,) [6, 8, 15, 24]
     old_starts = old_stops - stream.lengths  # [0, 6, 8, 15]
-    n_tokens = stream.tokens  # 24
 
-    # A new piece starts where a piece or a pack starts, and ends where the next new one starts.
+    # A new piece starts where an old piece or a pack starts. It stops where the next one starts.
     pack_starts = np.arange(0, n_tokens, length)  # [0, 10, 20]
     new_starts = _merged(old_starts, pack_starts)  # (n_new,) [0, 6, 8, 10, 15, 20]
-    new_stops = np.append(new_starts[1:], n_tokens)  # [6, 8, 10, 15, 20, 24]
-    new_stops = new_stops[: len(new_starts)]  # only matters if there are no pieces at all
+    new_lengths = np.diff(new_starts, append=n_tokens)  # [6, 2, 2, 5, 5, 4]
 
-    # A new piece is cut from the first piece that ends after its start.
+    # It is cut from the first old piece that stops after its start.
     old_pieces = np.searchsorted(old_stops, new_starts, side="right")  # [0, 1, 2, 2, 3, 3]
     tokens_into_piece = new_starts - old_starts[old_pieces]  # [0, 0, 0, 2, 0, 5]
     pieces = PieceArrays(
         documents=stream.documents[old_pieces],
         firsts=stream.firsts[old_pieces] + tokens_into_piece,  # positions in the documents
-        lengths=new_stops - new_starts,
+        lengths=new_lengths,
     )
     return _CutStream(pieces, pack_numbers=new_starts // length)
 

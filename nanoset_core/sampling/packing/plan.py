@@ -414,40 +414,37 @@ class _PackFilling:
     def _add_class(
         self, parent: int, n_packs: int, room_before: int, piece_length: int, n_per_pack: int
     ) -> None:
-        """Record that some packs got further pieces of documents.
+        """Record that some packs with the same content got further pieces of documents.
 
-        A pack is a training sample. There may be billions of packs, so those with pieces of the
-        same lengths are counted together, as a *class*. When some packs of a class get further
-        pieces, they become a new class. For example, 3 of 5 packs with a piece of 4 tokens get two
-        pieces of 2 tokens:
+        A pack is a training sample. Packs with pieces of the same lengths are counted together, as
+        a *class*. For example, 3 packs of class 0 get two pieces of 2 tokens each. They become
+        class 1:
 
-            class    pieces        packs    room (packs have 10 tokens)
+            class    pieces        packs    room
             0        4             2        6
-            1        4, 2, 2       3        2          the new class
+            1        4, 2, 2       3        2
 
-        For the new class, only its difference from the old one is stored: it is made from class 0
-        (its parent) by 2 pieces of 2 tokens each.
+        Class 1 is stored as a difference: class 0 (its parent) and two pieces of 2 tokens.
 
         Args:
-            parent: Number of the old class (0), or `_EMPTY_PACKS` (-1). The caller reduces its
+            parent: Number of the old class: 0, or `_EMPTY_PACKS` (-1). The caller reduces its
                 count.
-            n_packs: Number of packs in the new class: 3.
-            room_before: Tokens for which each pack had room: 6.
-            piece_length: Tokens of each of the further pieces: 2.
+            n_packs: Number of these packs: 3.
+            room_before: Tokens for which each of them had room: 6.
+            piece_length: Tokens of each further piece: 2.
             n_per_pack: Number of further pieces in each pack: 2.
         """
-        # Each of these lists has an entry for each class, at the number of the class.
+        # These lists have an entry for each class.
         class_number = len(self.parents)  # 1
         self.parents.append(parent)  # 0
         self.piece_lengths.append(piece_length)  # 2
         self.pieces_per_pack.append(n_per_pack)  # 2
 
-        # Later pieces are put where the room is the smallest that is enough. So list the packs
-        # under the room that they have now. `rooms` are all keys of `packs_by_room`, ascending.
+        # Later pieces are put where the least room is left. So list the packs by their room.
         room = room_before - n_per_pack * piece_length  # 6 - 2 * 2 = 2
         if room not in self.packs_by_room:
             self.packs_by_room[room] = []
-            insort(self.rooms, room)  # keeps the list sorted
+            insort(self.rooms, room)  # all values of room, ascending
         self.packs_by_room[room].append(_OpenPacks(n_packs, class_number))
 
 
@@ -601,13 +598,10 @@ def _cut_probability(lengths: NDArray[np.float64], sample_length: int) -> NDArra
 def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArray[np.float64]:
     """Return how many tokens of a document come after its first cut, on average.
 
-    Documents are concatenated, and this stream is cut into training samples of equal length. So a
-    document may start at any position of a sample. For example, a document of 3 tokens and samples
-    of 10 tokens:
-
-        position of its first token          0 to 7    8    9
-        tokens before the end of the sample  all 3     2    1
-        tokens after the cut                 0         1    2      on average (1 + 2) / 10 = 0.3
+    Documents are put one after another, and cut into training samples of equal length. So a
+    document may start at any position of a sample. For example, a document of 3 tokens starts at
+    position 0 to 9 of a sample of 10 tokens. At position 8, one of its tokens comes after the cut,
+    and at position 9 two of them do. So the average is (1 + 2) / 10 = 0.3.
 
     Args:
         lengths: Tokens of each document, shape (n_lengths,).
@@ -616,12 +610,12 @@ def _tokens_after_cut(lengths: NDArray[np.float64], sample_length: int) -> NDArr
     Returns:
         The average for each length, shape (n_lengths,).
     """
-    # A document of n tokens, at most as long as a sample, can have 1, 2, ... or n - 1 tokens after
-    # the cut, each at one position of the sample. These add up to n * (n - 1) / 2.
+    # A short document, of n tokens: 1, 2, ... or n - 1 tokens come after the cut, each at one
+    # position. These numbers add up to n * (n - 1) / 2.
     tokens_of_short = lengths * (lengths - 1) / 2 / sample_length
 
-    # A longer document is always cut. It has 1, 2, ... or `sample_length` tokens before the cut,
-    # each at one position. On average, these are (sample_length + 1) / 2, and the others follow.
-    tokens_before_cut = (sample_length + 1) / 2
-    tokens_of_long = lengths - tokens_before_cut
+    # A document longer than a sample is always cut. Before the cut, it has 1, 2, ... or
+    # `sample_length` tokens, each at one position.
+    mean_before_cut = (sample_length + 1) / 2
+    tokens_of_long = lengths - mean_before_cut
     return np.where(lengths <= sample_length, tokens_of_short, tokens_of_long)

@@ -18,6 +18,7 @@ from nanoset_core.sampling.packing.plan import PieceRule
 CHUNK_DOCUMENTS = 1 << 20
 """Documents whose lengths are read together."""
 _DOCUMENT_BITS = 40
+"""Bits for the number of a document, in integers of 64 bits that have two numbers."""
 """Bits for the number of a document in a pair; the other 24 are for a pack of one stratum."""
 
 
@@ -95,23 +96,21 @@ class RemainderQueue:
             rows = np.flatnonzero(remainders)  # documents with a remainder: [0, 1, 2, 3]
             # Sort by length. Documents of the same length stay in their order.
             waiting = sort_pairs(remainders[rows], rows)  # [1, 1, 1, 2] and [0, 2, 3, 1]
-            positions = _take_positions(free_positions, waiting.first)  # [0, 1, 2, 3]
+            waiting_counts = np.bincount(waiting.first, minlength=len(counts))  # [0, 3, 1]
+            positions = positions_in(free_positions, waiting_counts)  # [0, 1, 2, 3]
             self._documents[positions] = waiting.second + start  # [0, 2, 3, 1]
+            free_positions += waiting_counts
 
     def take(
         self, piece_lengths: NDArray[np.int64], pack_numbers: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Find a document for each piece of some packs.
+        """Take the next document that ends with a piece of this length, for each of some pieces.
 
-        A pack is a training sample, and it was only planned how long its pieces are. There is a
-        queue of documents for each length, and a piece takes the next document of its queue. For
-        example:
-
-            queue of 3 tokens        documents 0, 2, ...
-            queue of 4 tokens        documents 1, ...
+        For example, documents 0 and 2 end with pieces of 3 tokens, and document 1 with one of 4
+        tokens. The pieces are planned for packs, which are training samples:
 
             pack                     0    1    1
-            length of a piece        3    4    3
+            length of the piece      3    4    3
             document                 0    1    2
 
         Args:
@@ -120,21 +119,21 @@ class RemainderQueue:
                 (n_pieces,).
 
         Returns:
-            The documents, pack by pack; shape (n_pieces,). Within a pack, they are ascending,
-            whatever the order of `piece_lengths` is, so that a document on disk is read before
-            later ones.
+            The documents, pack by pack; shape (n_pieces,). Those of a pack are ascending, whatever
+            the order of `piece_lengths` is, so that a document on disk is read before later ones.
         """
-        # Sort the pieces by length, and pieces of the same length by pack.
+        # The shortest pieces first, since the queue of documents with these is the first.
         by_length = sort_pairs(piece_lengths, np.arange(len(piece_lengths)))
-        sorted_lengths = by_length.first  # [3, 3, 4]
-        packs_by_length = pack_numbers[by_length.second]  # [0, 1, 1]
+        sorted_packs = pack_numbers[by_length.second]  # (n_pieces,) [0, 1, 1], of lengths 3, 3, 4
 
-        # Take the next documents of each queue.
-        positions = _take_positions(self._next_positions, sorted_lengths)
+        # The next documents of each queue: two that end with 3 tokens, and one with 4.
+        counts = np.bincount(piece_lengths, minlength=len(self._next_positions))  # [0, 0, 0, 2, 1]
+        positions = positions_in(self._next_positions, counts)  # (n_pieces,)
         documents = self._documents[positions]  # [0, 2, 1]
+        self._next_positions += counts
 
-        # Sort the documents by pack, and the documents of a pack by number.
-        by_pack = sort_pairs(packs_by_length, documents.astype(np.int64), _DOCUMENT_BITS)
+        # Back to the order of the packs, and by number within a pack.
+        by_pack = sort_pairs(sorted_packs, documents.astype(np.int64), _DOCUMENT_BITS)
         return by_pack.second  # [0, 1, 2]
 
 
@@ -162,32 +161,43 @@ def _count_remainders(lengths: NDArray[Any], rule: PieceRule) -> NDArray[np.int6
     return counts
 
 
-def _take_positions(
-    next_positions: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Take the next document of a queue for each of some pieces, and return where it is stored.
+class _FullPieces(NamedTuple):
+    """The pieces of some documents that are as long as a pack, numbered from 0."""
 
-    There is a queue of documents for each length. All queues are in one array. For example:
+    documents: NDArray[np.int64]
+    """The documents that have any: [4, 7]; ascending, shape (n_documents,)."""
+    stops: NDArray[np.int64]
+    """How many pieces there are up to the end of each of these: [2, 5]; shape (n_documents,)."""
 
-        length                        0    1    2
-        its queue continues at             4    9
-        pieces of these lengths            2    1
-        they get the positions             4, 5   9
-        its queue then continues at        6    10
+    @property
+    def n_pieces(self) -> int:
+        """Number of pieces: 5."""
+        return int(self.stops[-1]) if len(self.stops) else 0
 
-    Args:
-        next_positions: The second row, shape (n_lengths,). It is replaced by the last row.
-        lengths: Length of each piece, ascending: [1, 1, 2]; shape (n_pieces,).
+    def between(self, start: int, stop: int, piece_length: int) -> PieceArrays:
+        """Return the pieces of a range of numbers.
 
-    Returns:
-        Position of each piece: [4, 5, 9]; shape (n_pieces,).
-    """
-    counts = np.bincount(lengths, minlength=len(next_positions))  # [0, 2, 1]
-    present = np.flatnonzero(counts)  # the lengths that occur: [1, 2]
-    # 2 positions from 4 on, and then 1 position from 9 on.
-    positions = positions_in(next_positions[present], counts[present])
-    next_positions[present] += counts[present]
-    return positions
+        For example, pieces have 10 tokens. Document 4 has two of them, and document 7 has three:
+
+            piece          0    1     2    3     4
+            document       4    4     7    7     7
+            first token    0    10    0    10    20
+
+        Args:
+            start: Number of the first piece.
+            stop: Number after the last one.
+            piece_length: Tokens of each piece: 10.
+        """
+        piece_numbers = np.arange(start, stop)  # such as [1, 2, 3]
+        # A piece is in the first document that ends after it.
+        indices = np.searchsorted(self.stops, piece_numbers, side="right")  # [0, 1, 1]
+        first_pieces = np.concatenate([[0], self.stops])  # of each document: [0, 2, 5]
+        numbers_in_document = piece_numbers - first_pieces[indices]  # [1, 0, 1]
+        return PieceArrays(
+            documents=self.documents[indices],  # [4, 7, 7]
+            firsts=numbers_in_document * piece_length,  # [10, 0, 10]
+            lengths=np.full(stop - start, piece_length),
+        )
 
 
 class FullPieceQueue:
@@ -204,103 +214,49 @@ class FullPieceQueue:
         """Start before the first document. Lengths are read when pieces of documents are needed."""
         self._lengths = lengths
         self._rule = rule
-        self._next_chunk = 0
+        self._next_document = 0
         """The first document whose length was not read."""
-
-        # The last documents whose lengths were read:
-        self._documents = np.empty(0, np.int64)
-        """Those with pieces as long as a training sample, such as [4, 7]; shape (n_documents,)."""
-        self._piece_stops = np.empty(0, np.int64)
-        """Number of such pieces up to and including each of these documents, shape (n_documents,).
-
-        It is [2, 5] if document 4 has two of them and document 7 has three.
-        """
+        no_documents = np.empty(0, np.int64)
+        self._pieces = _FullPieces(no_documents, no_documents)
+        """Full pieces of the documents whose lengths were read last."""
         self._n_taken = 0
-        """How many of these pieces were taken."""
+        """How many of these were taken."""
 
     def take(self, count: int) -> PieceArrays:
         """Take the next pieces of documents that are as long as a training sample.
 
         For samples of 10 tokens, a document of 25 tokens has two such pieces: its tokens 0 to 9,
-        and 10 to 19. The pieces are handed out in the order of the documents. There may be billions
-        of these, so their lengths are read a million at a time, when they are needed.
+        and 10 to 19.
 
         Args:
             count: How many pieces; at most as many as were not taken before.
         """
-        pieces = [NO_PIECES]
+        taken_pieces = [NO_PIECES]
         n_missing = count
         while n_missing > 0:
-            n_available = self._count_pieces_of_chunk() - self._n_taken
-            if n_available == 0:
-                self._read_chunk()  # may find no such pieces, then the next chunk is read
+            start = self._n_taken
+            stop = min(start + n_missing, self._pieces.n_pieces)
+            if start == stop:  # none is left of the documents that were read
+                self._pieces = self._read_documents()
+                self._n_taken = 0
                 continue
-            n_pieces = min(n_missing, n_available)
-            pieces.append(self._take_from_chunk(n_pieces))
-            n_missing -= n_pieces
-        return PieceArrays.concatenated(pieces)
+            taken_pieces.append(self._pieces.between(start, stop, self._rule.length))
+            self._n_taken = stop
+            n_missing -= stop - start
+        return PieceArrays.concatenated(taken_pieces)
 
-    def _count_pieces_of_chunk(self) -> int:
-        """Return the number of full pieces in the current chunk, taken or not."""
-        if not len(self._piece_stops):
-            return 0
-        return int(self._piece_stops[-1])
+    def _read_documents(self) -> _FullPieces:
+        """Read the lengths of the next million documents, and return their full pieces.
 
-    def _read_chunk(self) -> None:
-        """Read the lengths of the next documents, and count their full pieces.
-
-        A full piece is as long as a training sample. It is called when all full pieces of the
-        documents before were taken. For example, samples have 10 tokens, and the next documents
-        have 25, 7 and 30:
-
-            document                             0    1    2
-            full pieces                          2    0    3
-            up to and including this document    2    -    5
-
-        Documents without full pieces are left out. So afterwards, the fields are:
-
-            _documents       0, 2     the documents with full pieces
-            _piece_stops     2, 5     the last row
-            _n_taken         0        how many of these 5 pieces were taken
-            _next_chunk      3        the first document that was not read (really a million later)
+        For example, samples have 10 tokens, and documents have 25, 7 and 30. So document 0 has two
+        pieces that are as long as a sample, and document 2 has three.
         """
-        start = self._next_chunk
+        start = self._next_document
         if start >= len(self._lengths):
             raise AssertionError("the plan has more full pieces than the documents")
-        self._next_chunk = start + CHUNK_DOCUMENTS
+        self._next_document = start + CHUNK_DOCUMENTS
 
-        piece_counts = self._rule.full_pieces(self._lengths[start : self._next_chunk])  # [2, 0, 3]
+        lengths = self._lengths[start : self._next_document]
+        piece_counts = self._rule.full_pieces(lengths)  # [2, 0, 3]
         rows = np.flatnonzero(piece_counts)  # documents with such pieces: [0, 2]
-        self._documents = rows + start
-        self._piece_stops = np.cumsum(piece_counts[rows])  # [2, 5]
-        self._n_taken = 0
-
-    def _take_from_chunk(self, count: int) -> PieceArrays:
-        """Take the next pieces of documents that are as long as a training sample.
-
-        For example, samples have 10 tokens, document 4 has two such pieces, and document 7 has
-        three. The first piece was taken before, and three are taken now:
-
-            number of the piece           0    1     2    3     4
-            document                      4    4     7    7     7
-            number within the document    0    1     0    1     2
-            first token                   0    10    0    10    20
-            taken now                          yes   yes  yes
-
-        Args:
-            count: How many; at most as many as are left of the documents whose lengths were read.
-        """
-        piece_numbers = np.arange(self._n_taken, self._n_taken + count)  # [1, 2, 3]
-        self._n_taken += count
-
-        # `stops` has the number of pieces up to and including each document. A piece belongs to the
-        # first document whose stop is greater than its number.
-        stops = self._piece_stops  # [2, 5]
-        indices = np.searchsorted(stops, piece_numbers, side="right")  # [0, 1, 1]
-        starts = np.concatenate([[0], stops])  # [0, 2, 5]
-        numbers_in_document = piece_numbers - starts[indices]  # [1, 0, 1]
-        return PieceArrays(
-            documents=self._documents[indices],  # [4, 7, 7]
-            firsts=numbers_in_document * self._rule.length,  # [10, 0, 10]
-            lengths=np.full(count, self._rule.length),  # [10, 10, 10]
-        )
+        return _FullPieces(documents=rows + start, stops=np.cumsum(piece_counts[rows]))
