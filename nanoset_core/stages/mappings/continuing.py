@@ -26,33 +26,32 @@ def continue_run(
     consumed_samples: int,
     exact: bool,
 ) -> NanosetConfig:
-    """Return settings with which a training run goes on after the samples that it has read before.
+    """Return settings for new data, with which a training run reads no sample again too early.
 
-    A trainer reads the samples of each dataset in a shuffled order. Suppose that a run is stopped,
-    the weights of its datasets are changed, and it goes on. Then the order of each dataset must go
-    on where it stopped, so that no sample is read twice before all have been read:
+    The run has read samples of datasets in a shuffled order. With the new data, which may have some
+    of these datasets, too, it goes on in this order:
 
         order of web's samples      4 2 0 3 1
-        read with the old weights   4 2 0
-        read with the new weights         3 1
+        read before                 4 2 0
+        read with the new data            3 1
 
-    So for each dataset, the result has an entry that says how its samples are shuffled, and how
-    many were read, here 3.
+    So the result says for each dataset how its samples are shuffled, and how many were read.
 
     Args:
-        config: The settings with the new weights.
+        config: The settings for the new data.
         read: What the run has read before, and with which settings.
         prefix_by_corpus: Name of each corpus → path of its current dataset, without .bin and .idx.
-        consumed_samples: Samples of train that the run has consumed.
+        consumed_samples: How many samples the run has read; 0 if the new data counts from its own
+            start.
         exact: Count exactly what was read before, which takes longer.
 
     Raises:
         ConfigError: The run cannot continue under these settings, or with these versions of the
             datasets.
     """
-    _check_fixed_settings(config, read.config)
+    _check_fixed_settings(config, read.config)  # another seed would shuffle in another way
     orders = orders_after(read, exact=exact)
-    _check_versions(orders, prefix_by_corpus)
+    _check_versions(orders, prefix_by_corpus)  # datasets that have changed have no such order
     return replace(config, orders=orders, consumed_samples=consumed_samples)
 
 

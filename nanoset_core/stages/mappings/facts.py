@@ -23,7 +23,7 @@ from nanoset_core.loading.layout import LACKING
 from nanoset_core.loading.plan_file import PLAN_FILE
 from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.sampling.coverage import MemberCoverage, coverage
-from nanoset_core.sampling.planned import SplitPlan
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.stages.mappings.make import FileNotes
 from nanoset_core.stages.mappings.planning import NanosetContext, PlannedSplit
 
@@ -35,102 +35,79 @@ CACHE_FILES = "cache_files"
 def split_facts(
     nanoset: NanosetContext, planned: PlannedSplit, samples_given: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Return what is recorded of a split: how many samples it has, and of which datasets.
+    """Return what is recorded of a split of the training data, for `nanoset status` to show.
 
-    A nanoset is the data of a training run. Each of its splits (train, valid and test) reads
-    samples of one or more datasets. When the index files of a split are written, these facts are
-    stored in a manifest next to them, where `nanoset status` finds them.
-
-        {"samples": 1000, "blended": true, "members": [{"corpus": "web", …}, …], …}
+        {"samples": 1000, "blended": true, "members": [{"corpus": "web", …}, …], "corpora": …}
         {"samples": 0, "blended": false, "members": []}      a split without data
 
     Args:
-        nanoset: The nanoset.
-        planned: The plan of one of its splits: what will be read of each dataset.
-        samples_given: How many samples the built blend takes of each dataset; None for as many as
-            planned.
+        nanoset: The training data.
+        planned: The plan of the split: how many samples it reads of which datasets.
+        samples_given: How many samples it reads of each dataset, if these were counted; otherwise,
+            as many as planned.
 
     Returns:
         Name of a fact → JSON value. The module lists all facts.
     """
-    facts: dict[str, Any] = {"samples": 0, "blended": False, "members": []}
-    if planned.plan is not None:
-        facts |= _data_facts(nanoset, planned, planned.plan, samples_given)
-    if planned.lacking is not None:  # why it has no sample, in words
-        facts[LACKING] = planned.lacking
-    return facts
-
-
-def _data_facts(
-    nanoset: NanosetContext,
-    planned: PlannedSplit,
-    plan: SplitPlan,
-    samples_given: Sequence[int] | None,
-) -> dict[str, Any]:
-    """Return what the manifest of a split records about its data: samples, datasets and corpora.
-
-        {"samples": 1000, "blended": True, "members": [{"corpus": "web", "epochs": 0.35, …}, …], …}
-
-    Args:
-        nanoset: The nanoset, which is the data of a training run.
-        planned: One of its splits (train, valid or test), which has data.
-        plan: Which samples it has.
-        samples_given: How many samples the built blend takes of each dataset; None for as many as
-            planned.
-    """
-    members = _members_read(planned, samples_given)
-    facts: dict[str, Any] = {
-        "samples": plan.samples,
-        "blended": plan.blend is not None,
-        "members": _member_facts(planned, members),
-        CORPORA: [corpus.to_json() for corpus in nanoset.corpora(planned, members)],
-    }
+    plan = planned.plan
+    facts: dict[str, Any]
+    if plan is None:
+        facts = {"samples": 0, "blended": False, "members": []}
+    else:
+        members = _members_read(planned, plan, samples_given)
+        corpora = nanoset.corpora(planned, members)
+        facts = {
+            "samples": plan.samples,
+            "blended": plan.blend is not None,  # whether samples of several datasets are mixed
+            "members": _member_facts(planned.corpora, members, plan.members),
+            CORPORA: [corpus.to_json() for corpus in corpora],
+        }
     if planned.mixture:
         facts[MIXTURE] = [asdict(row) for row in planned.mixture]
+    if planned.lacking is not None:
+        facts[LACKING] = planned.lacking  # why it has no sample, in words
     return facts
 
 
 def _members_read(
-    planned: PlannedSplit, samples_given: Sequence[int] | None
+    planned: PlannedSplit, plan: SplitPlan, samples_given: Sequence[int] | None
 ) -> Sequence[MemberCoverage]:
-    """Return how much a split of the training data reads of each of its datasets.
+    """Return how much is read of each dataset of a split, such as 700 samples, or 0.35 epochs.
 
-    Of 1,000 samples, 700 may be from `web`, which is 0.35 epochs of it. The plan of a large blend
-    only estimates these numbers, wrong by a sample or two. Once the blend is built, they can be
-    counted.
+    The plan says it, but for many samples it only estimates the numbers. If the true numbers are
+    known, it is computed again from these.
 
     Args:
-        planned: The plan of the split: train, valid or test.
-        samples_given: Samples of each dataset, as counted in a built blend, such as [700, 300];
-            None if no blend was built.
+        planned: The split, with what is planned to be read of each dataset.
+        plan: Its plan.
+        samples_given: The true numbers of samples, such as [700, 300]; None if they are not known.
     """
-    if samples_given is None or planned.plan is None:
+    if samples_given is None:
         return planned.members
 
-    # Compute again what is read of each dataset, now from the counted samples, and with the same
-    # limits on how often it may be read.
+    # The result also says how often each dataset may be read.
     limit_by_prefix: dict[str, float] = {}
     for member in planned.members:
         if member.max_epochs is not None:
             limit_by_prefix[member.prefix] = member.max_epochs
-    return coverage(planned.plan, planned.config, limit_by_prefix, samples_given)
+    return coverage(plan, planned.config, limit_by_prefix, samples_given)
 
 
-def _member_facts(planned: PlannedSplit, members: Sequence[MemberCoverage]) -> list[dict[str, Any]]:
-    """Return what is recorded of each dataset of a split, such as `{"corpus": "web", "epochs":
-    0.35, …}`.
+def _member_facts(
+    names: Sequence[str], members: Sequence[MemberCoverage], plans: Sequence[MemberPlan]
+) -> list[dict[str, Any]]:
+    """Return what is recorded of each dataset: `{"corpus": "web", "epochs": 0.35, …}`.
 
     Args:
-        planned: The plan of the split, with the name of the corpus or view of each dataset.
-        members: What is read of each dataset. Its path is left out: it is one of this machine, and
-            outputs may be copied to another.
+        names: Name of each dataset: that of a corpus, or of a selection of its documents.
+        members: What is read of each dataset.
+        plans: What was planned for each dataset.
     """
     facts = []
-    plans = [] if planned.plan is None else planned.plan.members
-    for corpus, member, member_plan in zip(planned.corpora, members, plans, strict=True):
+    for name, member, plan in zip(names, members, plans, strict=True):
         values = member.to_json()
-        del values["prefix"]
-        facts.append({"corpus": corpus, **values, "epochs_built": member_plan.epochs})
+        del values["prefix"]  # a path of this machine, but outputs may be copied to another one
+        facts.append({"corpus": name, **values, "epochs_built": plan.epochs})
     return facts
 
 
@@ -175,31 +152,29 @@ def cache_files(manifest: Manifest) -> FileNotes:
 
 
 def files_in_use(manifest: Manifest) -> set[str]:
-    """Return the names of the files in the trainer's cache that an output of a split needs.
+    """Return the names of the index files that a split of the training data needs.
 
-    `nanoset gc` deletes what nothing needs, and so must keep these:
-
-        5ce5…-GPTDataset-train-shuffle_index.npy, …    the order in which the trainer reads samples
-        5ce5…-GPTDataset-train-nanoset.json            a note on what these files were made from
+    `nanoset gc` deletes other files from the folder in which they are.
 
     Args:
-        manifest: Manifest of the output, which records its files, and has a plan next to it.
+        manifest: The record of the split, which lists its files. The plan of the split, which is
+            next to it, also names them.
 
     Returns:
-        The files that the manifest records, and those that the plan names.
+        Names in either of the two, such as "5ce5…-GPTDataset-train-shuffle_index.npy".
 
     Raises:
         FormatError: The plan of the split cannot be read.
         StorageError: The bucket cannot be reached.
     """
+    names = set(cache_files(manifest))
     try:
         content = manifest.access.read_current(manifest.folder / PLAN_FILE)
-        planned_names = _planned_names(content)
+        names |= _planned_names(content)
     except FileNotFoundError:
-        planned_names = set()  # a plan that was deleted names no files
+        pass  # a plan that was deleted names no files
     except StorageError:
-        # It is also an OSError, but the next clause must not call the file damaged.
-        raise
+        raise  # it is also an OSError, but does not mean that the plan is damaged, as below
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(
             "this is not the plan of a split",
@@ -207,24 +182,27 @@ def files_in_use(manifest: Manifest) -> set[str]:
             found=repr(error),
             remedy="run `nanoset build`",
         ) from error
-    return planned_names.union(cache_files(manifest))
+    return names
 
 
 def _planned_names(content: bytes) -> set[str]:
-    """Return the names of all index files in a stored plan, which may be of an old format.
+    """Return the names of all index files in the plan of a split.
+
+    The plan is read as plain JSON, so that plans of older versions can be read, too.
 
     Args:
-        content: The file of the plan, JSON.
-
-    Returns:
-        Names below the trainer's cache, such as "5ce5…-shuffle_index.npy".
+        content: The plan: `{"plan": {"members": [{"files": {"shuffle_index": "5ce5…-shuffle_ind…",
+            …}, "sidecar": "5ce5…-nanoset.json", …}], "blend": …}}`.
     """
-    # Each dataset of the split has index files, and so has the blend of several datasets. A sidecar
-    # is a note next to the files that says what they were made from.
-    plan = json.loads(content)["plan"] or {}
+    plan = json.loads(content)["plan"]
+    if plan is None:
+        return set()  # the split has no data
+
+    parts = list(plan.get("members", ()))  # its datasets
+    if plan.get("blend"):
+        parts.append(plan["blend"])  # says which dataset each sample is from
     names: set[str] = set()
-    for part in [*plan.get("members", ()), plan.get("blend")]:
-        if part:  # a split of one dataset has no blend
-            names.update(part["files"].values())
-            names.add(part["sidecar"])
+    for part in parts:
+        names.update(part["files"].values())
+        names.add(part["sidecar"])  # a note on what the other files were made from
     return names

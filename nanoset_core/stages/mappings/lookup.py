@@ -171,19 +171,19 @@ class NanosetLookup:
 
     @property
     def index_folder(self) -> str:
-        """The folder below `cache` in which a trainer finds the index files of all splits.
+        """In which folder of the trainer's cache the index files are; "" for the cache itself.
 
-        Index files have the order of samples. They may have to be kept apart from those of earlier
-        builds:
+        A new build must not replace files that a running training reads. Usually, new files have
+        other names, which contain a hash of all that they were made from. Otherwise, each version
+        of the files has a folder of its own:
 
-            most trainers         ""                 file names contain a hash of the settings
-            NeMo                  "0a1b2c/"          they contain none: a folder for each version
-            a run that continues  "goes-on-0a1b2c/"  the hash does not cover where it continues
+            most trainers             ""
+            NeMo                      "0a1b2c/"            no hash in the names
+            a run that changes data   "goes-on-0a1b2c/"    the hash lacks what was read before
         """
-        # These names must not change: trainers look there for the files of earlier builds.
+        # The names of the folders must not change: trainers look there for files of earlier builds.
         if self.spec.continues_run:
             return self._folder_of_continued_run()
-        # NeMo's file names contain no hash, so each version has a folder of its own.
         if not get_preset(self.spec.preset).index_names_have_versions:
             return self._folder_of_version()
         return ""
@@ -246,11 +246,9 @@ class NanosetLookup:
         return options
 
     def _settings(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that decide the bytes of a split's index files.
+        """Return the settings on which the content of a split's index files depends.
 
-        They become part of a recipe, the list of everything that an output is made from. The digest
-        of the recipe names the version: if one of these settings changes, the index files are built
-        again.
+        They are stored with the files. If one of them changes, the files are built again:
 
             {"preset": "megatron", "sequence_length": 2048, "seed": 1234, "split": "98,1,1", …}
 
@@ -259,37 +257,35 @@ class NanosetLookup:
         """
         spec = self.spec
         return {
-            "preset": spec.preset,
+            "preset": spec.preset,  # the trainer
             "sequence_length": spec.sequence_length,
             "split": spec.shares,
             "seed": spec.seed,
             "trainer_path": self.trainer_root,
             "tokenizer_identifiers": self.tokenizer_identifiers,
-            **self._later_settings(),
-            **self._limit_options(split),
-            **self._mixture_options(),
+            **self._rare_settings(),
+            **self._limit_options(split),  # how often data may be read
+            **self._mixture_options(),  # a tree of shares, from which weights are computed
             "samples": spec.samples.get(split),
             "blend": _blend_option(spec.blend_of(split)),
         }
 
-    def _later_settings(self) -> dict[str, Any]:
-        """Return settings that are part of a recipe only if a nanoset uses them.
+    def _rare_settings(self) -> dict[str, Any]:
+        """Return settings on which the content of index files depends in a few cases only.
 
-            {"after": {"phases": "77cd…"}, "sums": "compensated"}
+            after          what the run has read before, if it changes its data
+            index_files    that each version has a folder of its own, as for NeMo
+            sums           that the trainer's Python adds up numbers more exactly, from 3.12 on
 
-        A recipe is everything that decides the bytes of an output, and its digest names the
-        version. These settings were added to this program later. If they were part of every recipe,
-        all digests would have changed with that update, and everything would have been built again.
+        In other cases they are left out, instead of a value such as False. So when this program got
+        one of them, the settings of existing index files did not change, and no file was rebuilt.
         """
         options: dict[str, Any] = {}
-        # What the run read before this nanoset, if it continues another one.
         run_before = self._run_before_option()
         if run_before is not None:
             options["after"] = run_before
-        # Where the files are, if the trainer's names of files contain no hash of the settings.
         if not get_preset(self.spec.preset).index_names_have_versions:
             options["index_files"] = "a folder for each version"
-        # How the trainer's version of Python adds up the shares of the splits.
         if self.compensated_sums:
             options["sums"] = "compensated"
         return options
@@ -307,46 +303,37 @@ class NanosetLookup:
         return {**mixture.to_json(), "mix_samples": self.spec.samples.get("train")}
 
     def _limit_options(self, split: SplitName) -> dict[str, Any]:
-        """Return those settings of the index files that limit how often documents are read.
+        """Return the settings that limit how often data is read, since index files depend on them.
 
-        Index files say in which order a trainer reads samples. All settings that decide their bytes
-        are hashed, and the hash names their version. With `max_epochs: 4`, this returns
-
-            {
-                "epochs": {"most": 4.0, "then": "raise", "samples": {"train": 1000}},
-                "epochs_of": "documents",    (if datasets may have documents in common)
-            }
+            max_epochs: 4      {"epochs": {"most": 4.0, …}}
+            no limit           {}
 
         Args:
             split: `train`, `valid` or `test`.
-
-        Returns:
-            Name → JSON value; empty if nothing is limited.
         """
-        options: dict[str, Any] = {}
-        has_limits = False
-        if self.spec.max_epochs is not None:
-            has_limits = True
-            options["epochs"] = self._epoch_option()
-        if self.spec.mixture is not None and self.spec.mixture.epoch_limits():
-            has_limits = True  # they are among the options of the mixture
+        mixture = self.spec.mixture  # has limits of its own, which are stored with it
+        mixture_has_limits = mixture is not None and bool(mixture.epoch_limits())
+        if self.spec.max_epochs is None and not mixture_has_limits:
+            return {}
 
-        # Early versions of this program counted how often a dataset is read, even if several
-        # datasets have documents in common. Now documents are counted, so such splits become
-        # other ones. This option changes their hash, so that they are built again.
-        if has_limits and self.may_share_documents(split):
+        options: dict[str, Any] = {}
+        if self.spec.max_epochs is not None:
+            options["epochs"] = self._epoch_option()
+        # Limits apply to documents, of which several datasets may have copies. Early versions of
+        # this program limited each dataset alone: with this mark, their index files are rebuilt.
+        if self.may_share_documents(split):
             options["epochs_of"] = "documents"
         return options
 
     def _epoch_option(self) -> dict[str, Any]:
-        """Return the limits on epochs, and what decides their effect, for the index files.
+        """Return the setting `max_epochs`, and other settings that decide what it changes.
 
-        The key `max_epochs` says how often a corpus may be read at most. If a training run needs
-        more samples than that allows, either there is an error, or its blend is changed. So the
-        limits, this choice and the numbers of samples all decide which index files are built.
+        For example, web may be read four times at most, and otherwise there is an error:
 
-        Returns:
-            For example `{"most": {"web": 4.0}, "then": "raise", "samples": {"train": 1000}}`.
+            {"most": {"web": 4.0}, "then": "raise", "samples": {"train": 1000}}
+
+        The numbers of samples of all splits are among them. All splits may share the weights of
+        web and other data, and a limit may change these weights.
         """
         limits: Any = self.spec.max_epochs
         if isinstance(limits, Mapping):  # a limit for each corpus
@@ -354,34 +341,35 @@ class NanosetLookup:
         return {
             "most": limits,
             "then": self.spec.on_exhaustion,  # what is done if a limit would be exceeded
-            # All splits, since these may share the weights of a blend, and a limit that one split
-            # would exceed may change these weights.
             "samples": dict(self.spec.samples),
         }
 
     def may_share_documents(self, split: SplitName) -> bool:
         """Return whether a split may read a document several times in one epoch.
 
-        It may if it reads several datasets that were made from one corpus, such as `web` and the
-        selection `best-web` of its documents, or a selection that repeats documents. Only the
-        settings are looked at, which takes no time. So True may be wrong, but False is certain.
+        It may if two of its datasets were made from one corpus, or if one has documents twice:
+
+            web, code            no
+            web, best-web        yes: best-web is a selection of web's documents
+            web-twice            yes: made from web with `repeat: 2`
+
+        This is decided by the settings alone. So True may be wrong, but False is certain.
 
         Args:
             split: `train`, `valid` or `test`.
         """
         config = self.project.config
         datasets = self._dataset_names(split)
-        corpora = {base_of(config.derived, name) for name in datasets}
+        corpora = {base_of(config.derived, name) for name in datasets}  # {"web"} for web, best-web
         if len(corpora) < len(datasets):
             return True
 
-        # A view of a view that repeats documents contains the copies, too: look at all views
-        # between each dataset and its corpus.
-        views: list[str] = []
+        # Look for `repeat` in the settings of each dataset, and of those that it was made from.
+        sources: list[str] = []
         for name in datasets:
             if name in config.derived:
-                views += chain_of(config.derived, name)
-        return any(config.repeats(view) for view in views)
+                sources += chain_of(config.derived, name)
+        return any(config.repeats(source) for source in sources)
 
     def _dataset_names(self, split: SplitName) -> tuple[str, ...]:
         """Return the names of the datasets that a split reads: of corpora, or of views of corpora.
@@ -413,28 +401,25 @@ class NanosetLookup:
         )
 
     def _run_before_option(self) -> dict[str, Any] | None:
-        """Return what the run has read before this nanoset, as an option of the recipe, or None.
+        """Return what a training run has read before it continues with this data, or None.
 
-        It is part of the recipe because samples that were read before are left out of the index
-        files:
+        Index files depend on it, since they leave out samples that were read before:
 
-            the run was started with another     {"handoff": "pretrain/0a1b…",
-            nanoset, and read 2,000 samples       "consumed_samples": 2000}
-            this is the second phase of a run    {"phases": digest of the first phase's settings}
-            the run starts here                  None
+            the user has stopped the run     {"handoff": "pretrain/0a1b…",
+            after 2,000 samples               "consumed_samples": 2000}
+            this is phase 2 of the run       {"phases": digest of the settings of phase 1}
+            the run starts with this data    None
         """
-        # The run was started with the handoff (a folder of files for the trainer) of another
-        # nanoset.
         continue_from = self.spec.continue_from
         if continue_from is not None:
+            # Name the files with which the run was started.
             handoff = "/".join(handoff_named(continue_from))
             return {"handoff": handoff, "consumed_samples": continue_from.consumed_samples}
 
-        # The run has phases, and this nanoset is not the first one. The options of the previous
-        # phase include a digest of the phase before it, and so on: one digest covers them all.
-        phase = self.phase_before()
-        if phase is not None:
-            return {"phases": digest_of(phase.options("train"))}
+        previous_phase = self.phase_before()
+        if previous_phase is not None:
+            # These settings contain the digest of the phase before it, and so on.
+            return {"phases": digest_of(previous_phase.options("train"))}
         return None
 
 

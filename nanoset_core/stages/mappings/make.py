@@ -7,8 +7,7 @@ uploaded, and those that it has already are not written again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,69 +51,61 @@ class IndexFileWriter:
     def write_member(self, member: MemberPlan, config: NanosetConfig) -> FileNotes:
         """Write the index files of a dataset, by which a trainer reads its samples in order.
 
-        With outputs in a bucket, the files are written to a local folder first, and uploaded later
-        by `upload`. If the bucket has them already, nothing is written. The space of the local
-        folder may be limited. Then each dataset's files are uploaded before those of the next one
-        are written, so that they can be deleted if the space is needed.
+        If they belong into a bucket, they are written to a local folder, and uploaded later by
+        `upload`. If the bucket has them already, nothing is written.
 
         Args:
-            member: The plan of the dataset.
-            config: The settings of its nanoset, which decide the order of samples.
+            member: The plan of the dataset: which of its samples are read.
+            config: The settings that decide the order of samples.
 
         Returns:
             Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
             "sha256": "77cd…"}}`.
 
         Raises:
-            StorageError: The files, together with the dataset's .idx, exceed the disk space for
-                working copies.
+            StorageError: The disk space for local copies is limited, and too small for the files.
         """
         files = member_set(member, config, self._folder)
         stored_notes = self._stored_notes(files)
         if stored_notes is not None:
-            return stored_notes  # a bucket has the files
+            return stored_notes
 
-        # The index files are built from the dataset's .idx, which may have to be downloaded. If the
-        # disk space is limited, `_write` calls `make_room` with the size of the index files before
-        # it writes them. This deletes other copies, but leaves room for the .idx, too.
+        # The files are made from the dataset's .idx, which is downloaded if it is in a bucket.
         idx = self._access.fetch(idx_path(Path(member.prefix)))
-        make_room = partial(self._make_room_keeping, idx)
-        notes = self._write(files, make_room)
-
-        # Files that were uploaded may be deleted, too, when the next dataset needs the space.
+        notes = self._write(files, idx)
         if self._access.is_space_limited:
-            self.upload()
+            self.upload()  # now, so that these files can be deleted if the next ones need the space
         return notes
 
     def write_blend(self, plan: SplitPlan, blend: BlendPlan) -> FileNotes:
-        """Write the index of a blend, which says which dataset each sample is from.
+        """Write index files that say which dataset each sample is from.
 
         For example, with 0.7 of web and 0.3 of code, the first samples are from web, code, web and
-        web.
+        web. If a bucket has the files already, nothing is written.
 
         Args:
-            plan: Plan of the split: its datasets, and how many samples of each.
-            blend: Plan of its blend.
+            plan: The plan of the split: its datasets, and how many samples of each.
+            blend: The part of the plan that names the files.
 
         Returns:
             Size and sha256 of each file.
 
         Raises:
-            StorageError: The files exceed the disk space for working copies.
+            StorageError: The disk space for local copies is limited, and too small for the files.
         """
         files = blend_set(plan, blend, self._folder)
-        stored = self._stored_notes(files)
-        if stored is not None:
-            return stored
-        return self._write(files, self._access.make_room)
+        stored_notes = self._stored_notes(files)
+        if stored_notes is not None:
+            return stored_notes
+        return self._write(files, idx=None)
 
     def upload(self) -> None:
         """Upload the index files that were written since the last upload, if there is a bucket.
 
-        Descriptions go last: a trainer that finds the description of a set takes the set for
-        complete.
+        A trainer takes the files of a dataset for complete if it finds their description. So the
+        descriptions are uploaded last:
 
-            first    5ce5…-shuffle_index.npy, 5ce5…-nanoset.json and others
+            first    5ce5…-shuffle_index.npy, other arrays, and 5ce5…-nanoset.json
             then     5ce5…-description.txt
         """
         sha256_by_path: dict[Path, str] = {}
@@ -122,6 +113,7 @@ class IndexFileWriter:
             sha256_by_path[self._folder / name] = sha256
         arrays = [path for path in sha256_by_path if path.suffix == ".npy"]
         descriptions = [path for path in sha256_by_path if path.suffix != ".npy"]
+        # Small files that say what the others were made from: 5ce5…-nanoset.json.
         sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
 
         upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
@@ -130,98 +122,69 @@ class IndexFileWriter:
         self._sidecars_not_uploaded = []
 
     def _stored_notes(self, files: FileSet) -> FileNotes | None:
-        """Return size and sha256 of the index files of a dataset, if a bucket has them.
+        """Return size and sha256 of the index files of a dataset if a bucket has them, or None.
 
-        Then they need not be written again. Next to the index files is a sidecar, a small file that
-        says what they were made from, and the size and sha256 of each. So one request for the
-        sidecar, and one for a listing of the folder, are enough to know whether the files are
-        right.
-
-            5ce5…-shuffle_index.npy      an index file
-            5ce5…-nanoset.json           the sidecar
+        A small file next to them, the sidecar, says what they were made from and how large they
+        are. So this takes two requests: one for the sidecar, and one for a listing of the folder.
 
         Args:
             files: The index files that are planned.
 
         Returns:
-            Such as `{"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}`. None if the
-            files have to be written, or if they are on a disk, where `FileSet.write` itself looks
-            whether they exist.
+            Such as `{"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}`.
         """
         access = self._access_with_listing
-        if self._rebuild or not access.takes_requests:
+        if not access.takes_requests:
+            return None  # no bucket; on a disk, `FileSet.write` itself looks for existing files
+        if self._rebuild:
             return None
 
-        # The sidecar is a file next to the others. It says what they were made from, and has the
-        # size and sha256 of each of them.
         try:
             sidecar = access.read_current(files.folder / files.sidecar)
         except FileNotFoundError:
             return None
         notes = files.file_notes_in(sidecar)
-        if notes is None:  # the files were made from something else than is planned now
-            return None
+        if notes is None:
+            return None  # the files were made from something else than is planned
 
-        # All files must exist, with the sizes in the sidecar.
+        # Has the folder all files, in their sizes?
         expected_sizes = {name: note["bytes"] for name, note in notes.items()}
         stored_sizes = access.sizes(files.folder, expected_sizes)
         if first_fault(stored_sizes, expected_sizes) is not None:
             return None
         return notes
 
-    def _write(self, files: FileSet, make_room: Callable[[int, str], object]) -> FileNotes:
-        """Write the index files of a dataset to a local folder, and remember to upload them later.
-
-        A trainer needs all files of the set, to read the samples of the dataset in order. Next to
-        them, `files.write` writes a sidecar: a small file that says what the set was made from.
-
-            5ce5…-document_index.npy, 5ce5…-shuffle_index.npy and others
-            5ce5…-nanoset.json      the sidecar
-
-        If the outputs are in a bucket, the method `upload` copies to it what is noted here: the
-        names of the files, each with its sha256, and the names of the sidecars.
+    def _write(self, files: FileSet, idx: Path | None) -> FileNotes:
+        """Write index files to the local folder, unless they exist. Note them for `upload`.
 
         Args:
-            files: The set: which files, and how they are computed.
-            make_room: Called before anything is written, with the bytes that are needed and the
-                name of the folder. It deletes older local copies of files if the disk space for
-                them is limited.
+            files: Which files, and how they are computed.
+            idx: The file that they are made from: the .idx of a dataset. None if they are made from
+                other index files.
 
         Returns:
             Size and sha256 of each file, such as `{"5ce5…-shuffle_index.npy": {"bytes": 800,
             "sha256": "77cd…"}}`.
         """
+
+        def make_room(size: int, folder: str) -> None:
+            """If disk space is limited, delete old copies for `size` bytes, but never `idx`."""
+            if idx is None:
+                self._access.make_room(size, folder)
+            else:
+                size_with_idx = size + idx.stat().st_size
+                what = f"{folder}: the index files of a dataset, with its .idx"
+                self._access.make_room(size_with_idx, what)
+
         sha256_by_name = files.write(make_room)  # {"5ce5…-shuffle_index.npy": "77cd…", …}
-
-        # Note for `upload` what it has to upload.
         self._sha256_not_uploaded |= sha256_by_name
-        self._sidecars_not_uploaded.append(files.sidecar)
+        self._sidecars_not_uploaded.append(files.sidecar)  # a note that was written next to them
 
-        # The caller also wants to know the sizes.
         notes: dict[str, dict[str, Any]] = {}
         for name, sha256 in sha256_by_name.items():
             size = (self._folder / name).stat().st_size
             notes[name] = {"bytes": size, "sha256": sha256}
         return notes
-
-    def _make_room_keeping(self, idx: Path, size: int, folder: str) -> None:
-        """Make room on the disk for index files and for the .idx that they are built from.
-
-        The disk space for copies of files in a bucket may be limited. Then copies are deleted for
-        new files, first those that were not used for longest. The .idx is such a copy, too. It was
-        used just now, so it would be the last one.
-
-            the index files                 600 MB
-            the .idx                        100 MB
-            room that must be available     700 MB, or there is an error
-
-        Args:
-            idx: The local copy of the dataset's .idx.
-            size: Bytes of the index files.
-            folder: Their folder, for errors.
-        """
-        total = size + idx.stat().st_size
-        self._access.make_room(total, f"{folder}: the index files of a dataset, with its .idx")
 
 
 def count_samples_given(plan: SplitPlan, folder: Path, access: FileAccess) -> list[int]:

@@ -67,53 +67,47 @@ def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
 def mix_errors(
     where: str, data: Iterable[DataKeys], max_epochs: object, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the errors in the mixtures of a nanoset, which is the data of a training run.
+    """Yield the mistakes in a mixture, the key `mix`, which divides the training data.
 
-    A mixture, the key `mix`, is a tree of shares: each part is a corpus, or a group of further
-    parts. For example, 70 % of the samples are of web, and the rest of books and code:
+    Each part of a mixture is a corpus (a collection of texts), or a group of further parts:
 
-        mix:
-          web: 0.7
-          other: {share: 0.3, mix: {books: {}, code: {}}}
+        mix: {web: 0.7, other: {share: 0.3, mix: {books: {}, code: {}}}}
 
-    A nanoset, or each phase of its run, has either a mixture or a `blend` of weights.
+    A training run may have several mixtures: in its phases, it can read different data.
 
     Args:
-        where: The key of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
-        data: The keys `blend` and `mix` of the nanoset itself, and of each of its phases.
-        max_epochs: The limit on epochs of the nanoset, or None. It is an error next to a mixture,
-            whose parts have limits of their own.
-        has_samples: Whether the number of train's samples is known.
+        where: The key of the training data in nanoset.yaml, such as "nanosets.pretrain".
+        data: The keys `blend` and `mix` of the run, and of each of its phases.
+        max_epochs: A limit for the whole run. It is an error, since parts have their own limits.
+        has_samples: Whether the number of samples that train reads is known.
     """
     for keys in data:
-        # Each phase needs one of the two keys. For the nanoset itself, another rule checks that.
         is_phase = keys.key != ""
-        if is_phase and len(keys.written) != 1:
+        if is_phase and len(keys.written) != 1:  # a phase has either a mixture or a blend
             yield _phase_data_error(where, keys)
-        if keys.mix is not None:
-            mix_key = f"{where}{keys.key}.mix"
-            tree = MixPart(mix=keys.mix)
-            yield from _repetition_errors(mix_key, tree)
-            yield from _part_errors(mix_key, tree, limit=None, has_samples=has_samples)
-            if max_epochs is not None:
-                yield _limit_outside_mix_error(where, max_epochs)
+        if keys.mix is None:
+            continue
+
+        mixture = MixPart(mix=keys.mix)
+        mix_key = f"{where}{keys.key}.mix"
+        yield from _repetition_errors(mix_key, mixture)
+        yield from _part_errors(mix_key, mixture, limit=None, has_samples=has_samples)
+        if max_epochs is not None:
+            yield _limit_outside_mix_error(where, max_epochs)
 
 
 def _limit_outside_mix_error(where: str, max_epochs: object) -> ConfigError:
-    """Return the error for a limit on epochs that is next to a mixture, and not in it.
+    """Return the error for `max_epochs` next to a mixture, instead of in its parts.
 
-        max_epochs: 4, mix: {web: 0.7, code: 0.3}                       this error
-        mix: {web: {share: 0.7, max_epochs: 4}, code: {share: 0.3}}     right
-
-    Each part of a mixture can have a limit, and the weights are computed within these. The limit of
-    a nanoset is for a blend, whose weights are given, and are corrected afterwards.
+        wrong    max_epochs: 4, mix: {web: {share: 0.7}, code: {share: 0.3}}
+        right    mix: {web: {share: 0.7, max_epochs: 4}, code: {share: 0.3}}
 
     Args:
-        where: The key of the nanoset.
-        max_epochs: The limit.
+        where: The key of the nanoset (the data of a training run), for the error.
+        max_epochs: The limit, such as 4.
     """
     return ConfigError(
-        "a mixture has limits of its own",
+        "next to `mix`, `max_epochs` has no effect: each part of a mixture has its own limit",
         where=f"{where}.max_epochs",
         found=max_epochs,
         remedy="write max_epochs within `mix`",
@@ -295,7 +289,7 @@ def _excluding_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
 def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
     """Yield the mistakes in how the parts of a group divide its training data.
 
-    Some parts may have a fixed amount (`tokens` or `epochs`). The others share what these leave:
+    Some parts may have a fixed amount (`tokens` or `epochs`). The others share the rest:
 
         {web: {share: 0.7}, code: {share: 0.3}, books: {tokens: 1e9}}    web: 0.7 of the rest
         {web: {share: 0.7}, code: {}}                                    an error: code is open
@@ -313,14 +307,14 @@ def _group_errors(where: str, group: MixPart) -> Iterator[ConfigError]:
         )
         return
     sharing_parts = {name: part for name, part in group.parts.items() if not part.has_fixed_amount}
-
-    # If the amount of each part is fixed, so is that of the group: bounds would have no effect.
-    share_bounds = [name for name in _BOUNDS if getattr(group, name) is not None]
-    if share_bounds and not sharing_parts:
-        yield _useless_bound_error(f"{where}.{share_bounds[0]}", "tokens or epochs of each part")
-    yield from _share_errors(where, sharing_parts)
-    yield from _temperature_errors(where, group, sharing_parts.values())
     all_parts_share = len(sharing_parts) == len(group.parts)
+
+    # If all amounts are fixed, so is that of the group: a limit of its own share has no effect.
+    share_limits = [name for name in _BOUNDS if getattr(group, name) is not None]
+    if share_limits and not sharing_parts:
+        yield _useless_bound_error(f"{where}.{share_limits[0]}", "tokens or epochs of each part")
+    yield from _share_errors(where, sharing_parts)  # some have a share, others have none
+    yield from _temperature_errors(where, group, sharing_parts.values())
     yield from _total_errors(where, sharing_parts.values(), all_parts_share=all_parts_share)
 
 
@@ -351,34 +345,32 @@ def _share_errors(where: str, parts: Mapping[str, MixPart]) -> Iterator[ConfigEr
 def _temperature_errors(
     where: str, group: MixPart, parts: Collection[MixPart]
 ) -> Iterator[ConfigError]:
-    """Yield an error if a group of corpora has a temperature that has no effect.
+    """Yield an error if the key `temperature` of a group of corpora has no effect.
 
-    A group divides training data among its parts. If they have no shares, these follow from their
-    sizes, and a temperature of 0.5 takes the square roots of the sizes:
+    It changes shares that follow from the sizes of the corpora. If these have 900 and 100 tokens:
 
-        {web: {}, code: {}}                  900 and 100 tokens: shares of 0.9 and 0.1
-        the same, with temperature 0.5       30 and 10: shares of 0.75 and 0.25
-        {web: {share: 0.7}, code: {share: 0.3}}, with temperature 0.5       an error
-        {web: {tokens: 1e9}, code: {epochs: 2}}, with temperature 0.5       an error
+        without a temperature      shares of 0.9 and 0.1
+        temperature: 0.5           0.75 and 0.25, by the square roots of the sizes: 30 and 10
+
+    It has no effect if the parts have shares, or fixed amounts such as `tokens: 1e9`.
 
     Args:
         where: Key of the group in nanoset.yaml, for the error.
         group: The group.
-        parts: Those of its parts that have neither `tokens` nor `epochs`. They divide what these
-            leave.
+        parts: Those of its parts that have no fixed amount.
     """
     if group.temperature is None:
         return
-    found = None
+    fixed_by = None
     if not parts:
-        found = "tokens or epochs of each part"
+        fixed_by = "tokens or epochs of each part"
     elif any(part.share is not None for part in parts):
-        found = "shares of its parts"
-    if found is not None:
+        fixed_by = "shares of its parts"
+    if fixed_by is not None:
         yield ConfigError(
             "the parts of the group have fixed shares, so that a temperature has no effect",
             where=f"{where}.temperature",
-            found=found,
+            found=fixed_by,
             remedy="remove the temperature, or the shares",
         )
 

@@ -66,25 +66,28 @@ class ResolvedNanoset(NanosetSpec):
         return self.previous_phase is not None or self.continue_from is not None
 
     def corpora_of(self, split: SplitName) -> tuple[str, ...]:
-        """Return the corpora whose datasets must be built before the index files of a split.
+        """Return the corpora on which the index files of a split depend.
 
-        Usually these are the corpora of the split. But the index files of all splits may be in one
-        folder, which is named after all datasets. With `{train: [web, code], valid: wiki}`:
+        Usually these are the corpora that the split reads. For most trainers, with the settings
+        `{train: [web, code], valid: wiki}`:
 
-            most trainers               valid depends on wiki: not built again when web changes
-            files without a hash        on web, code and wiki; for example, those of NeMo
-            a run that continues        on these, and on the corpora that it has read before
+            train    web, code
+            valid    wiki
+            test     all three: a split without data depends on all corpora
+
+        But if the names of the files do not distinguish versions, all files are in a folder that is
+        named after all corpora. Then each split depends on all of them.
 
         Args:
             split: `train`, `valid` or `test`.
 
         Returns:
-            Names of corpora or views (selections of a corpus's documents), each once. A split
-            without data has all of those of the settings.
+            Names of corpora or views (selections of a corpus's documents), each once.
         """
         if self.continues_run:
+            # Names do not show what the run has read before, so these corpora count, too.
             return tuple(dict.fromkeys((*self.corpora, *self.earlier_corpora)))
-        if not get_preset(self.preset).index_names_have_versions:
+        if not get_preset(self.preset).index_names_have_versions:  # such as NeMo
             return self.corpora
         return corpora_of(self.blend_of(split)) or self.corpora
 
@@ -124,16 +127,13 @@ def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[st
 
 
 def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping[str, Any]:
-    """Return the identifiers of the trainer's tokenizer, from whichever key provides them.
+    """Return how the trainer identifies its tokenizer, such as `{"class": "HFTokenizer", …}`.
 
-    Megatron-LM names its index files by a hash, which also covers the class and files of its
-    tokenizer: its identifiers. So they must be known to build files that it finds. nanoset.yaml has
-    them as
+    Megatron-LM hashes this into the names of its index files. It comes from one of these keys:
 
-        trainer: {megatron_core: "0.16.1", …}                   they are computed from its options
-        tokenizer_identifiers: {class: "…", …}                  the identifiers themselves
-        tokenizer_identifiers: identifiers.json                 a file that contains them
-        (neither key)                                           none
+        trainer: {…}                                    the options of Megatron-LM
+        tokenizer_identifiers: {class: …}               written in nanoset.yaml
+        tokenizer_identifiers: identifiers.json         a file
 
     Args:
         spec: The settings.
@@ -146,61 +146,60 @@ def _tokenizer_identifiers(spec: NanosetSpec, file: Path, where: str) -> Mapping
     Raises:
         ConfigError: The file that `tokenizer_identifiers` names contains none.
     """
-    # Settings are immutable. So `freeze` turns the lists and mappings in a value into tuples and
-    # mappings that cannot be changed.
     if spec.trainer is not None:
-        return FrozenDict(freeze(spec.trainer.identifiers()))
+        return _frozen(spec.trainer.identifiers())
 
-    # The key is either the mapping itself, which is empty by default, or the path of a file.
     if isinstance(spec.tokenizer_identifiers, Mapping):
-        return spec.tokenizer_identifiers
-    # `expanded` replaces `~` in the path by the user's home folder. Its second argument says in an
-    # error which setting the path is from.
+        return spec.tokenizer_identifiers  # empty if the key is missing
+
+    # The path of a file, in which `~` stands for the home folder.
     path = file.parent / expanded(spec.tokenizer_identifiers, f"{file}: tokenizer_identifiers")
-    return FrozenDict(freeze(read_identifiers(path, f"{where}.tokenizer_identifiers")))
+    return _frozen(read_identifiers(path, f"{where}.tokenizer_identifiers"))
+
+
+def _frozen(values: Mapping[str, Any]) -> FrozenDict[str, Any]:
+    """Return a mapping that cannot be changed, as all settings: lists in it become tuples."""
+    return FrozenDict(freeze(values))
 
 
 def _resolve(spec: NanosetSpec, identifiers: Mapping[str, Any]) -> ResolvedNanoset:
-    """Convert the settings of training data, as nanoset.yaml has them, to the type that stages use.
+    """Convert the settings of training data, as nanoset.yaml has them, to the type for later use.
 
-    It has the same values, and two keys whose values are the same however they were written:
+    All values are the same, except for two keys:
 
-        written as                                   blend of the result
-        blend: {web: 0.7, code: 0.3}                 {"web": 0.7, "code": 0.3}
-        mix: {web: {}, code: {epochs: 2}}            {"web": 1.0, "code": 1.0}
-
-    A mixture, the key `mix`, is a tree of shares. Its true weights are computed later, from the
-    sizes of the datasets. Until then, each corpus has the weight 1.
+        tokenizer_identifiers    may be the name of a file in nanoset.yaml; here, its content
+        blend                    not set in nanoset.yaml if it has a `mix`, a tree of shares; here,
+                                 the corpora of the tree, with a weight of 1 until it is computed
 
     Args:
         spec: The settings as they are written.
-        identifiers: Those of the trainer's tokenizer, such as its class, from whichever key they
-            come.
+        identifiers: How the trainer identifies its tokenizer, such as `{"class": …}`.
     """
     values = {key.name: getattr(spec, key.name) for key in fields(spec)}
-    values["blend"] = spec.data  # the property `data` converts a mixture to a blend
     values["tokenizer_identifiers"] = identifiers
+    values["blend"] = spec.data
     return ResolvedNanoset(**values)
 
 
 def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNanoset]:
-    """Return a nanoset for each phase of a training run.
+    """Return the settings of each phase of a training run, which reads other data in each phase.
 
-    A run may read `web` for 600 iterations, and then `code` for 400: two phases.
+        phase               data    iterations of the run
+        pretrain-phase-1    web     0 to 600
+        pretrain-phase-2    code    600 to 1000
 
     Args:
-        name: Name of the nanoset that describes the run, such as "pretrain".
-        run: Its settings, with `phases` and `schedule`.
+        name: Name of the run, such as "pretrain".
+        run: Settings of the run, with its phases.
 
     Returns:
-        Name of the phase, such as "pretrain-phase-1", → its settings.
+        Name of the phase → its settings.
     """
     phase_names = run.resolved_names(name)
+    iteration_ranges = pairwise(run.phase_bounds)  # [0, 600, 1000] → (0, 600), (600, 1000)
     nanosets: dict[str, ResolvedNanoset] = {}
-    # The bounds [0, 600, 1000] of two phases become the ranges (0, 600) and (600, 1000).
-    for number, iteration_range in enumerate(pairwise(run.phase_bounds)):
-        nanoset = _nanoset_of_phase(run, phase_names, number, iteration_range)
-        start, stop = iteration_range
+    for number, (start, stop) in enumerate(iteration_ranges):
+        nanoset = _nanoset_of_phase(run, phase_names, number, (start, stop))
         nanosets[phase_names[number]] = _with_samples(nanoset, iterations=stop - start)
     return nanosets
 

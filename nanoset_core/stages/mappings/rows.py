@@ -15,71 +15,70 @@ BAR_COLUMNS = 30
 
 
 def member_rows(members: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return a table with a row for each dataset of a split: how much of it a training run reads.
+    """Return a table with a row for each dataset: how much of it a training run reads.
 
         corpus    weight    samples    epochs    …
         web       70%       700        0.35
         code      30%       300        1.20
 
-    Columns that say nothing about any of the datasets are left out, such as "unused samples" if
-    these are 0 everywhere.
+    A column is left out if it says nothing: "unused samples" if these are 0 everywhere, or "share"
+    if it equals the weight everywhere.
 
     Args:
-        members: What is recorded of each dataset (the JSON values of `MemberCoverage`), and its
-            name as `corpus`.
+        members: What is recorded of each dataset: `{"corpus": "web", "weight": 0.7, …}`.
 
     Returns:
         For each dataset: heading of a column → text.
     """
     rows = [_member_row(member) for member in members]
+    # Heading → the text that says nothing; and heading → heading of the column that it may repeat.
     usual_values = {"read before": "0", "unused samples": "0", "tokens": "", "limit": "none"}
     return _without_uninformative(rows, usual_values, repeated_columns={"share": "weight"})
 
 
 def _member_row(member: Mapping[str, Any]) -> Row:
-    """Return one row of a table: how much of a dataset a training run reads, as texts by heading.
+    """Return a row of a table: how much of a dataset a training run reads.
 
-        {"corpus": "web", "samples": "1,000", "epochs": "0.50", "limit": "none", …}
+    The record of the dataset is turned into texts under other names, the headings of the table:
+
+        record    {"corpus": "web", "samples_given": 1000, "surplus": 5, "epochs": 0.5, …}
+        row       {"corpus": "web", "samples": "1,000", "unused samples": "5", "epochs": "0.50", …}
 
     Args:
-        member: What is recorded of the dataset (the JSON value of `MemberCoverage`), and its name
-            as `corpus`. Records of earlier versions have no `tokens_taken` and no `before`, which
-            is how many samples the run has read before it was continued.
+        member: The record. Older versions have no `tokens_taken` and no `before`.
     """
-    max_epochs = member["max_epochs"]
-    unused_tokens = member["tokens_unseen"]
+    limit = member["max_epochs"]
+    unused_tokens = member["tokens_unseen"]  # None if a random choice of samples decides
     return {
         "corpus": member["corpus"],
         "weight": _percent(member["weight"]),
         "share": _percent(member["share"]),
         "samples": f"{member['samples_given']:,}",
-        "read before": f"{member.get('before', 0):,}",
-        "unused samples": f"{member['surplus']:,}",
+        "read before": f"{member.get('before', 0):,}",  # if the run has changed its data
+        "unused samples": f"{member['surplus']:,}",  # trainers prepare more than they read
         "tokens": _count(member.get("tokens_taken")),
         "epochs": f"{member['epochs']:.2f}",
-        "limit": "none" if max_epochs is None else f"{max_epochs:g}",
+        "limit": "none" if limit is None else f"{limit:g}",
         "tokens per epoch": f"{member['tokens']:,}",
         "unused tokens": "by chance" if unused_tokens is None else f"{unused_tokens:,}",
     }
 
 
 def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a table with a row for each corpus of a split: how much of its text is read.
+    """Return a table with a row for each corpus (a collection of texts): how much of it is read.
 
-    A corpus is a collection of texts. Several datasets may be made from it, such as all of `web`
-    and the selection `web_long`. A document that is in both of them is read twice: its tokens count
-    as repeated.
+    Several datasets may be made from a corpus, such as `web`, and `web_long` with its long
+    documents. If both are read, the tokens of long documents are read twice, so they are repeated.
 
-        corpus    read through      tokens    unique tokens    repeated tokens    …
-        web       web, web_long     1,500     1,000            500
-
-    Columns that say nothing about any of the corpora are left out.
+        corpus    read through      tokens    unique tokens    repeated tokens    epochs    …
+        web       web, web_long     1,500     1,000            500                1.50
 
     Args:
-        corpora: What is recorded of each corpus (the JSON values of `CorpusCoverage`).
+        corpora: What is recorded of each corpus: `{"corpus": "web", "tokens": 1500, …}`.
 
     Returns:
-        For each corpus: heading of a column → text.
+        For each corpus: heading of a column → text. Columns that say nothing are left out, such as
+        "padding" if it is 0 everywhere.
     """
     rows: list[Row] = []
     for corpus in corpora:
@@ -94,6 +93,7 @@ def corpus_rows(corpora: Sequence[Mapping[str, Any]]) -> list[Row]:
             "most epochs": f"{corpus['most_epochs']:.2f}",
         }
         rows.append(row)
+    # Leave out "read through" if it equals "corpus" in each row, and "most epochs" likewise.
     repeated_columns = {"read through": "corpus", "most epochs": "epochs"}
     return _without_uninformative(rows, {"padding": "0"}, repeated_columns)
 
@@ -118,25 +118,26 @@ def corpus_totals(corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def corpus_total_row(corpora: Sequence[Mapping[str, Any]]) -> Row:
-    """Return the last row of the table of corpora, which sums up all of them.
+    """Return the last row of a table of corpora: the sums over all of them.
 
-        corpus    tokens    epochs
-        web       1,000     1.00
-        code      500       2.00
-        all       1,500     1.20      of 1,000 and 250 available tokens, 1,500 are read
+        corpus    available tokens    tokens read    epochs
+        web                  1,000          1,000      1.00
+        code                   250            500      2.00
+        all                  1,250          1,500      1.20     = 1,500 / 1,250
 
     Args:
-        corpora: The JSON values of `CorpusCoverage`, which says what is read of a corpus.
+        corpora: What is recorded of each corpus: `{"tokens": 1000, "epochs": 1.0, …}`.
 
     Returns:
-        Heading of a column → sum. The epochs are an average: how often a token is read.
+        Heading of a column → sum, or for epochs the average.
     """
     available_tokens = sum(corpus["tokens_available"] for corpus in corpora)
     tokens_read = sum(corpus["epochs"] * corpus["tokens_available"] for corpus in corpora)
     epochs = tokens_read / available_tokens if available_tokens else 0.0
     row: Row = {"corpus": "all", "epochs": f"{epochs:.2f}"}
-    for name, count in corpus_totals(corpora).items():
-        row[name.replace("_", " ")] = count
+    for name, total in corpus_totals(corpora).items():
+        heading = name.replace("_", " ")  # "unique_tokens" becomes "unique tokens"
+        row[heading] = total
     return row
 
 

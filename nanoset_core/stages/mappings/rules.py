@@ -7,21 +7,19 @@ nanoset.yaml are reported at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from nanoset_core.errors import ConfigError, raised
+from nanoset_core.errors import ConfigError
 from nanoset_core.outputs.names import check_corpora
 from nanoset_core.sampling.config import DOCUMENTS, END_MASKS, check_masks
 from nanoset_core.sampling.presets import get_preset
 from nanoset_core.sampling.splits import SPLITS, SplitName, parse_split
 from nanoset_core.stages.handoff.settings import DOCUMENTS_SINCE, TrainerSpec, trainer_errors
-from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors
+from nanoset_core.stages.mappings.mix_settings import DataKeys, mix_errors, unweighted
 from nanoset_core.stages.mappings.settings import (
     BlendSpec,
     NanosetSpec,
-    blend_or_members,
     corpora_of,
 )
 from nanoset_core.stages.shards.framing import adds_template
@@ -89,27 +87,20 @@ def _sample_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 def _corpus_errors(
     where: str, all_data: Sequence[DataKeys], nanoset: NanosetSpec
 ) -> Iterator[ConfigError]:
-    """Yield the mistakes in the lists of corpora that training reads, and in their weights.
+    """Yield the mistakes in the names of corpora that training reads, and in their weights.
 
-    A nanoset is the data of a training run. Its data may change during the run, in phases. All of
-    these can name corpora, as a blend with weights or as a mixture, which is a tree of shares:
-
-        blend: {web: 0.7, code: 0}                            an error: code would not be read
-        phases: [{blend: [web, web], …}, …]                   an error: web is named twice
-        mix: {web: 0.7, other: {mix: {books: {}, …}}}         only the names are checked here
+        blend: {web: 0.7, code: 0}                 an error: code would not be read
+        blend_per_split: {train: [web, web]}       an error: web is named twice
 
     Args:
-        where: The key of the nanoset in nanoset.yaml, for the errors.
-        all_data: The keys `blend` and `mix` of the nanoset, and of each of its phases.
-        nanoset: The settings of the nanoset, as nanoset.yaml has them.
+        where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
+        all_data: The keys `blend` and `mix` of the nanoset, and of each phase of its run.
+        nanoset: All settings of the nanoset.
     """
     for keys in all_data:
-        key = "blend" if keys.mix is None else "mix"
-        # For a mixture, these are the names of its corpora with a weight of 1 each. Its shares are
-        # checked by other rules.
-        corpora = blend_or_members(keys.blend, keys.mix)
-        # `keys.key` is "" for the nanoset itself, or says which phase it is.
-        yield from _blend_errors(f"{where}{keys.key}.{key}", corpora)
+        yield from _blend_errors(f"{where}{keys.key}.blend", keys.blend)
+        # Of a mixture, only the names of corpora are checked here. Other rules check its shares.
+        yield from _blend_errors(f"{where}{keys.key}.mix", unweighted(keys.mix))
     for split, blend in nanoset.blend_per_split.items():
         yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)
 
@@ -161,7 +152,10 @@ def _blend_errors(where: str, blend: BlendSpec | None) -> Iterator[ConfigError]:
     """
     if blend is None:
         return
-    yield from raised(check_corpora, corpora_of(blend), where)
+    try:
+        check_corpora(corpora_of(blend), where)
+    except ConfigError as error:
+        yield error
     if not isinstance(blend, Mapping):
         return
     if blend and sum(blend.values()) == 0:
@@ -205,11 +199,13 @@ def _data_errors(where: str, data: DataKeys, nanoset: NanosetSpec) -> Iterator[C
 
 
 def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each reason why the splits of a nanoset cannot have data of their own.
+    """Yield the mistakes in `blend_per_split`, which gives train, valid and test their own data.
 
-    Usually, train, valid and test divide the documents of the same corpora, as `split: 98,1,1`
-    says. With `blend_per_split: {train: web, valid: wiki}`, each has its own corpora. Then `split`
-    has no use, and not every trainer can read that.
+        blend_per_split: {train: web, valid: wiki}                    fine
+        blend_per_split: {train: web, valid: wiki}, split: 98,1,1     an error: nothing to divide
+        blend_per_split: {train: null}                                an error: no data at all
+
+    Not every trainer can read separate data for each of them. That is an error, too.
 
     Args:
         where: Place of the nanoset, for the errors.
@@ -218,10 +214,9 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
     if not nanoset.blend_per_split:
         return
 
-    # `split` divides the documents of one blend among train, valid and test.
     if nanoset.split is not None:
         yield ConfigError(
-            "split cuts a blend that all splits share; here each has its own",
+            "`split` has no effect, since train, valid and test have their own data",
             where=f"{where}.split",
             found=nanoset.split,
             remedy="remove it",
@@ -234,7 +229,7 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
         )
     if not get_preset(nanoset.preset).per_split_blends:
         yield ConfigError(
-            "this trainer cannot take a blend for each split",
+            "this trainer cannot read separate data for train, valid and test",
             where=f"{where}.blend_per_split",
             found=f"preset {nanoset.preset}",
             remedy="give `blend` and `split`",
@@ -329,16 +324,18 @@ def _limit_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _continue_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield errors of the keys `continue` and `continue_from`, by which a training run continues.
+    """Yield the mistakes in settings with which a training run changes its data.
 
-        phases: […] and continue: true    each phase goes on where the one before it has stopped
-        continue_from: {handoff: …}       the run was started with another nanoset
+    There are two ways to change it:
+
+        phases: […], continue: true      planned: the data changes when a phase ends
+        continue_from: {handoff: …}      the user has stopped a run, and changes its data
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings.
+        nanoset: The settings. Without these keys there are no errors.
     """
-    yield from _start_errors(where, nanoset)
+    yield from _start_errors(where, nanoset)  # if both ways are used together, for example
     if nanoset.continue_from:
         yield from _continued_run_errors(where, f"{where}.continue_from", nanoset)
     elif nanoset.continue_ and nanoset.phases:
@@ -374,17 +371,17 @@ def _start_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting with which a training run cannot continue with other data.
+    """Yield an error for each setting that does not allow a training run to change its data.
 
-    Such a run reads, say, 1,000 samples of one mixture, and from then on another mixture, without
-    reading again what it has read before. So these have to be known:
+    A run that changes its data must not read samples again that it has read before. That is only
+    possible with some trainers, and if these are known:
 
         the weights of the data       blend: [web, code] has none: an error
         the length of the run         neither `samples` nor `schedule`: an error
 
     Args:
         where: Place of the nanoset, such as "nanoset.yaml: nanosets.pretrain".
-        key: The setting that requests it, such as "….continue_from".
+        key: The setting that changes the data, such as "….continue_from".
         nanoset: All settings of the nanoset.
     """
     yield from _continuing_trainer_errors(where, key, nanoset)
@@ -397,8 +394,7 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
             remedy="give each corpus a weight, for example {web: 0.8, code: 0.2}",
         )
 
-    # A nanoset with phases needs `schedule`. Another rule reports if it is missing, so do not
-    # report it twice.
+    # A run with phases always needs `schedule`: `_phase_errors` reports it if that is missing.
     has_samples = nanoset.schedule or "train" in nanoset.samples
     if not has_samples and not nanoset.phases:
         yield ConfigError(
@@ -409,27 +405,28 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 
 
 def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error if the trainer cannot continue a run, or would not find its index files.
+    """Yield an error if the trainer would read samples again when a run changes its data.
 
-    An index file has the order in which the trainer reads samples. If it finds none, it builds one
-    itself, which knows nothing of what was read before: then samples would be repeated.
+    Otherwise, it reads the samples that are listed in index files, which leave out what was read
+    before. But not every trainer can read such files, and some find them by a name that contains a
+    hash of their tokenizer's options. These options must be known to write the files.
 
     Args:
-        where: The key of the nanoset.
-        key: The key that requests that a run continues.
+        where: The key of the nanoset in nanoset.yaml, for the errors.
+        key: The setting that changes the data, such as "….continue_from".
         nanoset: The settings. `preset` names the trainer.
     """
-    preset = get_preset(nanoset.preset)
-    if not preset.continues_runs:
+    trainer = get_preset(nanoset.preset)
+    if not trainer.continues_runs:
         yield ConfigError(
             "this trainer cannot continue with another blend without repeating samples",
             where=key,
             found=f"preset {nanoset.preset}",
             remedy="remove the key, or use preset megatron, megatron-0.10 or nemo",
         )
-    # The names of the index files contain a hash of the tokenizer's options.
-    has_identifiers = nanoset.trainer is not None or nanoset.tokenizer_identifiers
-    if preset.hashes_tokenizer and not has_identifiers:
+
+    knows_tokenizer = nanoset.trainer is not None or nanoset.tokenizer_identifiers
+    if trainer.hashes_tokenizer and not knows_tokenizer:
         yield ConfigError(
             "the trainer would not find the index files of a run that continues: it would build "
             "other ones, which repeat samples",
@@ -459,40 +456,47 @@ def _blend_without_weights(nanoset: NanosetSpec) -> tuple[str, ...] | None:
 
 
 def _preset_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each setting that the trainer of a nanoset does not support.
+    """Yield an error for each setting that the trainer does not support.
 
-    A nanoset is the data of a training run, and its `preset` names the trainer, such as `megatron`
-    or `nanotron`. Trainers differ: some read windows of tokens, and some can mask the attention
-    between documents. For example, `trainer: {megatron_core: …}` makes sense for Megatron-LM alone.
+    The key `preset` names the trainer, such as `megatron` or `nanotron`.
 
     Args:
-        where: The key of the nanoset in nanoset.yaml, for the errors.
+        where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
         nanoset: The settings of the nanoset.
     """
-    preset = get_preset(nanoset.preset)
-    if preset.windows:
-        yield from _window_errors(where, nanoset)
-
-    # This raises an error if `trainer_python` is no version of Python. Its result is not needed.
-    for error in raised(preset.compensates, nanoset.trainer_python):
-        yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
-
+    yield from _window_errors(where, nanoset)
+    yield from _python_errors(where, nanoset)
     yield from _mask_errors(where, nanoset)
     if nanoset.trainer is not None:  # the section with the trainer's version and tokenizer
         yield from _trainer_errors(where, nanoset, nanoset.trainer)
 
 
-def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for splits and phases, which some trainers do not have.
+def _python_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error if `trainer_python` is not a version of Python, such as 3.12.
 
-    These trainers, such as nanotron's main branch, read all files of a folder, and cut each one
-    into samples of equal length. They keep no part for validation, and do not change the data
-    during a run.
+    Args:
+        where: The key of the nanoset in nanoset.yaml, for the error.
+        nanoset: The settings of the nanoset.
+    """
+    try:
+        get_preset(nanoset.preset).compensates(nanoset.trainer_python)
+    except ConfigError as error:
+        yield error.at(f"{where}.trainer_python", remedy="remove the key, or correct it")
+
+
+def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
+    """Yield an error for splits and phases, if the trainer does not have them.
+
+    Some trainers, such as nanotron's main branch, read all files of a folder, and cut each one into
+    samples of equal length, called windows. They keep no part for validation, and do not change the
+    data during a run.
 
     Args:
         where: The key of the nanoset.
-        nanoset: The settings. `preset` names such a trainer.
+        nanoset: The settings. `preset` names the trainer.
     """
+    if not get_preset(nanoset.preset).windows:
+        return
     for key in ("split", "phases"):
         if getattr(nanoset, key):
             yield ConfigError(
@@ -504,47 +508,47 @@ def _window_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
 
 
 def _mask_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
-    """Yield an error for each mask that the trainer does not have, and if masks do not fit.
+    """Yield the mistakes in options that look for the ends of documents in a sample.
 
-    A mask is an option that looks for the ends of documents in a sample, such as
-    `reset_attention_mask`. This one, for example, has no effect without `create_attention_mask`.
+        reset_attention_mask: true     an error if the trainer has no such option
+                                       an error without create_attention_mask: it has no effect
 
     Args:
         where: The key of the nanoset.
         nanoset: The settings. `preset` names the trainer.
     """
-    preset = get_preset(nanoset.preset)
-    for mask in nanoset.masks:
-        if mask not in preset.masks:
-            yield _mask_error(f"{where}.{mask}", f"preset {nanoset.preset}")
-    for error in raised(check_masks, nanoset.masks):
-        # The check names the option alone, since it does not know the nanoset.
-        yield error.at(f"{where}.{error.where}")
+    supported_options = get_preset(nanoset.preset).masks
+    for option in nanoset.masks:  # those that are set
+        if option not in supported_options:
+            yield _mask_error(f"{where}.{option}", f"preset {nanoset.preset}")
+    try:
+        check_masks(nanoset.masks)
+    except ConfigError as error:
+        yield error.at(f"{where}.{error.where}")  # the error names the option alone
 
 
 def _trainer_errors(
     where: str, nanoset: NanosetSpec, trainer: TrainerSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error if the section `trainer` is wrong, or its version lacks a requested option.
+    """Yield the mistakes in the section `trainer`, which has the version of Megatron-LM.
 
-        {megatron_core: "0.8", …}     an error: only 0.9 and newer are supported
-        {megatron_core: "0.18", …}    an error together with `inter_document_masking: true`: masks
-                                      between documents exist since 0.19
+        trainer: {megatron_core: "0.8", …}     an error: only 0.9 and newer are supported
+        trainer: {megatron_core: "0.18", …}    an error if `inter_document_masking` is set, which
+                                               Megatron-LM has since 0.19
 
     Args:
         where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
         nanoset: The settings of the nanoset.
-        trainer: The section: the version of Megatron-LM and its tokenizer options.
+        trainer: The section.
     """
     has_identifiers = bool(nanoset.tokenizer_identifiers)
     errors = list(
         trainer_errors(f"{where}.", trainer, nanoset.preset, has_identifiers=has_identifiers)
     )
     yield from errors
-    if errors:
-        return  # the version may not be a number that can be compared
-    # Older versions cannot mask attention between documents.
-    if nanoset.inter_document_masking and trainer.minor < DOCUMENTS_SINCE:
+
+    # The version can be compared only if the section has no mistakes.
+    if not errors and nanoset.inter_document_masking and trainer.minor < DOCUMENTS_SINCE:
         yield _mask_error(f"{where}.{DOCUMENTS}", f"megatron_core {trainer.megatron_core}")
 
 
@@ -578,10 +582,9 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
         nanoset: The settings of the nanoset.
     """
-    text_errors = _split_text_errors(nanoset)
-    for error in text_errors:
-        yield error.at(f"{where}.split")
-    if text_errors:
+    text_error = _split_text_error(nanoset)
+    if text_error is not None:
+        yield text_error.at(f"{where}.split")
         return
 
     if nanoset.shares is None:
@@ -598,39 +601,36 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
             )
 
 
-def _split_text_errors(nanoset: NanosetSpec) -> Sequence[ConfigError]:
-    """Return the mistake in the text `split` as a list of one error, or an empty list.
-
-    The text gives the shares of train, valid and test, such as "98,1,1". It is checked as the user
-    wrote it. The property `nanoset.shares` removes spaces, so the faulty text "98 1 1" would look
-    like the single share 9811 there.
+def _split_text_error(nanoset: NanosetSpec) -> ConfigError | None:
+    """Return the error if the key `split` is no text of shares such as "98,1,1", or None.
 
     Args:
-        nanoset: The settings of nanoset.yaml. Its `shares` are None if each split has documents of
-            its own, so that the text is not used.
+        nanoset: The settings of nanoset.yaml.
     """
-    is_used = nanoset.split is not None and nanoset.shares is not None
-    if not is_used:
-        return []
-    # Some trainers take one or two shares, too; others take exactly three.
-    preset = get_preset(nanoset.preset)
-    parse = partial(parse_split, exactly_three=preset.exactly_three_shares)
-    return raised(parse, nanoset.split)  # calls `parse`, and returns its ConfigError if it raises
+    if nanoset.split is None or nanoset.shares is None:
+        return None  # the key is not used
+
+    exactly_three = get_preset(nanoset.preset).exactly_three_shares  # or fewer, for some trainers
+    try:
+        # Check what the user wrote. `nanoset.shares` is without spaces: there, the faulty text
+        # "98 1 1" would look like a single share, 9811.
+        parse_split(nanoset.split, exactly_three=exactly_three)
+    except ConfigError as error:
+        return error
+    return None
 
 
-def _splits_without_data(nanoset: NanosetSpec) -> Iterator[SplitName]:
-    """Yield the splits, of train, valid and test, that get no documents.
+def _splits_without_data(nanoset: NanosetSpec) -> list[SplitName]:
+    """Return which of train, valid and test get no documents.
 
-        split: "98,2,0"                                test
+        split: "98,2,0"                                test, since its share is 0
         blend_per_split: {train: web, valid: wiki}     test
 
     Args:
         nanoset: The settings, which have one of these keys.
     """
-    for split in SPLITS:
-        if nanoset.blend_per_split and nanoset.blend_of(split) is None:
-            yield split
-        elif nanoset.shares is not None:
-            shares = parse_split(nanoset.shares)
-            if shares[SPLITS.index(split)] == 0:
-                yield split
+    if nanoset.shares is None:
+        # Each split has a blend of its own, or none.
+        return [split for split in SPLITS if nanoset.blend_of(split) is None]
+    shares = parse_split(nanoset.shares)
+    return [split for split, share in zip(SPLITS, shares, strict=True) if share == 0]

@@ -114,14 +114,17 @@ def scaled_name(name: str, scale: float) -> str:
 
 
 def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each reason why smaller runs cannot be made from a large training run.
+    """Yield an error for each reason why no smaller version of a training run can be made.
 
-    Before a large run, people train small ones, for example with a hundredth of the samples and of
-    the data (`scales: [0.01]`). The large run must have a known length, must begin at its start,
-    and its phases must not become empty.
+    `scales: [0.01]` requests a run with a hundredth of the samples and of the data, as a trial
+    before the full run. That is not possible if
+
+        the full run continues another one    its data is only the rest of what that run reads
+        its number of samples is not known    it cannot be divided by 100
+        it has phases that are too short      a hundredth of 40 iterations is none
 
     Args:
-        nanoset: The settings of the large run. `scales` are the sizes of the smaller runs.
+        nanoset: The settings of the full run.
         where: The key `scales` in nanoset.yaml, for the errors.
     """
     if nanoset.continue_from is not None:
@@ -132,7 +135,6 @@ def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
             remedy="remove scales, or write it in the nanoset that is continued",
         )
     if nanoset.schedule is None and not nanoset.samples.get("train"):
-        # Each dataset is read once in one epoch, on any scale: nothing would be repeated.
         yield ConfigError(
             "the length of the run is not known, so it cannot be scaled",
             where=where,
@@ -231,31 +233,37 @@ def _scaled_splits(nanoset: NanosetSpec) -> tuple[SplitName, ...]:
 
 
 def _scaled_nanoset(nanoset: NanosetSpec, scale: float) -> NanosetSpec:
-    """Return the settings of a smaller training run: less data, and as many fewer samples.
+    """Return the settings of a smaller training run, as a trial before the full run.
 
-    Before a large run, people train small ones. At a scale of 0.01, a run of 1,000,000 samples of
-    web becomes one of 10,000 samples of `web-scale-0_01`, a selection of a hundredth of web. So
-    both repeat their data equally often.
+    At the scale 0.01, it has a hundredth of the samples, and reads a hundredth of the documents. So
+    it reads each document as often as the full run.
+
+        full run       {"blend": "web", "samples": {"train": 1000000}, …}
+        smaller run    {"blend": "web-scale-0_01", "samples": {"train": 10000}, …}
 
     Args:
-        nanoset: The settings of the full run: its data, number of samples, phases and so on.
-        scale: Size of the smaller run, as a share of the full one, such as 0.01.
+        nanoset: The settings of the full run.
+        scale: The scale, such as 0.01.
     """
-    # If splits have data of their own, only that of train is scaled.
+    # Data: selections of documents, with the scale in their names.
+    blend = _scaled_blend(nanoset.blend, scale)
+    mix = _scaled_mix(nanoset.mix, scale)
     blend_per_split = dict(nanoset.blend_per_split)
-    if "train" in blend_per_split:
+    if "train" in blend_per_split:  # evaluation data of its own is not scaled
         blend_per_split["train"] = _scaled_blend(blend_per_split["train"], scale)
+    max_epochs = _limits_of_views(nanoset.max_epochs, scale)
 
+    # Lengths: numbers of samples and of iterations.
     return replace(
         nanoset,
-        blend=_scaled_blend(nanoset.blend, scale),
-        mix=_scaled_mix(nanoset.mix, scale),
+        blend=blend,
+        mix=mix,
         blend_per_split=FrozenDict(blend_per_split),
-        phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
+        max_epochs=max_epochs,
         samples=_scaled_samples(nanoset, scale),
         schedule=_scaled_schedule(nanoset.schedule, scale),
-        max_epochs=_limits_of_views(nanoset.max_epochs, scale),
-        scales=(),
+        phases=tuple(_scaled_phase(phase, scale) for phase in nanoset.phases),
+        scales=(),  # a smaller run has no smaller runs
     )
 
 
@@ -279,14 +287,16 @@ def _scaled_samples(nanoset: NanosetSpec, scale: float) -> FrozenDict[SplitName,
 def _limits_of_views(
     max_epochs: float | Mapping[str, float] | None, scale: float
 ) -> float | Mapping[str, float] | None:
-    """Return how often a smaller run may read its documents: as often as the full run.
+    """Return how often a smaller training run may read its documents: as often as the full run.
 
-    At a scale of 0.01, `{web: 4}` becomes `{web-scale-0_01: 4}`: the run reads a view, which has a
-    hundredth of the documents, and a hundredth of the samples.
+    Only the names differ, since it reads a selection of the documents:
+
+        full run                          {"web": 4}
+        smaller run, at the scale 0.01    {"web-scale-0_01": 4}
 
     Args:
-        max_epochs: The limit of the full run, for all corpora or for each.
-        scale: Size of the smaller run, which is part of the views' names.
+        max_epochs: The limit of the full run: for each corpus, or one number for all of them.
+        scale: The scale, which is part of the new names.
     """
     if not isinstance(max_epochs, Mapping):
         return max_epochs
@@ -329,31 +339,42 @@ def _scaled_blend(blend: BlendSpec | None, scale: float) -> BlendSpec | None:
 
 
 def _scaled_mix(mix: Mix | None, scale: float) -> Mix | None:
-    """Return what a smaller training run reads instead of each corpus, and how much.
+    """Return the mixture of data that a smaller training run reads, at a scale such as 0.01.
 
-    A mixture is a tree of shares. The smaller run reads selections of the corpora, and fewer tokens
-    of them. Shares and numbers of epochs are the same in both. At a scale of 0.01:
+    A mixture can have groups, which are mixtures again. Instead of each corpus, the smaller run
+    reads a selection of its documents, with another name. Numbers of tokens are smaller, too:
 
-        {web: {tokens: 1e9}, other: {mix: {code: {epochs: 2}}}}
-        →  {web-scale-0_01: {tokens: 1e7}, other: {mix: {code-scale-0_01: {epochs: 2}}}}
+        full run       {web: {tokens: 1e9}, other: {mix: {code: {epochs: 2}}}}
+        smaller run    {web-scale-0_01: {tokens: 1e7},
+                        other: {mix: {code-scale-0_01: {epochs: 2}}}}
 
     Args:
-        mix: Name of a corpus, or of a group with a mixture of its own → its settings; None if the
-            run has no mixture.
+        mix: Name of a corpus or group → its settings; None if the run has no mixture.
         scale: Size of the smaller run, as a share of the full one.
     """
     if mix is None:
         return None
-    scaled_parts: dict[str, MixPart | float] = {}
+    scaled_mix: dict[str, MixPart | float] = {}
     parts = MixPart(mix=mix).parts  # also those that are written as a number, their share
     for name, part in parts.items():
-        tokens = part.tokens
-        if tokens is not None:
-            tokens *= scale
-        is_group = part.mix is not None
-        new_name = name if is_group else scaled_name(name, scale)
-        scaled_parts[new_name] = replace(part, tokens=tokens, mix=_scaled_mix(part.mix, scale))
-    return FrozenDict(scaled_parts)
+        if part.mix is not None:  # a group
+            scaled_mix[name] = _scaled_part(part, scale)
+        else:
+            scaled_mix[scaled_name(name, scale)] = _scaled_part(part, scale)
+    return FrozenDict(scaled_mix)
+
+
+def _scaled_part(part: MixPart, scale: float) -> MixPart:
+    """Return a part of the mixture of a smaller run: with fewer tokens, if it says how many.
+
+    Args:
+        part: The part in the full run: `{tokens: 1e9}` becomes `{tokens: 1e7}` at the scale 0.01.
+        scale: Size of the smaller run, as a share of the full one.
+    """
+    tokens = part.tokens
+    if tokens is not None:
+        tokens *= scale
+    return replace(part, tokens=tokens, mix=_scaled_mix(part.mix, scale))
 
 
 def _scaled_phase(phase: PhaseSpec, scale: float) -> PhaseSpec:

@@ -42,35 +42,39 @@ def mappings_summary(manifest: Manifest) -> Summary:
 
 
 def reason_without_samples(manifest: Manifest) -> str | None:
-    """Return why a split has no sample although it has a share of the data; otherwise None.
+    """Return why a split of the training data has no sample, or None if it has some.
 
-    For example, valid gets 1 % of the documents, and these have fewer tokens than one sample needs.
+    For example: "it has no sample: tokens of valid: web 12; a sample takes 17. Give it a larger
+    share, or none". A split without any data is empty on purpose, so it has no reason.
 
     Args:
-        manifest: Manifest of the split's index mappings, which records the reason.
+        manifest: The record of the split.
     """
     facts = manifest.facts
-    reason: str | None = facts.get(LACKING)
-    # Versions before 0.2 do not record why a split is empty.
-    if reason is None and facts["members"] and not facts["samples"]:
+    if LACKING in facts:
+        reason: str | None = facts[LACKING]
+        return reason
+    # Versions before 0.2 do not record the reason. `members` are the datasets of the split.
+    if facts["members"] and not facts["samples"]:
         return "it has no sample"
-    return reason
+    return None
 
 
 def _figures(manifest: Manifest) -> dict[str, int]:
-    """Return the counts that `nanoset status` shows of a split (train, valid or test).
+    """Return the numbers that `nanoset status` shows of a split of the training data.
 
-        {"bytes": 80000, "samples": 1000, "unused_samples": 0, "tokens": 2048000, "unique_tokens":
-        …}
+        {"bytes": 80000, "samples": 1000, "unused_samples": 0, "tokens": 2048000,
+         "unique_tokens": 1024000, "repeated_tokens": 1024000}
 
     Args:
-        manifest: Manifest of the index mappings or the blend.
+        manifest: The record of the split: its files, and `facts` about its data.
     """
-    # The index files are in the trainer's cache, and not among the files of the output.
+    # The index files, by which the trainer reads samples, are in a folder of the trainer.
     index_bytes = sum(note["bytes"] for note in cache_files(manifest).values())
-    figures = {"bytes": size_bytes(manifest) + index_bytes, **_sample_figures(manifest)}
+    figures = {"bytes": size_bytes(manifest) + index_bytes}
+    figures |= _sample_figures(manifest)
 
-    # What is read of each corpus, which old outputs do not record.
+    # An entry for each collection of texts that is read. Old records have none.
     corpora = manifest.facts.get(CORPORA)
     if corpora:
         figures["unique_tokens"] = _total(corpora, "unique_tokens")
@@ -101,27 +105,26 @@ def _sample_figures(manifest: Manifest) -> dict[str, int]:
 
 
 def _details(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return columns of a table on training data: what is unused, and how often the rest is
-    repeated.
+    """Return what `nanoset status` shows of the data that a split reads, as columns of a table.
 
-    `nanoset status` shows them for each split (train, valid or test), such as
-
-        {"unused samples": "300", "epochs": "1.00 to 2.50", "unused tokens": "1,203", …}
+        unused samples    epochs          unused tokens
+        300               1.00 to 2.50    1,203
 
     Args:
-        facts: What was recorded of the split. `members` are the datasets that are read, and
-            `corpora` the collections of texts that these were made from. Old records lack one or
-            both.
+        facts: What was recorded of the split (train, valid or test). `members` has an entry for
+            each of its datasets; old records have no `members`.
     """
     if "members" not in facts:
         return {}
     details: dict[str, str] = {}
-    n_unused = unused_samples(facts)
-    if n_unused:
-        details["unused samples"] = f"{n_unused:,}"
+    n_unused_samples = unused_samples(facts)
+    if n_unused_samples:
+        details["unused samples"] = f"{n_unused_samples:,}"
+
+    # How often documents are read.
     details |= _repetition_details(facts)
 
-    # The tokens that no sample contains: None for a dataset if the trainer does not show them.
+    # Tokens that no sample contains. For some trainers, these are not known: None.
     unused_tokens = [dataset["tokens_unseen"] for dataset in facts["members"]]
     if None not in unused_tokens:
         details["unused tokens"] = f"{sum(unused_tokens):,}"

@@ -94,78 +94,67 @@ def settings_as_written(
 def _config_of_prefixes(
     nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
 ) -> NanosetConfig:
-    """Return the settings by which a trainer's order of samples is computed.
+    """Return the settings that decide which samples a trainer reads, in which order.
 
-    nanoset.yaml names corpora (collections of texts). Trainers name datasets by their paths, which
-    they also hash for the names of index files:
+    nanoset.yaml names the data, such as web. Here it is named by the paths of datasets. The machine
+    that trains may have them elsewhere:
 
-        corpus                                 web
-        prefix of its dataset here             /data/web, for /data/web.bin and /data/web.idx
-        the same where the trainer runs        /cluster/data/web
+        corpus                              web
+        its dataset on this machine         /data/web, for /data/web.bin and /data/web.idx
+        on the machine that trains          /cluster/data/web
 
     Args:
-        nanoset: The settings of nanoset.yaml on the data of the training run.
-        splits: Some of `train`, `valid` and `test`.
-        prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
+        nanoset: The settings of nanoset.yaml on the training data.
+        splits: Some of `train`, `valid` and `test`, whose samples are requested.
+        prefix_by_corpus: Name of each corpus → path of its dataset on this machine.
     """
     spec = nanoset.spec
-    trainer_paths: dict[str, str] = {}  # prefix → how the trainer spells it
+    trainer_paths: dict[str, str] = {}  # path here → path on the machine that trains
     for corpus, prefix in prefix_by_corpus.items():
         trainer_paths[prefix] = nanoset.trainer_prefix(corpus)
     config = NanosetConfig(
-        # Which datasets are read, with which weights, and how they are divided among the splits.
-        **_data_arguments(nanoset, splits, prefix_by_corpus),
+        **_data_arguments(nanoset, splits, prefix_by_corpus),  # which datasets, and their weights
         sequence_length=spec.sequence_length,
         random_seed=spec.seed,
-        preset=spec.preset,
+        preset=spec.preset,  # the trainer
         tokenizer_identifiers=nanoset.tokenizer_identifiers,
         trainer_paths=trainer_paths,
         path_to_cache=str(nanoset.cache),
-        # Whether the trainer's Python is 3.12 or newer. It adds up numbers more exactly, which can
-        # change the last digit of the splits' shares.
         compensated_sums=nanoset.compensated_sums,
     )
-    # With the samples that the user requests; None if the number is open.
-    return config.with_samples({split: spec.samples.get(split) for split in splits})
+    samples = {split: spec.samples.get(split) for split in splits}  # None if not limited
+    return config.with_samples(samples)
 
 
 def _data_arguments(
     nanoset: NanosetLookup, splits: Sequence[SplitName], prefix_by_corpus: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the arguments that name the data of some splits, in one of the two forms of trainers.
+    """Return which datasets are read, as arguments of `NanosetConfig`.
 
-    A blend is several datasets with weights. Either train, valid and test divide the documents of
-    one blend, or each has a blend of its own:
+    Either train, valid and test divide the documents of the same datasets, or each has its own:
 
         {"data_path": {"/data/web": 0.7, "/data/code": 0.3}, "split": "98,1,1"}
-        {"blend_per_split": [{"/data/web": 0.7, …}, "/data/wiki", None]}      test has no data
+        {"blend_per_split": ["/data/web", "/data/wiki", None]}      test has no data
 
     Args:
-        nanoset: The training data, as nanoset.yaml describes it, with names of corpora.
-        splits: Some of `train`, `valid` and `test`. If each split has its own blend, those of other
-            splits are left out.
-        prefix_by_corpus: Name of each corpus → prefix of its dataset, a path without .bin and .idx.
-
-    Returns:
-        Arguments of `NanosetConfig`.
+        nanoset: The settings of nanoset.yaml, which names corpora such as web.
+        splits: Some of `train`, `valid` and `test`. If each has its own data, that of others is
+            left out.
+        prefix_by_corpus: Name of each corpus → path of its dataset.
     """
     spec = nanoset.spec
-    # One blend, whose documents are divided among the splits.
     if spec.blend is not None:
-        return {
-            "data_path": _blend_of_prefixes(spec.blend, prefix_by_corpus),
-            "split": spec.shares,
-        }
+        blend = _blend_of_prefixes(spec.blend, prefix_by_corpus)
+        return {"data_path": blend, "split": spec.shares}
 
-    # A blend for each split. `NanosetConfig` refuses settings without any data. So if none of the
-    # requested splits has a blend, include the blends of all splits.
-    included_splits: Sequence[SplitName] = splits
-    if all(spec.blend_of(split) is None for split in splits):
-        included_splits = SPLITS
-    blends: list[Blend | None] = [None, None, None]  # of train, valid and test
-    for number, split in enumerate(SPLITS):
-        if split in included_splits:
-            blends[number] = _blend_of_prefixes(spec.blend_of(split), prefix_by_corpus)
+    # `NanosetConfig` refuses settings without any data. So if these splits have none, include the
+    # others.
+    has_data = any(spec.blend_of(split) is not None for split in splits)
+    included_splits = splits if has_data else SPLITS
+    blends: list[Blend | None] = []
+    for split in SPLITS:
+        blend_of_split = spec.blend_of(split) if split in included_splits else None
+        blends.append(_blend_of_prefixes(blend_of_split, prefix_by_corpus))
     return {"blend_per_split": blends}
 
 
@@ -191,50 +180,51 @@ def _blend_of_prefixes(
 
 
 def _without_empty_splits(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Give the share of valid or test to the split before it if it is too small for a sample.
+    """If the share of valid or test is too small for a single sample, give it to another split.
 
-    The shares of train, valid and test divide the documents. Trainers hang or fail with a split
-    that has a share but no sample. If the last hundredth has too few tokens for a sample of 2,048:
+    Otherwise, trainers would hang or fail. For example, test is to have a hundredth of the
+    documents, but these have fewer tokens than a sample:
 
-        train, valid, test    98, 1, 1    → 98, 2, 0
+        shares of train, valid and test      98, 1, 1
+        result                               98, 2, 0
 
     Args:
-        nanoset: The training data, as nanoset.yaml describes it.
-        config: Its settings, with the shares as they are written.
-
-    Returns:
-        The settings with changed shares, and without samples of a split that has no share.
+        nanoset: The settings of nanoset.yaml.
+        config: The same settings in the terms of the trainer.
     """
     spec = nanoset.spec
-    # Test comes first. If it is too small, valid gets its share, and may then be large enough.
+    exactly_three = config.rules.exactly_three_shares
+    # First test, whose share goes to valid, and then valid, whose share goes to train.
     for split in ("test", "valid"):
-        # If the user requests samples of this split, keep it: an error will say that it has none. A
-        # schedule does not count, since it requests samples of every split.
-        is_requested = split in spec.samples and spec.schedule is None
-        if is_requested or not cannot_be_built(config, split, nanoset.reader):
-            continue
-        # Without the share of the split, such as "98,2,0", and without samples of it.
-        shares = without_share(config.split, split, exactly_three=config.rules.exactly_three_shares)
-        samples_of_others = {other: config.samples(other) for other in SPLITS if other != split}
-        config = replace(config, split=shares).with_samples(samples_of_others)
+        if split in spec.samples and spec.schedule is None:
+            continue  # the user requests samples of it, and gets an error if there are none
+        if cannot_be_built(config, split, nanoset.reader):
+            shares = without_share(config.split, split, exactly_three=exactly_three)  # "98,2,0"
+            config = _without_samples_of(split, replace(config, split=shares))
     return config
 
 
-def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
-    """Compute the weights of a blend of datasets from a tree of shares.
+def _without_samples_of(split: SplitName, config: NanosetConfig) -> NanosetConfig:
+    """Return settings that request no samples of a split, and as many of the others as before."""
+    samples = {other: config.samples(other) for other in SPLITS if other != split}
+    return config.with_samples(samples)
 
-    For example, nanoset.yaml says: half web; the other half in equal shares from books and code. A
-    trainer has no such trees. It needs a weight for each dataset:
+
+def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> NanosetConfig:
+    """Return settings with a weight for each dataset, computed from a tree of shares.
+
+    For example, nanoset.yaml wants half of the samples from web, and the other half in equal shares
+    from books and code. Trainers know no such trees, but only weights:
 
         {"/data/web": 0.5, "/data/books": 0.25, "/data/code": 0.25}
 
     Args:
-        nanoset: The data of the training run, with the tree (its `mixture`). Without a tree, the
-            settings stay as they are.
-        config: The settings, with a blend of the datasets of the tree.
+        nanoset: The settings of nanoset.yaml, with the tree, which is called a mixture. Without
+            one, the result is `config`.
+        config: The same settings in the terms of the trainer, still without the weights.
 
     Raises:
-        ConfigError: A run that continues has no samples left.
+        ConfigError: The training run has read all its samples before.
     """
     mixture = nanoset.spec.mixture
     blend = config.blend("train")
@@ -243,7 +233,7 @@ def _with_mixture_weights(nanoset: NanosetLookup, config: NanosetConfig) -> Nano
     if config.samples("train"):
         check_remaining_samples(config)
 
-    # The datasets of the blend are in the order of the leaves of the tree, as are the weights.
-    dataset_paths, _ = blend
+    dataset_paths, _ = blend  # in the order of the tree, as are the weights
     weights = mixture_of(mixture, config, nanoset.reader).weights
-    return replace(config, data_path=dict(zip(dataset_paths, weights, strict=True)))
+    weight_by_path = dict(zip(dataset_paths, weights, strict=True))
+    return replace(config, data_path=weight_by_path)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nanoset_core.errors import ConfigError, NanosetError, one_line, raised
+from nanoset_core.errors import ConfigError, NanosetError, one_line
 from nanoset_core.formats.indexed.layout import idx_path
 from nanoset_core.loading.layout import BLEND, CACHE, MAPPINGS, STAGE
 from nanoset_core.loading.plan_file import PLAN_FILE, StoredSplit
@@ -135,79 +135,73 @@ class MappingsStage(_SplitStage, Planned):
         two corpora read the same file, or there are fewer samples than the settings request.
 
         Args:
-            project: Its outputs have the datasets that the split reads.
-            key: Its `subject` is the name of the training data, and its `part` the split (train,
-                valid or test).
+            project: Its outputs have the datasets that would be read.
+            key: Names the training data and a split, such as pretrain and train.
             recipe: What the index files would be made from.
-            reading: Counts the bytes that may still be read before a build.
+            reading: Limits how many bytes may be read to find out.
         """
-        # Two corpora of the split may read the same file, so that its documents would be repeated.
         split = split_of(key)
-        errors = raised(check_split_files, project, key.subject, split)
-        if errors:
-            return one_line(errors[0])
-
-        # Planning the split shows whether its settings fit the data. It reads the .idx files of the
-        # datasets, so give up if one is not built yet, or if they are too large to be read now.
-        index_bytes = _index_bytes(project, key.subject, recipe)
-        if index_bytes is None or not reading.spend(index_bytes):
-            return None
         try:
-            # Estimates of what earlier phases of a run have read are good enough, and faster.
-            NanosetContext(project, key.subject, exact=False).plan(split)
+            # If two corpora read the same file, its documents would be repeated.
+            check_split_files(project, key.subject, split)
+
+            # A plan shows whether the settings fit the data. It takes the sizes of documents from
+            # .idx files, so only make it if these exist and are small enough to be read now.
+            index_bytes = _index_bytes(project, key.subject, recipe)
+            if index_bytes is not None and reading.spend(index_bytes):
+                # Estimates are good enough here, and faster than an exact plan.
+                NanosetContext(project, key.subject, exact=False).plan(split)
         except NanosetError as error:
             return one_line(error)
         return None
 
     def references(self, outputs: OutputRoot, manifest: Manifest) -> Iterable[str]:
-        """Return the versions of other outputs that must be kept as long as these index files are.
+        """Return which other outputs must not be deleted as long as these index files are needed.
 
-        Old versions are deleted to free disk space. But if a training run was continued with other
-        data, its index files continue where the data before ended. That is recorded in the handoff
-        with which the run was started (the folder of its trainer's arguments), and in the index
-        files of that time.
+        Most index files need none. But if a training run was stopped, and continues with other
+        data, its new index files begin where the old ones ended. So the old ones are still needed.
 
         Args:
-            outputs: The output root, which contains all versions.
-            manifest: The record of the index files. The options in it name the handoff, such as
-                `{"after": {"handoff": "pretrain/0a1b"}}`, if a run was continued.
+            outputs: The output root, which contains all outputs.
+            manifest: The record of the index files. If the run continues another one, its options
+                have `{"after": {"handoff": "pretrain/0a1b", …}}`: the files of its first start.
 
         Returns:
-            Digests of that handoff and of its splits; nothing if no run is continued.
+            Digests of the outputs; none if the run does not continue another one.
 
         Raises:
-            MissingError: The handoff, or one of its splits, was deleted.
+            MissingError: One of these outputs was deleted already.
         """
-        handoff = manifest.recipe["options"].get("after", {}).get("handoff")
-        if handoff is None:
+        run_before = manifest.recipe["options"].get("after", {})
+        if "handoff" not in run_before:
             return []
-        nanoset, digest = handoff.split("/")  # "pretrain" and "0a1b"
-        # The handoff, and the index files of train, valid and test that its arguments name.
+        nanoset, digest = run_before["handoff"].split("/")  # "pretrain" and "0a1b"
         versions = handoff_and_splits(outputs, nanoset, digest)
         return [version.digest for version in versions.values()]
 
     def planned_files(self, project: Project, key: Key) -> SharedFileNames | None:
-        """Return which index files a build would need under the present settings, and which exist.
+        """Return which index files a build would need, and which files exist already.
 
         By comparing the two, `nanoset status` shows how many files a build would write.
 
+        Args:
+            project: Its outputs have the datasets that would be read.
+            key: Names the training data and a split, such as pretrain and train.
+
         Returns:
-            The names of the files that are needed, and of all files in the trainer's cache, which
-            the versions of the nanoset share. None if the split has no data.
+            The names of both; None if the split has no data.
         """
         nanoset = NanosetContext(project, key.subject)
-        planned_split = nanoset.plan(split_of(key))
-        plan = planned_split.plan
+        plan = nanoset.plan(split_of(key)).plan
         if plan is None:
             return None
 
-        # Each dataset of the split has index files, and so has the blend of several datasets.
         needed: set[str] = set()
         for dataset_plan in plan.members:
-            needed.update(dataset_plan.cache_files)
-        if plan.blend is not None:
+            needed.update(dataset_plan.cache_files)  # "5ce5…-shuffle_index.npy", …
+        if plan.blend is not None:  # several datasets: which one each sample is from
             needed.update(plan.blend.cache_files)
-        existing = project.outputs.access.names(nanoset.cache)
+        existing = project.outputs.access.names(nanoset.cache)  # all files in the trainer's cache
         return SharedFileNames(needed, existing)
 
 
@@ -307,11 +301,10 @@ def mappings_recipe(
 
 @holding
 def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
-    """Write the index files of every dataset that a split of the training data reads.
+    """Write index files, so that a trainer need not compute them when it starts.
 
-    An index file has the order in which a trainer reads the samples of a dataset. If a trainer such
-    as Megatron-LM finds it, it need not compute it when it starts, which takes long for large
-    datasets:
+    An index file has the order in which a trainer such as Megatron-LM reads the samples of a
+    dataset. For a split that reads web and code, these are:
 
         5ce5…-GPTDataset-train-shuffle_index.npy and others for web
         a07e…-GPTDataset-train-shuffle_index.npy and others for code
@@ -322,7 +315,7 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
         split: `train`, `valid` or `test`.
 
     Returns:
-        Manifest that lists the index files. It is then the current version.
+        Manifest, a record that lists the index files.
 
     Raises:
         MissingError: A dataset has not been built.
@@ -332,8 +325,8 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
     nanoset = NanosetContext(project, name)
     recipe = mappings_recipe(nanoset, split)
     planned = nanoset.plan(split)
-    notes = _write_files_of_datasets(nanoset, planned)
-    return _commit(nanoset, recipe, planned, notes)
+    notes = _write_files_of_datasets(nanoset, planned)  # size and sha256 of each file
+    return _record(nanoset, recipe, planned, notes)
 
 
 def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
@@ -417,74 +410,72 @@ def write_blended(project: Project, name: str, split: SplitName) -> Manifest:
         writer.upload()
         samples_given = count_samples_given(planned.plan, nanoset.cache, access)
     recipe = BLENDED.recipe(project, key, {MAPPINGS: mappings.digest})
-    return _commit(nanoset, recipe, planned, notes, samples_given)
+    return _record(nanoset, recipe, planned, notes, samples_given)
 
 
-def _commit(
+def _record(
     nanoset: NanosetContext,
     recipe: Recipe,
     planned: PlannedSplit,
     notes: FileNotes,
     samples_given: Sequence[int] | None = None,
 ) -> Manifest:
-    """Store which index files a split of the training data has now, as a new version of an output.
+    """Record the index files that were written for a split, so that a training run can use them.
 
-    Index files say in which order a trainer reads samples. They are in the trainer's cache folder,
-    which all versions share. What belongs to a single version is in a folder of its own, whose name
-    is the digest of its recipe (all that decides the index files):
+    The files themselves are in a folder that the trainer reads. The record is in another folder:
 
         nanosets/pretrain/train/index_mappings/0a1b…/
-            the plan of the split: its datasets, and how many samples of each
-            the manifest, which lists the index files with their sizes and sha256
+            plan.json        which samples the split has of each dataset
+            manifest.json    size and sha256 of each index file, and numbers that users see
 
     Args:
-        nanoset: The nanoset, which is the data of a training run.
-        recipe: Recipe of the index files of the datasets, or of their blend.
-        planned: The plan of the split.
+        nanoset: The settings of the training data.
+        recipe: What the index files were made from; its digest is the name of the folder.
+        planned: Which samples the split has.
         notes: Size and sha256 of each index file.
-        samples_given: For a blend, how many samples it takes from each dataset.
+        samples_given: For a blend of datasets, how many samples it takes from each of them.
 
     Returns:
-        Manifest of the version, which is the current one from now on.
+        The content of manifest.json.
     """
     outputs = nanoset.project.outputs
 
     def write(folder: Path) -> Written:
-        """Write the plan to the folder of the version."""
+        """Write the plan, and return what the manifest records."""
         stored_split = StoredSplit.of(outputs.folder, planned.plan, planned.config)
         (folder / PLAN_FILE).write_bytes(dump(stored_split))
         facts = split_facts(nanoset, planned, samples_given)
         return Written({**facts, CACHE_FILES: notes})
 
-    return outputs.make_current(outputs.commit(recipe, write))
+    manifest = outputs.commit(recipe, write)
+    return outputs.make_current(manifest)
 
 
 def _index_bytes(project: Project, name: str, recipe: Recipe) -> int | None:
-    """Return the size of all .idx files that planning a split of a nanoset would read.
+    """Return the size of the .idx files that would be read to plan a split of the training data.
 
-    An .idx has the lengths of a dataset's documents. For 100 million documents, it has some 2 GB:
-    too much to read just to show a warning.
+    An .idx file has the lengths of a dataset's documents. For 100 million documents, it has some
+    2 GB: too much to read just to show a warning.
 
     Args:
         project: Its outputs have the datasets.
-        name: Name of the nanoset.
-        recipe: Recipe of the split, which names the versions of its datasets.
+        name: Name of the training data.
+        recipe: What the index files of the split would be made from: versions of datasets.
 
     Returns:
-        The sum in bytes; None if a dataset is missing, or its current version is not the one that
-        the recipe names.
+        The sum in bytes; None if a dataset is missing, or is not the version of the recipe.
     """
     total = 0
     try:
         for corpus in project.nanoset(name).corpora:
             dataset = current_dataset(project, corpus)
-            # Datasets that only other splits read are not in the recipe: any version will do.
-            is_in_recipe = dataset.name in recipe.parents
-            if is_in_recipe and recipe.parents[dataset.name] != dataset.digest:
+            # Datasets that only other splits read are not in the recipe. Any version of them is
+            # right.
+            version = recipe.parents.get(dataset.name, dataset.digest)
+            if version != dataset.digest:
                 return None
             index_name = idx_path(dataset.facts["prefix"]).name
             total += dataset.files[index_name].size
     except (NanosetError, OSError):
-        # A dataset is missing, or cannot be read. The build will report that.
-        return None
+        return None  # a dataset is missing, or cannot be read: the build will report that
     return total

@@ -41,39 +41,35 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 def expand_value_groups(
     nanosets: Mapping[str, NanosetSpec], views: Mapping[str, ViewSpec], where: object
 ) -> ExpandedNanosets:
-    """Replace settings that divide a corpus by the values of a column, by selections of its
-    documents.
+    """Write out settings that mix the documents of a corpus by the values of a column.
 
-    A mixture says which shares of the training data are read of which corpora (collections of
-    texts). It may divide a corpus by a column such as the topic. A view, which is a selection of
-    documents, is defined for each value:
+    For each value, define a view, which is a selection of documents, and name it in the settings:
 
-        mix: {topics: {of: web, by: topic, values: [news, science]}}
-        →     {topics: {mix: {topics-news: {}, topics-science: {}}}}
+        before    mix: {topics: {of: web, by: topic, values: [news, science]}}
+        after     mix: {topics: {mix: {topics-news: {}, topics-science: {}}}}
+                  views: {topics-news: {of: web, where: "topic = 'news'"}, topics-science: …}
 
     Args:
-        nanosets: Name → settings of training data, as they are written. Each may have a mixture.
-        views: The views that are written.
-        where: The nanoset.yaml, for errors.
+        nanosets: Name → settings of training data, as they are written.
+        views: The views that are written, to which those of the values are added.
+        where: Path of the nanoset.yaml, for errors.
 
     Returns:
-        The settings with the new groups, all views, and the mistakes in the settings.
+        The settings that were written out, all views, and the mistakes that were found.
     """
-    # Define a view for each value. Two groups that divide a corpus in the same way share views.
     all_views = dict(views)
     errors: list[ConfigError] = []
     for group in _value_groups_of(nanosets, where):
         mistakes = list(_mistakes(group.part, group.where))
-        errors += mistakes
         if mistakes:
+            errors += mistakes
             continue
         for value_view in _value_views(group.name, group.part):
-            # Add the view, unless there is one of this name. That one has to be equal.
+            # Two groups may share a view, but another view must not have its name.
             existing_view = all_views.setdefault(value_view.name, value_view.view)
             if existing_view != value_view.view:
                 errors.append(_name_is_taken(value_view.name, group.where))
 
-    # Name the views in the mixtures, in place of the columns and values.
     expanded = {name: _with_expanded_mixtures(nanoset) for name, nanoset in nanosets.items()}
     return ExpandedNanosets(FrozenDict(expanded), FrozenDict(all_views), errors)
 
@@ -88,13 +84,15 @@ class _ValueGroup(NamedTuple):
 
 
 def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iterator[_ValueGroup]:
-    """Yield the parts of mixtures that divide a corpus by the values of a column.
+    """Yield all settings that mix the documents of a corpus by the values of a column.
 
-    Such a part is `topics: {of: web, by: topic, values: [news, science]}`.
+    For `mix: {topics: {of: web, by: topic, values: [news, science]}}` in the nanoset `pretrain`,
+    this is the part `topics`, with its key "nanoset.yaml: nanosets.pretrain.mix.topics".
 
     Args:
-        nanosets: Name → settings. A nanoset, or each phase of its run, can have a mixture.
-        where: The nanoset.yaml, for errors.
+        nanosets: Name → settings of training data. They can have a key `mix`, and so can each of
+            their phases, which are parts of a training run.
+        where: Path of the nanoset.yaml, for the keys.
     """
     for name, nanoset in nanosets.items():
         key = f"{where}: nanosets.{name}"
@@ -104,23 +102,26 @@ def _value_groups_of(nanosets: Mapping[str, NanosetSpec], where: object) -> Iter
 
 
 def _value_groups_in(mix: Mix | None, where: str) -> Iterator[_ValueGroup]:
-    """Yield the parts of a mixture of texts that divide a text by the values of a column.
+    """Yield the parts of a mixture that divide a corpus by the values of a column.
 
-    A part of a mixture has a share of the training data. It can be a text, a mixture again, or a
-    text that is divided by a column:
+    Of the mixture
 
-        web: 0.7                                                  a text: not yielded
-        topics: {of: books, by: topic, values: [news]}            divided by a column: yielded
-        other: {mix: {langs: {of: wiki, by: lang, …}, …}}         a mixture again: yields `langs`
+        web: 0.7
+        topics: {of: books, by: topic, values: [news]}
+        other: {mix: {langs: {of: wiki, by: lang, values: [en]}}}
+
+    these are `topics`, and `langs` in the mixture within `other`.
 
     Args:
         mix: Name of a part → the part, or only its share; None if there is no mixture.
         where: Key of the mixture in nanoset.yaml, for errors.
     """
-    for name, part in (mix or {}).items():
+    if mix is None:
+        return
+    for name, part in mix.items():
         if not isinstance(part, MixPart):
-            continue  # only a share
-        if part.has_value_keys:
+            continue  # only a share, such as 0.7
+        if part.has_value_keys:  # of, by or values
             yield _ValueGroup(name, part, f"{where}.{name}")
         else:
             yield from _value_groups_in(part.mix, f"{where}.{name}")
@@ -140,10 +141,12 @@ def _with_expanded_mixtures(nanoset: NanosetSpec) -> NanosetSpec:
 
 
 def _expanded(mix: Mix | None) -> Mix | None:
-    """Return a mixture in which each part is a corpus, a view, or a group of these.
+    """Return a mixture in which parts that divide a corpus by a column list a view for each value.
 
         topics: {of: web, by: topic, values: [news]}     becomes topics: {mix: {topics-news: {}}}
         code: 0.3                                        stays as it is
+
+    The view topics-news, a selection of web's documents, is defined elsewhere.
 
     Args:
         mix: Name of a part → the part, or only its share, a number; None if there is no mixture.
@@ -157,26 +160,25 @@ def _expanded(mix: Mix | None) -> Mix | None:
 
 
 def _expanded_part(name: str, part: MixPart) -> MixPart:
-    """Replace a part of a mixture that divides a corpus by a column, by a group of selections.
+    """If a part of a mixture divides a corpus by a column, list a view for each value instead.
 
-    A mixture is a tree of shares of training data. A part may say "the corpus web, by topic".
-    Trainers only know datasets, so it becomes a group of views, which select documents of web:
+        part      {of: web, by: topic, values: [news], temperature: 0.5}
+        result    {mix: {topics-news: {}}, temperature: 0.5}
 
-        topics: {of: web, by: topic, values: [news], temperature: 0.5}
-        →        {mix: {topics-news: {}}, temperature: 0.5}
+    The view topics-news, a selection of web's documents, is defined elsewhere.
 
     Args:
         name: Name of the part, such as "topics".
-        part: The part. A plain corpus or view stays as it is; of a usual group, the parts are
-            replaced.
+        part: The part.
     """
-    if not part.has_value_keys:
-        # A corpus or view, or a usual group, whose own parts may divide a corpus.
-        return replace(part, mix=_expanded(part.mix))
+    if part.has_value_keys:  # of, by and values
+        members: dict[str, MixPart] = {}
+        for value_view in _value_views(name, part):
+            members[value_view.name] = MixPart(share=value_view.share)
+        return replace(part, mix=FrozenDict(members), of=None, by=None, values=None, others=False)
 
-    # The views replace the keys that say how the corpus is divided. Other keys stay.
-    members = {view.name: MixPart(share=view.share) for view in _value_views(name, part)}
-    return replace(part, mix=FrozenDict(members), of=None, by=None, values=None, others=False)
+    # Another part stays as it is. If it consists of parts itself, these may divide a corpus.
+    return replace(part, mix=_expanded(part.mix))
 
 
 def _mistakes(part: MixPart, where: str) -> Iterator[ConfigError]:
@@ -254,12 +256,17 @@ class _ValueView(NamedTuple):
 
 
 def _value_views(group_name: str, group: MixPart) -> list[_ValueView]:
-    """Return the views into which a group of a mixture divides its corpus, one for each value.
+    """Return a view for each value by which a corpus is divided: the documents with this value.
 
-    For `topics: {of: web, by: topic, values: [news], others: true}`, these are two views of `web`:
+    For `topics: {of: web, by: topic, values: {news: 0.7, science: 0.3}}`:
 
-        topics-news      where "topic" = 'news'
-        topics-others    where "topic" not in ('news') or "topic" is null
+        topics-news       of web, where "topic" = 'news'         share 0.7
+        topics-science    of web, where "topic" = 'science'      share 0.3
+
+    Values that are listed without shares, as in `values: [news], others: true`, have the share
+    None. With `others`, a further view has all other documents:
+
+        topics-others     of web, where "topic" not in ('news') or "topic" is null
 
     Args:
         group_name: Name of the group, such as "topics".
