@@ -70,97 +70,93 @@ def handoff_named(continue_from: ContinueSpec) -> HandoffVersion:
 
 
 def handoff_and_splits(outputs: OutputRoot, nanoset: str, digest: str) -> dict[str, Manifest]:
-    """Return what is recorded of a training run's handoff, and of the data that it names.
+    """Return the records of a training run: of its arguments, and of the data that it reads.
 
-    A handoff is a folder with the arguments that a trainer is started with. It names the index
-    files by which the trainer reads train, valid and test. To continue the run with other data, the
-    records of all of these must be found:
+    A handoff is a folder with the arguments for the trainer. Its record names the data of train,
+    valid and test by digests. So all records can be found:
 
-        "handoff"    pretrain/handoff/0a1b
-        "train"      pretrain/train/…/77cd      whose digest the handoff records
-        "valid"      pretrain/valid/…/30f2
-        "test"       pretrain/test/…/9e41
+        "handoff"    nanosets/pretrain/handoff/0a1b
+        "train"      nanosets/pretrain/train/blend/77cd
+        "valid"      nanosets/pretrain/valid/index_mappings/30f2
+        "test"       nanosets/pretrain/test/index_mappings/9e41
 
     Args:
-        outputs: The output root of the project, which has all versions of outputs.
+        outputs: The output root, which contains all of these folders.
         nanoset: Name of the data of the run, such as "pretrain".
         digest: Digest of the handoff, such as "0a1b".
 
     Returns:
-        Manifests (records of outputs) by name: "handoff", and the name of each split.
+        The four records, by these names.
 
     Raises:
-        MissingError: The handoff, or one of its splits, was deleted.
+        MissingError: One of the folders was deleted.
     """
     handoff = _find_version(outputs, [f"{nanoset}/{HANDOFF}"], digest)
     manifests = {HANDOFF: handoff}
     for split in SPLITS:
         split_digest = handoff.recipe["parents"][split]
-        # The digest is that of the split's blend, or of its index mappings if it has no blend.
-        candidates = [f"{nanoset}/{split}/{BLEND}", f"{nanoset}/{split}/{MAPPINGS}"]
-        manifests[split] = _find_version(outputs, candidates, split_digest)
+        # A split that mixes several datasets has a folder in `blend`, and others do not.
+        folders = [f"{nanoset}/{split}/{BLEND}", f"{nanoset}/{split}/{MAPPINGS}"]
+        manifests[split] = _find_version(outputs, folders, split_digest)
     return manifests
 
 
 def _find_version(outputs: OutputRoot, names: Sequence[str], digest: str) -> Manifest:
-    """Return the version with a digest, searching several outputs.
+    """Return the record of an output whose digest is known, but not its folder.
 
-    A version of an output is a folder that is named after its digest. Here, only the digest is
-    known: it may be one of nanosets/pretrain/train/blend/ or of
-    nanosets/pretrain/train/index_mappings/.
+    For ["pretrain/train/blend", "pretrain/train/index_mappings"] and the digest "77cd", it may be
+    nanosets/pretrain/train/blend/77cd, or nanosets/pretrain/train/index_mappings/77cd.
 
     Args:
-        outputs: The output root of the project, which has all versions of outputs.
-        names: Names of the outputs, in the order in which they are searched.
-        digest: Digest of the version.
+        outputs: The output root, which contains the folders.
+        names: The folders to search, in order, without "nanosets/".
+        digest: Digest of the output.
 
     Raises:
-        MissingError: No output has such a version.
+        MissingError: No folder has it.
     """
     for name in names:
         manifest = outputs.manifest_at(outputs.folder / STAGE / name / digest)
         if manifest is not None:
             return manifest
 
-    # The message lists the versions of one output only: of the last one that was searched.
-    name = names[-1]
-    entries = outputs.access.names(outputs.folder / STAGE / name)
+    # For the message: the digests in the last folder that was searched.
+    last_name = names[-1]
+    entries = outputs.access.names(outputs.folder / STAGE / last_name)
     existing_digests = sorted(entry for entry in entries if is_digest(entry))
+    if_there_are_none = "one that was built; none is"
     raise missing_version(
         outputs.access,
-        (STAGE, name, digest),
+        (STAGE, last_name, digest),
         "what a run was started with is missing",
-        # The second argument is what the message says if no version exists.
-        expected=one_of(existing_digests, "one that was built; none is"),
+        expected=one_of(existing_digests, if_there_are_none),
         remedy="correct the name of its handoff, or restore it",
     )
 
 
 def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read:
-    """Return what a run has read of the training data that it was started with.
+    """Return which samples a training run has read of the data that it was started with.
 
-    The run will continue with other data, and must not read the same samples again. It was started
-    with a handoff, which is a folder with the arguments of the trainer. For example, that handoff
-    was for the second phase of the run, and 1,200 samples have been consumed in all:
+    So they are not read again when the run continues with other data. The user names the run by its
+    handoff, the folder with the arguments that it was started with, and says how many samples it
+    has read:
 
-        samples of the run      0                    1,000         1,200
-                                | first phase        | of the handoff's data |
+        continue_from: {handoff: nanosets/pretrain/handoff/0a1b, consumed_samples: 1200}
 
-    So the run has read 200 samples of the handoff's data, after 1,000 others.
+    If the run had other data before (1,000 samples, in a first phase), 200 of them are of the data
+    of this handoff.
 
     Args:
-        outputs: The output root of the project, which has all versions of outputs.
-        continue_from: Names the handoff, and how many samples the run has consumed until now.
+        outputs: The output root, which has all handoffs and their data.
+        continue_from: This setting.
 
     Raises:
-        ConfigError: No version of a handoff is named, or it has no train split.
-        MissingError: The handoff, or its train split, was deleted.
+        ConfigError: The setting names no handoff, or one without training data.
+        MissingError: The handoff, or its training data, was deleted.
     """
-    nanoset, digest = handoff_named(continue_from)
+    nanoset, digest = handoff_named(continue_from)  # "pretrain" and "0a1b"
     versions = handoff_and_splits(outputs, nanoset, digest)
     handoff = versions[HANDOFF]
-
-    # The split as it was planned for this run, and the settings that it was planned with.
     plan, config = read_split(versions["train"], outputs.folder)
     if plan is None:
         raise ConfigError(
@@ -169,11 +165,9 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
             remedy="name a handoff of a nanoset that has one",
         )
 
-    # The trainer counts samples from the start of the run. If the handoff is for phase 2, which
-    # starts after 1,000 samples, and the run has consumed 1,200, it has read 200 of this split.
-    samples_before = _samples_before(handoff)
-    samples_of_split = continue_from.consumed_samples - samples_before
-    return Read(plan, config, end=samples_of_split, before=samples_before)
+    samples_before = _samples_before(handoff)  # 1,000
+    samples_of_handoff = continue_from.consumed_samples - samples_before  # 200
+    return Read(plan, config, end=samples_of_handoff, before=samples_before)
 
 
 def _samples_before(handoff: Manifest) -> int:

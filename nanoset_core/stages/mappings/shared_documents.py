@@ -96,13 +96,14 @@ class SharedDocuments:
         return self._counted[key]
 
     def _count(self, rows_by_prefix: Mapping[str, Rows]) -> list[CorpusParts]:
-        """Count the tokens of each corpus, grouped by how many copies the datasets have of them.
+        """Count how many tokens of each corpus several datasets have in common.
 
-        The datasets `web` and `best-web`, both made from the corpus web, and `code` give two
-        results: one for web, with the copies in both datasets, and one for code.
+        For example, the datasets web and best-web were made from the corpus web, and the dataset
+        code from another one. Then there are two results, one for each corpus.
 
         Args:
-            rows_by_prefix: Path of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Path of each dataset → the part of it that is read, as (start, stop) of
+                its sequences, such as (0, 980) for the first 980 of 1,000.
         """
         results: list[CorpusParts] = []
         for members in self._members_by_corpus(rows_by_prefix).values():
@@ -189,49 +190,45 @@ class _Member(NamedTuple):
 
 
 def _parts_of(corpus: Dataset, members: Sequence[_Member]) -> tuple[CorpusPart, ...]:
-    """Count the tokens of a corpus by how many copies of them each dataset has.
+    """Return how many tokens of a corpus are in which of the datasets that were made from it.
 
-    For example, `CorpusPart(copies=(1, 2), tokens=100)` means that there are 100 tokens which the
-    first dataset has once, and the second one twice.
+        900 tokens are in web alone            CorpusPart(copies=(1, 0), tokens=900)
+        100 are in web, and twice in best      CorpusPart(copies=(1, 2), tokens=100)
 
     Args:
-        corpus: The dataset of the corpus.
-        members: The datasets that were made from it.
+        corpus: The dataset with all tokens of the corpus.
+        members: The datasets that were made from it, such as web and best.
 
     Returns:
-        The combinations of copies that occur, sorted; without tokens that no dataset has.
+        The parts, sorted by `copies`; without tokens that are in no dataset.
     """
-    # The usual case: a single dataset, which does not repeat a document. All its tokens have one
-    # copy, so that its length is the result.
+    # A single dataset that repeats no document, which is the usual case, need not be read.
     first_member = members[0]
     if len(members) == 1 and first_member.dataset.holds_tokens_once:
-        total = first_member.total_tokens
-        return (CorpusPart((1,), total),) if total else ()
+        n_tokens = first_member.total_tokens
+        return (CorpusPart((1,), n_tokens),) if n_tokens else ()
 
-    # Return them in a fixed order, since the manifests of outputs list the parts.
-    tokens_by_copies = _tokens_by_copies(corpus, members)
+    tokens_by_copies = _tokens_by_copies(corpus, members)  # {(1, 0): 900, (1, 2): 100}
     return tuple(CorpusPart(copies, tokens) for copies, tokens in sorted(tokens_by_copies.items()))
 
 
 def _tokens_by_copies(corpus: Dataset, members: Sequence[_Member]) -> Counter[tuple[int, ...]]:
-    """Return how many tokens of a corpus have which numbers of copies in the datasets.
+    """Count the tokens of a corpus by how many copies of them each of some datasets has.
 
-        {(1, 2): 100, (1, 0): 50}
-
-    These are 100 tokens that the first dataset contains once, and the second one twice; and 50
-    tokens that only the first one contains.
+    For two datasets, `{(1, 2): 100, (1, 0): 50}` means: of 100 tokens, the first dataset has one
+    copy, and the second one two. Of 50 tokens, only the first one has a copy.
 
     Args:
-        corpus: Dataset of the corpus.
-        members: The datasets that contain documents of the corpus.
+        corpus: The dataset with all documents of the corpus.
+        members: The datasets that were made from it.
     """
     tokens_by_copies: Counter[tuple[int, ...]] = Counter()
-    # Some documents at a time, to bound memory.
-    for documents in _document_ranges(corpus, len(members)):
-        columns = [member.tokens_of(documents) for member in members]
-        contained = np.column_stack(columns)  # (n_documents, n_datasets)
-        tokens = _document_tokens(corpus.index, documents)  # (n_documents,)
-        for count in count_copies(contained, tokens):
+    for documents in _document_ranges(corpus, len(members)):  # some at a time, to bound memory
+        # How many tokens each dataset has of each document, with those of second copies.
+        tokens_in_datasets = [member.tokens_of(documents) for member in members]
+        contained = np.column_stack(tokens_in_datasets)  # (n_documents, n_datasets)
+        document_tokens = _document_tokens(corpus.index, documents)  # (n_documents,) lengths
+        for count in count_copies(contained, document_tokens):
             tokens_by_copies[count.copies] += count.tokens
     return tokens_by_copies
 
@@ -286,78 +283,72 @@ def _document_tokens(index: Index, documents: range) -> Array:
 def count_copies(contained: Array, tokens: Array) -> Iterator[CopyCount]:
     """Count the tokens of documents by how many copies of them each dataset has.
 
-    Datasets that were made from one collection of texts may have documents in common. A copy may be
-    truncated: it was cut off where a sample was full. For example, a document has 80 tokens. The
-    first dataset has 110 tokens of it: a complete copy, and its first 30 tokens again. The second
-    dataset has one complete copy:
+    A dataset may have a document several times, or only its beginning. For example, a document has
+    80 tokens. A dataset with 110 tokens of it has one complete copy, and the first 30 tokens again:
 
-        tokens of the document        0 to 30    30 to 80
-        copies in the first dataset   2          1
-        copies in the second one      1          1
-        result                        copies (2, 1) of 30 tokens, and (1, 1) of 50
+        first 30 tokens      2 copies
+        the other 50         1 copy
 
     Args:
         contained: Tokens that each dataset has of each document, int64, shape (n_documents,
-            n_datasets): here [[110, 80]].
+            n_datasets): here [[110]].
         tokens: Tokens of each document, int64, shape (n_documents,): here [80].
 
     Yields:
-        Combinations of copies that occur, and the tokens that have them. A combination may come
-        several times.
+        Numbers of copies in the datasets, and how many tokens have these: CopyCount((2,), 30) and
+        CopyCount((1,), 50). The same numbers of copies may come several times.
     """
-    # Leave out documents that no dataset contains: they may have 0 tokens, to divide by below.
+    # Leave out documents that are in no dataset. They may have 0 tokens, to divide by below.
     is_contained = contained.any(axis=1)  # (n_documents,)
     contained = contained[is_contained]
     tokens = tokens[is_contained]
 
-    # Assume that a truncated copy has the first tokens. That is wrong only for the few documents of
-    # which each of two splits has a part.
-    # 110 tokens are 1 complete copy of 80, and 30 tokens of a truncated one.
-    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1, 1]]
-    truncated = contained % tokens[:, None]  # (n_documents, n_datasets) tokens: [[30, 0]]
+    complete_copies = contained // tokens[:, None]  # (n_documents, n_datasets) [[1]]
+    rest_tokens = contained % tokens[:, None]  # (n_documents, n_datasets) [[30]]
 
-    # If all copies of a document are complete, all its tokens have the same number of copies.
-    has_truncated = truncated.any(axis=1)  # (n_documents,)
-    is_simple = ~has_truncated
-    yield from _sums_by_copies(complete_copies[is_simple], tokens[is_simple])
-    yield from _count_truncated(
-        complete_copies[has_truncated], truncated[has_truncated], tokens[has_truncated]
-    )
+    # Most documents have complete copies only: the copies of all their tokens are the same.
+    has_rest = rest_tokens.any(axis=1)  # (n_documents,)
+    yield from _sums_by_copies(complete_copies[~has_rest], tokens[~has_rest])
+    yield from _count_truncated(complete_copies[has_rest], rest_tokens[has_rest], tokens[has_rest])
 
 
 def _count_truncated(
-    complete_copies: Array, truncated: Array, tokens: Array
+    complete_copies: Array, rest_tokens: Array, tokens: Array
 ) -> Iterator[CopyCount]:
-    """Count the tokens of documents of which some datasets contain a truncated copy.
+    """Count the tokens of documents of which datasets have the beginning once more.
 
-    A document is divided where a truncated copy ends: up to there, its tokens have one copy more.
-    For example, of a document with 80 tokens, a first dataset has 2 complete copies, and a second
-    one has a complete copy and its first 30 tokens:
+    Each document is divided where such a beginning ends. For example, a document has 80 tokens.
+    Dataset A has it twice, and dataset B has it once, and its first 30 tokens again:
 
-        tokens of the document      0 to 30    30 to 80
-        copies in each dataset      2, 2       2, 1
+        tokens of the document    copies in A, B
+        0 to 30                   2, 2
+        30 to 80                  2, 1
+
+    (If a dataset has the end of a document instead of its beginning, the result is slightly wrong.
+    That can only be in a few documents, at the border between train and valid.)
 
     Args:
-        complete_copies: Complete copies in each dataset, shape (n_documents, n_datasets): [[2, 1]].
-        truncated: Tokens of the truncated copy, or 0 if there is none, of the same shape:
-            [[0, 30]].
+        complete_copies: How many complete copies each dataset has, shape (n_documents, n_datasets):
+            [[2, 1]].
+        rest_tokens: How many tokens it has in addition, of the same shape: [[0, 30]].
         tokens: Tokens of each document, shape (n_documents,): [80].
+
+    Yields:
+        Numbers of copies in the datasets, and how many tokens have these.
     """
-    # The bounds of the parts of each document, ascending: [[0, 0, 30, 80]]. If two bounds are
-    # equal, the part between them is empty, which does no harm.
-    starts = np.zeros_like(tokens)
-    bounds = np.column_stack([starts, truncated, tokens])  # (n_documents, n_datasets + 2)
+    # Where each document is divided: [[0, 0, 30, 80]]. Some parts are empty, such as 0 to 0.
+    zeros = np.zeros_like(tokens)
+    bounds = np.column_stack([zeros, rest_tokens, tokens])  # (n_documents, n_datasets + 2)
     bounds.sort(axis=1)
 
-    # Count one part of all documents at a time: the tokens 0 to 0, then 0 to 30, then 30 to 80.
-    for column in range(bounds.shape[1] - 1):
-        part_starts = bounds[:, column]  # (n_documents,)
-        part_tokens = bounds[:, column + 1] - part_starts  # (n_documents,)
-        # (n_documents, n_datasets) whether the truncated copy goes beyond the start of the part,
-        # and so contains all of it: [[False, True]] for the tokens 0 to 30, which have a copy more
-        # in the second dataset (True counts as 1).
-        is_in_truncated = truncated > part_starts[:, None]
-        yield from _sums_by_copies(complete_copies + is_in_truncated, part_tokens)
+    n_parts = bounds.shape[1] - 1
+    for part in range(n_parts):
+        # This part of all documents, such as the tokens 0 to 30.
+        starts = bounds[:, part]  # (n_documents,)
+        stops = bounds[:, part + 1]  # (n_documents,)
+        # A dataset has one more copy of it if its additional tokens go beyond the start.
+        has_one_more = rest_tokens > starts[:, None]  # (n_documents, n_datasets) [[False, True]]
+        yield from _sums_by_copies(complete_copies + has_one_more, stops - starts)
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:

@@ -51,61 +51,59 @@ class PlacedSet(NamedTuple):
 
 
 def write_index_files(config: NanosetConfig, *, overwrite: bool = False) -> list[SplitFiles]:
-    """Write the index files of all splits that have a share of the data, except those that exist.
+    """Write the index files of train, valid and test, so that a trainer need not compute them.
 
-    An index file has the order in which a trainer reads the samples of a dataset. If it exists, the
-    trainer does not build it itself. With the shares 98, 2 and 0:
-
-        train    5ce5…-GPTDataset-train-shuffle_index.npy and others
-        valid    a07e…-GPTDataset-valid-shuffle_index.npy and others
-        test     none
+    An index file has the order in which a trainer reads the samples of a dataset, such as
+    5ce5…-GPTDataset-train-shuffle_index.npy. Files that exist already are kept.
 
     Args:
         config: Names the data, and the folder of the index files.
-        overwrite: Replace files of another dataset or of unknown origin.
+        overwrite: If there are files of these names that were made from another dataset, replace
+            them.
 
     Returns:
-        What was written for each split that has a share of the data.
+        What was written for train, valid and test, without those that have no data.
 
     Raises:
-        ConfigError: Such files may not be replaced, or the settings contradict each other.
+        ConfigError: There are such files, and they may not be replaced; or the settings contradict
+            each other.
     """
     planned = plan_splits(config, SPLITS, LengthReader())
     plans = [plan for plan in planned.values() if plan is not None]
     _check_cache_folder(config, plans)
     sets_of_plans = [_placed_sets(plan, config) for plan in plans]
 
-    # Check all files before the first is written, so that an error leaves nothing behind.
+    # Check all files before the first one is written, so that an error leaves nothing behind.
     if not overwrite:
         for placed in chain.from_iterable(sets_of_plans):
             _check_replaceable(placed)
-    return [
-        _write_split(plan, config, placed_sets)
-        for plan, placed_sets in zip(plans, sets_of_plans, strict=True)
-    ]
+
+    written: list[SplitFiles] = []
+    for plan, placed_sets in zip(plans, sets_of_plans, strict=True):
+        written.append(_write_split(plan, config, placed_sets))
+    return written
 
 
 def _placed_sets(plan: SplitPlan, config: NanosetConfig) -> list[PlacedSet]:
-    """Return which index files a split of the training data needs, and where they go.
+    """Return which index files a trainer needs for its samples, and in which folder it looks.
 
-    Index files have the order in which a trainer reads samples. The option `--data-cache-path` says
-    where it looks for them:
-
-        --data-cache-path s3://bucket/cache     all files go to the bucket
-        --data-cache-path /cache                all files go to this folder
-        (no such option)                        a folder next to the .bin and .idx of each dataset
+        --data-cache-path s3://bucket/cache     all of them in the bucket
+        --data-cache-path /cache                all of them in this folder
+        without this option                     next to the .bin and .idx of each dataset
 
     Args:
-        plan: The plan of the split: its datasets, and how many samples of each.
-        config: The settings, with this path.
+        plan: Which samples of which datasets are read.
+        config: The settings. Its `path_to_cache` is the option.
 
     Returns:
-        The files of each dataset, and those of the blend if there is one.
+        A set of files for each dataset; and one that says how datasets are mixed, if there are
+        several.
     """
-    bucket: Location | None = None
+    file_sets = index_sets(plan, config)
     if config.path_to_cache is not None and is_remote(config.path_to_cache):
         bucket = remote_location(config.path_to_cache, where="--data-cache-path")
-    return [PlacedSet(files, bucket or files.folder) for files in index_sets(plan, config)]
+        return [PlacedSet(files, bucket) for files in file_sets]
+    return [PlacedSet(files, files.folder) for files in file_sets]
 
 
 def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> None:
@@ -136,35 +134,34 @@ def _check_cache_folder(config: NanosetConfig, plans: Sequence[SplitPlan]) -> No
 
 
 def _check_replaceable(placed: PlacedSet) -> None:
-    """Check that writing the index files of a dataset replaces no files of another origin.
+    """Check that writing index files does not replace files that were made from other data.
 
-        files of these names           result
-        none                           fine
-        made from the same dataset     fine: they are written again
-        made from another dataset      an error
-        of unknown origin              an error
+        files of these names                result
+        none                                fine
+        made from the same dataset          fine
+        made from another, or unknown       an error
 
     Args:
-        placed: The index files of a dataset or a blend, and where they will be written.
+        placed: The index files of a dataset, and where they will be written.
 
     Raises:
-        ConfigError: Files of another dataset, or of unknown origin, have the same names.
+        ConfigError: There are such files.
     """
     file_set, folder = placed
     store = store_of(folder)
-    names = file_set.files.values()
-    existing_name = _first_existing(names, store)
+    existing_name = _first_existing(file_set.files.values(), store)
     if existing_name is None:
         return
 
-    # Files of the same dataset may be replaced. The sidecar, a file next to them, names it.
-    difference = file_set.describe_mismatch(existing_name, store.read(file_set.sidecar))
+    # A note next to the files says which dataset they were made from.
+    note = store.read(file_set.sidecar)
+    difference = file_set.describe_mismatch(existing_name, note)
     if difference is None:
         return
 
-    # Old versions of this program had another file that names the dataset of an incomplete set.
-    mark = parse_receipt(store.read(_mark_name(file_set)))
-    if mark is not None and mark.content == file_set.made_from:
+    # Old versions of this program wrote another note, in case that they would be interrupted.
+    old_note = parse_receipt(store.read(_mark_name(file_set)))
+    if old_note is not None and old_note.content == file_set.made_from:
         return
     raise ConfigError(
         "other index files are there already",
@@ -186,67 +183,57 @@ def _first_existing(names: Iterable[str], store: Store) -> str | None:
 def _write_split(
     plan: SplitPlan, config: NanosetConfig, placed_sets: Sequence[PlacedSet]
 ) -> SplitFiles:
-    """Write the index files of one split (train, valid or test), and say how a trainer finds them.
+    """Write the index files of train, valid or test, and return where a trainer finds them.
 
-        data of the split     files that are written
-        web alone             its files
-        web and code          files of web, files of code, and those of the blend, which say which
-                              dataset each sample is from
+        it reads web             the files of web
+        it reads web and code    the files of both, and files that say how they are mixed
 
-    Trainers find the files of a split by the hash in their names: of web in the first case, and of
-    the blend in the second.
+    The last of these are what the trainer opens first. Their names contain a hash.
 
     Args:
-        plan: The plan of the split: its datasets, and how many samples of each.
+        plan: Which samples of which datasets are read.
         config: The settings of the training data.
-        placed_sets: A set of files for each dataset, and one for the blend if there is one; each
-            with the folder that it goes to.
+        placed_sets: The files of each dataset, and those of the mix if there is one; each with its
+            folder.
     """
     are_new = [_write_set(placed) for placed in placed_sets]
 
-    # The files that belong to the split itself are those of its blend, or else those of its only
-    # dataset.
+    folder: Location | None = placed_sets[0].folder
     if plan.blend is None:
-        description_hash = plan.members[0].hash
+        name_hash = plan.members[0].hash
     else:
-        description_hash = plan.blend.hash
-    # All sets are in the cache folder. If the settings have none, trainers make the index of a
-    # blend in memory, so there is no folder in which it would be found.
-    is_in_memory = plan.blend is not None and config.path_to_cache is None
-    folder = None if is_in_memory else placed_sets[0].folder
-    return SplitFiles(plan.split, plan.samples, description_hash, folder, made=any(are_new))
+        name_hash = plan.blend.hash
+        if config.path_to_cache is None:
+            folder = None  # without this setting, trainers keep the mix in memory
+    return SplitFiles(plan.split, plan.samples, name_hash, folder, made=any(are_new))
 
 
 def _write_set(placed: PlacedSet) -> bool:
-    """Write the index files of a dataset, unless they exist already.
-
-    A trainer needs all files of the set, so they are written together:
+    """Write the index files of a dataset, unless all of them exist already.
 
         5ce5…-document_index.npy, 5ce5…-sample_index.npy, 5ce5…-shuffle_index.npy,
         5ce5…-description.txt
 
     Args:
-        placed: The set, and the folder that it goes to, which may be in a bucket.
+        placed: The files, and their folder, which may be in a bucket.
 
     Returns:
-        Whether the set was written; False if it existed.
+        Whether they were written.
     """
     file_set, folder = placed
-    # `find` returns None if the set is missing or incomplete, or is of other data. In the last case
-    # it would raise an error without `overwrite`. But the caller has checked already that such a
-    # set may be replaced.
+    # Existing files may be of another dataset. Whether these may be replaced was checked before: so
+    # `overwrite`, without which they would be an error here.
     delivery = file_set.delivery(folder, compares_sizes=True)
-    is_stored = delivery.find(overwrite=True) is not None
-    if not is_stored:
+    exists = delivery.find(overwrite=True) is not None
+    if not exists:
         file_set.write(folder=folder)
 
-    # While old versions of this program wrote a set, a hidden file marked it as incomplete. If one
-    # is left, delete it, since the set is complete now.
+    # Old versions of this program marked incomplete files by a hidden file. They are complete now.
     store = store_of(folder)
     mark_name = _mark_name(file_set)
     if store.stat(mark_name) is not None:
         store.delete(mark_name)
-    return not is_stored
+    return not exists
 
 
 def _mark_name(files: FileSet) -> str:

@@ -7,9 +7,8 @@ tokens, and a deep check computes the array again.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -144,78 +143,51 @@ def verify_blend(project: Project, name: str, split: SplitName, *, deep: bool = 
 def _check_files(
     report: Report, manifest: Manifest, file_sets: Sequence[FileSet], *, deep: bool
 ) -> bool:
-    """Check that the files that the trainer will look for are as they were written.
+    """Check that the index files that a trainer will look for are as they were written.
 
-    Index files, in which a trainer looks up the order of its samples, are in the trainer's cache,
-    where anybody may delete or replace them:
-
-        deleted, or of another size                    an error
-        the sha256 differs (only if `deep`)            an error
-        the sidecar is missing, a small file that      an error
-        says what the others were made from
+    An index file has the order in which the trainer reads samples. These files are in a folder of
+    the trainer, where anybody may delete or replace them. Next to them are small notes that say
+    what they were made from, which must exist, too.
 
     Args:
-        report: Report on the index mappings or the blend, to which errors are added.
-        manifest: Manifest of the index mappings or the blend, which records the written files.
-        file_sets: The files that the plan requires: a set for each dataset, or for the blend. All
-            are in one folder.
-        deep: Compare sha256, too.
+        report: Errors are added to it.
+        manifest: The record of the build, which has the size and sha256 of each index file.
+        file_sets: The files that the trainer will look for, with their notes. All are in one
+            folder.
+        deep: Compare sha256, too, and not only sizes.
 
     Returns:
-        Whether all files are as they were written.
+        Whether the index files are as they were written, and no note is missing.
     """
-    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
     folder = file_sets[0].folder
-
-    planned = list(chain.from_iterable(files.files.values() for files in file_sets))
-    sidecars = [files.sidecar for files in file_sets]
-    # One listing of the folder answers for all files.
-    size_by_name = manifest.access.sizes(folder, [*planned, *recorded, *sidecars])
+    recorded_names = list(manifest.facts[CACHE_FILES])
+    expected_names: list[str] = []
+    for files in file_sets:
+        expected_names += files.files.values()
+    note_names = [files.sidecar for files in file_sets]
+    # One listing of the folder answers for all files. Those that are missing have no size.
+    size_by_name = manifest.access.sizes(folder, [*expected_names, *recorded_names, *note_names])
 
     n_errors_before = len(report.errors)
-    for name in dict.fromkeys([*planned, *recorded]):
+    for name in dict.fromkeys([*expected_names, *recorded_names]):
         size = size_by_name.get(name)
         _check_index_file(report, manifest, folder, name, size=size, deep=deep)
-    are_whole = len(report.errors) == n_errors_before
-    return _check_sidecars(report, manifest, file_sets, size_by_name, are_whole=are_whole)
+    files_are_intact = len(report.errors) == n_errors_before
 
-
-def _check_sidecars(
-    report: Report,
-    manifest: Manifest,
-    file_sets: Sequence[FileSet],
-    existing_names: Container[str],
-    *,
-    are_whole: bool,
-) -> bool:
-    """Check that each set of index files still has its sidecar, and that the sidecar fits.
-
-    A sidecar is a small file next to index files that says what these were made from. Without it,
-    the trainer would read old index files after a dataset has changed.
-
-    Args:
-        report: Report on the index mappings or the blend, to which errors are added.
-        manifest: Manifest of the index mappings or the blend, which records the written files.
-        file_sets: The files that the plan requires, with their sidecars.
-        existing_names: Names of the files that exist.
-        are_whole: Whether all index files are as they were written. If not, what the sidecars say
-            is not compared.
-
-    Returns:
-        Whether they are, and no sidecar is missing.
-    """
+    notes_exist = True
     for files in file_sets:
-        if files.sidecar not in existing_names:
+        if files.sidecar not in size_by_name:
             report.error(
                 "the note of what index files were made from is missing: "
                 "a changed dataset would not be noticed",
                 where=files.folder / files.sidecar,
                 remedy=BUILD,
             )
-            are_whole = False
-        elif are_whole:
-            _check_sidecar(report, manifest, files)
-    return are_whole
+            notes_exist = False
+        elif files_are_intact:
+            # If files are damaged, the note would differ from them: not worth a second error.
+            _check_note(report, manifest, files)
+    return files_are_intact and notes_exist
 
 
 def _check_index_file(
@@ -258,26 +230,26 @@ def _check_index_file(
     )
 
 
-def _check_sidecar(report: Report, manifest: Manifest, files: FileSet) -> None:
-    """Check that a sidecar, the note next to index files, says what was planned and written.
+def _check_note(report: Report, manifest: Manifest, files: FileSet) -> None:
+    """Check that the note next to some index files is about these files, and says what was planned.
 
-        {…what they were made from, "files": {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}}
+    It is a small JSON file, with the sizes and sha256 of the index files, and what they were made
+    from, such as the sha256 of a dataset.
 
     Args:
-        report: Report on the index mappings or the blend, to which errors are added.
-        manifest: Manifest of the index mappings or the blend, which records the written files.
-        files: The files that the plan requires. Their sidecar exists.
+        report: An error is added to it if the note is wrong.
+        manifest: The record of the build, which has the size and sha256 of each index file, too.
+        files: The index files that were planned, and the name of the note (`sidecar`).
     """
-    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
+    recorded = manifest.facts[CACHE_FILES]  # {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}
     expected = {name: recorded[name] for name in files.files.values()}
 
     path = files.folder / files.sidecar
     content = read_regular(manifest.access.fetch(path))
-    in_sidecar = files.file_notes_in(content)
-    if in_sidecar == expected:
+    if files.file_notes_in(content) == expected:
         return
 
-    # Was it written for files that were made from something else? If not, their content differs.
+    # Does the note name another dataset, for example? Otherwise, it is about other files.
     difference = files.describe_mismatch("index files", content)
     if difference is None:
         difference = "other files than were written"

@@ -41,17 +41,16 @@ _BAR_CHARACTERS = 20
 def choice_facts(
     selection: Selection, missing_ids: Mapping[str, int], places: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Return what is recorded about how the documents of a view were chosen, to show it to users.
+    """Return what users can read about how the documents of a view were chosen.
 
-    A view is a selection of a corpus's documents, made in steps. The record is stored in its
-    manifest, a small file that describes the view. It has these entries:
+    A view is a selection of documents, made in steps. The facts are stored with it:
 
         steps           what is left after each step: [["", "all", 10000, …], ["best", …], …]
         missing_ids     {"views.best.exclude": 3}: 3 of the ids listed there match no document
-        budget_gaps     limits of tokens that are far from full, since the next document is too
-                        long; absent if there are none
-        tops            a histogram for each step that takes the best values of a column; absent
-                        if there are none
+        budget_gaps     limits such as "1000 tokens" that are far from full, since the next
+                        document is too long; absent if there are none
+        tops            a histogram for each step such as `top 10 by quality`; absent if there are
+                        none
 
     Args:
         selection: The documents of the view, and how they were chosen.
@@ -59,7 +58,7 @@ def choice_facts(
         places: Number of a document that is too long → its file, line and id.
 
     Returns:
-        Name of the entry → plain value, for JSON.
+        Name of the fact → plain value, for JSON.
     """
     step_counts = []
     for count in selection.step_counts:
@@ -339,25 +338,23 @@ def cut_text(top: Mapping[str, Any]) -> str:
 
 
 def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each limit of a view's documents or tokens that is far from full.
+    """Yield a warning for each budget of a view that is far from full.
 
-    A view takes documents up to a limit, such as 1,000 tokens. If it has 600 tokens, and the next
+    A view takes documents up to a budget, such as 1,000 tokens. If it has 600 tokens, and the next
     document has 5,000, it ends there: 400 tokens are unused. The user may want to leave that
     document out.
 
     Args:
-        facts: What the manifest of the view records.
-        name: Name of the view. It may be chosen from another view. Limits of that one are not
-            reported here.
+        facts: What is recorded about the view. Such budgets are in `budget_gaps`.
+        name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
-    if GAPS not in facts:
-        # Usually all budgets are full. But earlier versions of this program did not record gaps, so
-        # look for them in the counts of documents and tokens before and after each budget.
+    if GAPS in facts:
+        for gap in facts[GAPS]:
+            if gap["view"] == name:
+                yield _gap_warning(gap)
+    else:
+        # All budgets are full, or the record is of an old version without `budget_gaps`.
         yield from _unfilled_budget_warnings(facts, name)
-        return
-    for gap in facts[GAPS]:
-        if gap["view"] == name:
-            yield _gap_warning(gap)
 
 
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -397,50 +394,44 @@ def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _unfilled_budget_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a warning for each limit of a view that is far from full, where that was not recorded.
+    """Yield a warning for each budget of a view that is far from full, for records of old versions.
 
-    A view takes documents up to a limit. If the next one does not fit, it ends there. Earlier
-    versions of this program did not record this, but only how much is left after each step:
+    These only say how much is left after each step of the view:
 
-        where lang = 'en'     9 documents     5,000 tokens
-        1,000 tokens          2 documents       600 tokens
+        where lang = 'en'     5,000 tokens
+        1,000 tokens            600 tokens      the budget: more was available, but it is not full
 
-    More than 1,000 tokens were available, and only 600 were taken. So a third document was too long
-    for the other 400.
+    So the next document would have exceeded the 1,000 tokens.
 
     Args:
-        facts: What the manifest of the view records, with the counts after each step.
-        name: Name of the view. It may be chosen from another view. Limits of that one are not
-            reported here.
+        facts: What is recorded about the view.
+        name: Name of the view. Budgets of other views, from which it was chosen, are not reported.
     """
-    for before, after in pairwise(step_rows(facts)):  # the counts before and after each step
-        budget = _BUDGET.fullmatch(after.step)
+    for before, after in pairwise(step_rows(facts)):
+        budget = _BUDGET.fullmatch(after.step)  # matches "1,000 tokens"
         if budget is None or after.view != name:
-            continue  # another kind of step, such as `where …`, or a step of another view
-        limit = int(budget["limit"].replace(",", ""))  # "1,000" is 1000
-        unit = budget["unit"]  # documents or tokens
-
-        # More than the limit was available, so the budget has left out documents.
-        has_left_out_documents = before.amount(unit) > limit  # 5,000 > 1,000
-
-        # It could still be almost full: 99 %.
+            continue
+        limit = int(budget["limit"].replace(",", ""))
+        unit = budget["unit"]  # tokens or documents
+        available = before.amount(unit)  # 5,000
         used = after.amount(unit)  # 600
-        is_far_from_full = used < FULL_SHARE * limit
-        if has_left_out_documents and is_far_from_full:
+
+        is_far_from_full = used < FULL_SHARE * limit  # 99 % of 1,000
+        if available > limit and is_far_from_full:
             usage = _usage_text(limit, unit, used)
             yield f"{usage}: the next document does not fit; `nanoset view {name}` names it"
 
 
 def _gap_warning(gap: Mapping[str, Any]) -> str:
-    """Return a warning that names the document which does not fit into a limit of tokens.
+    """Return a warning about a budget that is far from full, since the next document is too long.
 
-    For example, "its budget of 1,000 tokens holds 600 (60.0%), and ends where document 8
-    (web/a.jsonl:12) …". If several documents have the same id, they are taken together or not at
-    all. Then the warning names all of them.
+    For example: "its budget of 1,000 tokens holds 600 (60.0%), and ends where document 8
+    (web/a.jsonl:12), of 5,000 tokens, does not fit: leave it out …".
 
     Args:
-        gap: What is recorded about the limit: how much of it is used (`reached`), and number, file
-            and line of the document.
+        gap: What is recorded: `{"budget": 1000, "unit": "tokens", "reached": 600, "documents": 1,
+            "document": 8, "place": "web/a.jsonl:12", "amount": 5000, …}`. `documents` is greater
+            than 1 if several documents have the same id. Then none of them fits.
     """
     usage = _usage_text(gap["budget"], gap["unit"], gap["reached"])
     if gap["documents"] == 1:
