@@ -85,8 +85,7 @@ def build_exhaustive_blending_indices(
         dataset                        0  1  0  0  1  0
         number within the dataset      0  0  1  2  1  3
 
-    Each next sample is from the dataset of which the smallest share was taken so far, compared with
-    its size. Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
+    Source: Megatron-LM `helpers.cpp`, `build_exhaustive_blending_indices`.
 
     Args:
         sizes: Samples of each dataset, shape (n_datasets,), 1 to 32766 of them.
@@ -104,15 +103,14 @@ def build_exhaustive_blending_indices(
             "every dataset of a blend needs a sample", found=f"sizes {sample_counts.tolist()}"
         )
 
-    # Mix in proportion to the sizes.
+    # Take samples in proportion to the sizes.
     size = int(sample_counts.sum())
     weights = sample_counts / float(size)  # such as 0.667 and 0.333
-    blend = _blend_by_weights(weights, size, cost=None)
+    blend = _blend_by_weights(weights, size)
 
-    # This takes each sample once, or nearly so: as weights are rounded, one dataset may get a
-    # sample more than it has near the very end, and another one a sample less.
+    # As weights are rounded, a dataset may have given one sample too many at the very end.
     if not np.array_equal(blend.counts, sample_counts):
-        _retake_beyond_sizes(weights, sample_counts, blend)
+        _correct_end(blend, weights, sample_counts)
     return blend.dataset_index, blend.dataset_sample_index
 
 
@@ -214,24 +212,21 @@ class OccurrenceCounter:
         """
         for start in range(0, len(part), _CHUNK):
             chunk = part[start : start + _CHUNK]
-            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) [1, 0, 3]
+            out_chunk = out[start : start + _CHUNK]
 
-            # The positions of value 0, then those of value 1, and so on: [1, 0, 2, 3]. (numpy sorts
-            # 8 and 16 bit integers by radix, which is fast.)
-            order = np.argsort(chunk, kind="stable")
-            # The entries at these positions get the numbers [0, 0, 1, 2].
-            out[start : start + _CHUNK][order] = self._numbers_by_value(counts)
+            # Where is the value 0, then where is 1, and so on? (numpy sorts integers of 8 and 16
+            # bits by radix, which is fast.)
+            positions = np.argsort(chunk, kind="stable")  # [1, 0, 2, 3]
+            counts = np.bincount(chunk, minlength=len(self.counts))  # (n_values,) [1, 0, 3]
+            numbers = self._next_numbers(counts)  # at these positions: [0, 0, 1, 2]
+            out_chunk[positions] = numbers
             self.counts += counts
 
-    def _numbers_by_value(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _next_numbers(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number the next entries of each value, in continuation of its earlier ones.
 
-        The values are datasets, and the entries samples that are taken of them. For example:
-
-            value                       0          1
-            occurred before             5          0
-            next entries                2          3
-            their numbers               5, 6       0, 1, 2
+        For example, value 0 occurred 5 times before, and value 1 never. If they occur 2 and 3 times
+        now, their entries get the numbers 5, 6 and 0, 1, 2.
 
         Args:
             counts: How many entries of each value are next: [2, 3]; shape (n_values,).
@@ -239,13 +234,12 @@ class OccurrenceCounter:
         Returns:
             The numbers for all values, one after another: [5, 6, 0, 1, 2].
         """
-        # At the first position of each value, there must be the number of its earlier entries. From
-        # there on, numbers grow by 1 like positions. So number - position is the same for all of
-        # them.
+        # Numbers grow by 1 from entry to entry, like positions in the result. So for each value,
+        # number minus position is the same for all entries.
         first_positions = np.cumsum(counts) - counts  # [0, 2]
         differences = self.counts - first_positions  # [5 - 0, 0 - 2] = [5, -2]
         numbers = np.repeat(differences, counts)  # [5, 5, -2, -2, -2]
-        numbers += np.arange(len(numbers))  # + [0, 1, 2, 3, 4] = [5, 6, 0, 1, 2]
+        numbers += np.arange(len(numbers))  # [5, 6, 0, 1, 2]
         return numbers
 
 
@@ -261,56 +255,51 @@ class _Blend(NamedTuple):
 
 
 def _blend_by_weights(
-    weights: NDArray[np.float64], size: int, cost: SpeculationCost | None
+    weights: NDArray[np.float64], size: int, cost: SpeculationCost | None = None
 ) -> _Blend:
-    """Decide what each training sample is, for datasets that are mixed in proportion to weights.
+    """Decide which sample of which dataset each training sample is, in proportion to weights.
 
-    Each next sample is from the dataset that is furthest behind its weight. Its number within the
-    dataset is how many samples were taken of the dataset before: for the datasets 0, 1, 0, these
-    numbers are 0, 0, 1.
+    Each next sample is from the dataset that is furthest behind its weight. For example, if the
+    first three are from the datasets 0, 1 and 0, they are their samples 0, 0 and 1.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
         size: Number of samples.
-        cost: Counts the work, for tests and benchmarks; None if nobody needs it.
+        cost: For tests and benchmarks: counts how much is computed.
     """
     dataset_index = np.empty(size, np.int16)
     dataset_sample_index = np.empty(size, np.int64)
     counter = OccurrenceCounter(len(weights))
+    # The datasets of a million samples at a time, or fewer.
     for start, datasets in greedy_segments(weights, size, cost):
         stop = start + len(datasets)
         dataset_index[start:stop] = datasets
-        # A sample's number in its dataset is how many samples were taken of the dataset before. The
-        # counter writes these numbers into the slice.
+        # Write how many samples were taken of each sample's dataset before.
         counter.count_earlier(datasets, out=dataset_sample_index[start:stop])
     return _Blend(dataset_index, dataset_sample_index, counter.counts)
 
 
-def _retake_beyond_sizes(
-    weights: NDArray[np.float64], sizes: NDArray[np.int64], blend: _Blend
-) -> None:
-    """Correct a mixture of datasets that takes more samples of a dataset than it has.
+def _correct_end(blend: _Blend, weights: NDArray[np.float64], sizes: NDArray[np.int64]) -> None:
+    """Correct the end of a mixture that takes a sample that a dataset does not have.
 
-    Every sample of every dataset should be taken once. But since weights are rounded, this may fail
-    near the end of a large mixture. With small numbers, for datasets of 3 and 2 samples:
+    For example, two datasets have 3 and 2 samples. The last sample is from the other one instead:
 
-        dataset                      0  1  0  0  0        there is no sample 3 in dataset 0
+        dataset                      0  1  0  0  0        dataset 0 has no sample 3
         number within the dataset    0  0  1  2  3
         corrected dataset            0  1  0  0  1
         corrected number             0  0  1  2  1
 
     Args:
+        blend: The mixture; both of its arrays are corrected in place.
         weights: Weight of each dataset, shape (n_datasets,).
         sizes: Samples of each dataset: [3, 2]; shape (n_datasets,).
-        blend: The mixture; both of its arrays are corrected in place.
     """
     # The samples before the first one that does not exist are right.
     is_missing = blend.dataset_sample_index >= sizes[blend.dataset_index]  # (n_samples,)
     first_missing = int(np.argmax(is_missing))  # 4
-    # (n_datasets,) how many samples of each dataset were taken before: [3, 1]
-    counts = np.bincount(blend.dataset_index[:first_missing], minlength=len(sizes))
+    counts = np.bincount(blend.dataset_index[:first_missing], minlength=len(sizes))  # [3, 1]
 
-    # Choose a dataset with samples that were not taken, for this sample and all after it.
+    # From there on, take the samples one by one.
     for sample in range(first_missing, len(blend.dataset_index)):
         dataset = _furthest_behind(weights, sizes, counts, sample)
         blend.dataset_index[sample] = dataset

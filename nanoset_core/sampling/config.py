@@ -215,24 +215,22 @@ class NanosetConfig:
     def shares(self) -> tuple[float, float, float]:
         """Return which share of the data train, valid and test have.
 
-        For example, the setting `split` "969,30,1" means 0.969, 0.03 and 0.001. The shares decide
-        which documents train has, so they must be rounded as the trainer rounds them, to the last
-        bit. They are divided by their sum. Python 3.12 and later correct rounding errors in sums,
-        so the result can also depend on the Python of the trainer (`compensated_sums`).
+        For example, the setting `split: "969,30,1"` means 0.969, 0.03 and 0.001. The numbers are
+        divided by their sum. It is rounded as the trainer rounds it, since the last digit can
+        decide which documents a split has.
 
         Returns:
-            Three shares that add up to 1. They are 1, 0 and 0 for trainers that use all data for
-            training.
+            Three shares that add up to 1.
 
         Raises:
             ConfigError: The setting `split` is not the text of three shares.
         """
-        rules = self.rules
-        if rules.windows:
-            # These trainers (which cut the data into windows of equal length) know no splits.
-            return 1.0, 0.0, 0.0
+        if self.rules.windows:
+            return 1.0, 0.0, 0.0  # these trainers use all data for training
         return parse_split(
-            self.split, exactly_three=rules.exactly_three_shares, compensated=self.compensated_sums
+            self.split,
+            exactly_three=self.rules.exactly_three_shares,
+            compensated=self.compensated_sums,  # whether its Python corrects rounding in sums
         )
 
     @property
@@ -299,21 +297,18 @@ class NanosetConfig:
         )
 
     def with_masks(self, masks: Collection[str], eod_token: int | None) -> NanosetConfig:
-        """Return a copy of these settings with other options for masks.
+        """Return a copy of these settings in which certain options for masks are on, and others
+        off.
 
-        Such options say, for example, that positions restart after the end of each document in a
-        sample. They change what a sample contains, but not which samples there are:
-
-            with_masks({"reset_position_ids"}, eod_token=0)
-
-        sets this option to True, and all others of this kind to False.
+        These options decide what samples contain besides tokens, such as positions that restart at
+        the end of each document (`reset_position_ids`).
 
         Args:
-            masks: Names of the options to set, of those in `MASKS`.
+            masks: Names of the options that are on, of those in `MASKS`: {"reset_position_ids"}.
             eod_token: Id of the token at the end of documents; None leaves it as it is.
 
         Raises:
-            ConfigError: The trainer does not have such a mask, or something that it needs is
+            ConfigError: The trainer does not have such an option, or something that it needs is
                 missing: another option, or the id of the token.
         """
         if not self._can_have(masks):
@@ -325,7 +320,7 @@ class NanosetConfig:
             )
         check_masks(masks)
 
-        options: dict[str, Any] = {name: name in masks for name in MASKS}
+        options: dict[str, Any] = {name: name in masks for name in MASKS}  # True or False for each
         if eod_token is not None:
             options["eod_token"] = eod_token
         return replace(self, **options)

@@ -62,8 +62,8 @@ def member_names(
 ) -> IndexNames:
     """Return the names under which a trainer looks for the index files of a dataset.
 
-    They say in which order it reads the dataset's samples. Most trainers write a text that
-    describes the files, and use its hash in the names. So the text must be the same to the byte:
+    Most trainers describe the files in a text, and use its hash in the names. So the text must be
+    the same to the byte:
 
         {"class": "GPTDataset", "dataset_path": "/data/web", "num_samples": 1000, ...}
         5ce5...-GPTDataset-train-sample_index.npy
@@ -76,19 +76,19 @@ def member_names(
         prefix: Path of the dataset without .bin and .idx.
         requested: How many samples are built of it; None for each sample once.
     """
-    rules = config.rules
+    rules = config.rules  # of the trainer
     described_values = _values_of_member(config, split, prefix, requested)
     description = _description(rules.member_keys, described_values)
-    # Other trainers have some of these values in the names.
-    fields_of_names = {
-        "kind": rules.member_kind,
+    # Values for a pattern of the names, such as "{hash}-{kind}-{split}-{part}".
+    values_of_names = {
+        "kind": rules.member_kind,  # "GPTDataset"
         "split": split,
         "basename": os.path.basename(config.trainer_path(prefix)),
         "samples": requested,
         "sequence_length": config.sequence_length,
         "seed": config.random_seed,
     }
-    return _names(description, rules.member_file, fields_of_names, _endings_of_member(rules))
+    return _names(description, rules.member_file, values_of_names, _endings_of_member(rules))
 
 
 def _values_of_member(
@@ -139,10 +139,17 @@ def _values_of_member(
 
 
 def _endings_of_member(rules: Preset) -> dict[str, str]:
-    """Return the ending of the name of each index file that a trainer has for a dataset.
+    """Return how the names of a trainer's index files for a dataset end.
 
-    For example, {"document_index": "document_index.npy", ...} for Megatron-LM, and for NeMo
+    For Megatron-LM, it is {"document_index": "document_index.npy", ...}, and for NeMo
     {"document_index": "doc_idx.npy", ...}.
+
+    Args:
+        rules: The rules of the trainer.
+
+    Returns:
+        Kind of a file → end of its name. Some trainers also have a text with a description of the
+        files.
     """
     document_ending, sample_ending, shuffle_ending = rules.member_parts
     endings = {
@@ -150,7 +157,8 @@ def _endings_of_member(rules: Preset) -> dict[str, str]:
         "sample_index": sample_ending,
         "shuffle_index": shuffle_ending,
     }
-    if rules.describes:
+    has_description = rules.describes
+    if has_description:
         endings["description"] = _DESCRIPTION_ENDING
     return endings
 
@@ -162,16 +170,13 @@ def blend_names(
     weights: Sequence[float],
     size: int | None,
 ) -> IndexNames:
-    """Return the names under which a trainer looks for the index files of a mixture of datasets.
+    """Return the names of the files that say from which dataset a trainer takes each sample.
 
-    The files say which dataset each sample is from. Most trainers write a text that describes them,
-    and use its hash in the names. So the text must be the same to the byte:
+    Most trainers describe the files in a text, and use its hash in the names. So the text must be
+    the same to the byte:
 
         {"class": "BlendedDataset", "datasets": [...], "weights": [0.75, 0.25], ...}
         9f3c...-BlendedDataset-train-dataset_index.npy
-
-    Each trainer has other keys in this text (`rules.blend_keys`), and another pattern of the names
-    (`rules.blend_file`).
 
     Sources: Megatron-LM `BlendedDataset`, nanotron `BlendedNanoset`.
 
@@ -182,9 +187,9 @@ def blend_names(
         weights: Weight of each dataset; or its number of samples, if each is read once.
         size: Number of samples; None if each sample of the datasets is read once.
     """
-    # All values by which any trainer describes the files. `rules` says which of them this one has.
-    described_values = {
-        "class": rules.blend_kind,
+    # Each trainer writes some of these values into its text.
+    values = {
+        "class": rules.blend_kind,  # "BlendedDataset"
         "datasets": [json.loads(member.description) for member in members],
         "split": split,
         "weights": list(weights),
@@ -192,9 +197,9 @@ def blend_names(
         "dataset_sizes": [member.samples_given for member in members],
         "renormalize_blend_weights": False,  # an option of Megatron-LM; this is its default
     }
-    description = _description(rules.blend_keys, described_values)
-    fields_of_names = {"kind": rules.blend_kind, "split": split}
-    return _names(description, rules.blend_file, fields_of_names, _ENDINGS_OF_BLEND)
+    description = _description(rules.blend_keys, values)
+    values_of_names = {"kind": rules.blend_kind, "split": split}
+    return _names(description, rules.blend_file, values_of_names, _ENDINGS_OF_BLEND)
 
 
 def _description(keys: Sequence[str], values: Mapping[str, Any]) -> str:

@@ -210,37 +210,33 @@ class _Middle(NamedTuple):
 
 
 def _middle_of(counts: NDArray[np.int64]) -> _Middle:
-    """Find about where the middle 99 % of some numbers are, and the median.
+    """Find about where the middle 99 % of some numbers are, and about their median.
 
-    It is known how many numbers each of many small intervals has, such as 4 to 4.25 and 4.25 to
-    4.5. For example, of 1,000 numbers, the 5 smallest and the 5 greatest are ignored:
-
-        low       start of the interval with the sixth number
-        median    end of the interval with the number in the middle
-        high      end of the interval with the number 995
+    Numbers were counted by small intervals, such as 4 to 4.25. So the results are borders of
+    intervals. For example, of 1,000 numbers, the 5 smallest and the 5 greatest are left out.
 
     Args:
         counts: How many numbers are in each interval, shape (n_intervals,); not all are 0.
     """
     n_numbers = int(counts.sum())  # 1,000
-    n_ignored = int(_EXTREME_SHARE * n_numbers)  # 5 at either end
-    low_interval = _interval_of_rank(n_ignored, counts)
+    n_left_out = int(_EXTREME_SHARE * n_numbers)  # 5 at either end
+    first_interval = _interval_of_rank(n_left_out, counts)  # it has the sixth number
     median_interval = _interval_of_rank(n_numbers // 2, counts)
-    high_interval = _interval_of_rank(n_numbers - n_ignored - 1, counts)
+    last_interval = _interval_of_rank(n_numbers - n_left_out - 1, counts)
 
     # An interval ends where the next one starts.
     return _Middle(
-        low=_interval_start(low_interval),
+        low=_interval_start(first_interval),
         median=_interval_start(median_interval + 1),
-        high=_interval_start(high_interval + 1),
+        high=_interval_start(last_interval + 1),
     )
 
 
 def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
     """Count how many numbers are in each of 65,536 small intervals.
 
-    An interval has all floats that begin with the same 16 of their 64 bits. So it is narrow for
-    small numbers and wide for great ones: 1 to 1.0625 is an interval, and 1,024 to 1,088 is one.
+    Intervals of small numbers are narrow, and those of great ones are wide: 1 to 1.0625 is one, and
+    1,024 to 1,088. All floats that begin with the same 16 of their 64 bits are in one interval.
 
     Args:
         values: int64 or float64, shape (n_values,). Infinite ones are not counted.
@@ -249,10 +245,11 @@ def _count_by_interval(values: NDArray[Any]) -> NDArray[np.int64]:
         A count for each interval, from the lowest numbers to the highest; shape (65536,).
     """
     floats = values.astype(np.float64)
-    # Convert the floats to integers that sort in the same way, also if they are negative. The first
-    # 16 bits of such an integer are the number of its interval.
+    # As integers in the same order, whose first bits are compared first. For positive floats, these
+    # are nearly their own bits.
     keys = order_keys(floats[np.isfinite(floats)])
-    intervals = (keys >> U64(_REST_BITS)).astype(np.int64)
+    first_16_bits = keys >> U64(_REST_BITS)
+    intervals = first_16_bits.astype(np.int64)
     counts: NDArray[np.int64] = np.bincount(intervals, minlength=1 << _INTERVAL_BITS)
     return counts
 

@@ -108,26 +108,23 @@ def _build_planned_shuffle(
 ) -> ShuffleIndex:
     """Decide in which order training reads the samples of a dataset.
 
-    There are three cases, here for 5 samples:
-
-        all shuffled together                            3, 0, 4, 1, 2
-        the last epoch (3 and 4) shuffled on its own     1, 0, 2 and then 4, 3
-        not shuffled                                     0, 1, 2, 3, 4
-
-    Trainers that cut datasets into windows do not shuffle here: they do so after they have mixed
-    all datasets, or when they read samples.
+    The samples are shuffled. If the plan says that the last epoch is separate, it comes after all
+    others. For example, of 5 samples, 3 and 4 are the last epoch: 1, 0, 2, and then 4, 3.
 
     Args:
-        member: What is planned for the dataset in a split, such as train.
+        member: What is planned for the dataset.
         config: Configuration with which it was planned.
         n_samples: Number of samples.
-        state: Random numbers. The documents were shuffled with them before.
+        state: Random numbers, with which the documents were shuffled before.
     """
     if config.rules.windows:
+        # These trainers shuffle later: when datasets are mixed, or when samples are read.
         return np.arange(n_samples, dtype=shuffle_dtype(n_samples))
+
     n_before_last_epoch = n_samples
     if member.separate_last_epoch:
         n_before_last_epoch = config.samples_in((member.epochs - 1) * member.tokens)  # 3
+    # Some trainers repeat the shuffled samples to get as many as they need (`repeats`).
     return build_shuffle_index(n_samples, n_before_last_epoch, state, repeats=member.repeats)
 
 
@@ -140,13 +137,12 @@ def _build_planned_samples(
 ) -> SampleIndex:
     """Find where each training sample of a dataset starts.
 
-    The documents are put one after another, and cut into samples.
-
-    For example, documents of 6 and 4 tokens are read in this order, in samples of 5 tokens: the
-    first sample starts at token 0 of the first document, and the second at token 5 of it.
+    The documents are put one after another, and cut into samples. For example, the first document
+    has 6 tokens, and samples have 5: the first sample starts at its token 0, and the second one at
+    its token 5.
 
     Args:
-        member: What is planned for the dataset in a split, such as train.
+        member: What is planned for the dataset.
         config: Configuration with which it was planned: the length of samples, for example.
         lengths: Tokens of each document, shape (n_sequences,). (If documents are stored as several
             sequences, of each sequence.)
@@ -160,12 +156,12 @@ def _build_planned_samples(
     return build_sample_index(
         lengths,
         document_index,
-        sequence_length=config.step,
+        sequence_length=config.step,  # from the start of a sample to the start of the next one
         num_epochs=member.epochs,
         tokens_per_epoch=member.tokens,
-        add_extra_token=config.overlap,
+        add_extra_token=config.overlap,  # 1 if a sample also has the first token of the next one
         drop_last_partial_sequence=config.drops_last_partial(member.split),
-        empty_end=config.rules.empty_end,
+        empty_end=config.rules.empty_end,  # how the trainer treats empty documents at the end
         threads=threads,
     )
 
@@ -207,33 +203,26 @@ def build_blend_indices(plan: SplitPlan) -> BlendIndices:
 def _mix_datasets(plan: SplitPlan, blend: BlendPlan) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
     """Decide which dataset each training sample is from, and which sample of it this is.
 
-    There are three cases. In the examples, two datasets have 300 and 100 samples, and 1,000 samples
-    are requested:
-
-        `exhaustive`    `seed`    samples
-        True            None      400: all of them once, mixed in the proportion 300 to 100
-        False           None      1,000, in the proportion of the weights
-        False           42        400, in the proportion of the weights: one epoch, which the caller
-                                    shuffles with the seed and repeats until there are 1,000
+    For example, the results [0, 1, 0] and [0, 0, 1] are: the first sample of dataset 0, the first
+    one of dataset 1, and the second one of dataset 0.
 
     Args:
         plan: What is planned for a split of the data, such as train.
-        blend: How its datasets are mixed. In the first case, `blend.weights` are not weights, but
-            the sizes 300 and 100.
+        blend: How its datasets are mixed.
 
     Returns:
-        Two arrays, shape (n_samples,) each, such as [0, 1, 0] and [0, 0, 1]: the first sample of
-        dataset 0, the first one of dataset 1, and the second one of dataset 0.
+        Two arrays, shape (n_samples,) each.
     """
     if blend.exhaustive:
+        # All samples are read once. Then the plan has the sizes of the datasets as weights.
         dataset_sizes = [int(weight) for weight in blend.weights]
         return build_exhaustive_blending_indices(dataset_sizes)
 
-    is_shuffled_epoch = blend.seed is not None
-    if is_shuffled_epoch:
+    n_samples = blend.size
+    if blend.seed is not None:
+        # This trainer mixes as many samples as all datasets have. The caller shuffles these, and
+        # repeats them until there are enough.
         n_samples = sum(member.samples_given for member in plan.members)
-    else:
-        n_samples = blend.size
     return build_blending_indices(blend.weights, n_samples)
 
 
@@ -282,33 +271,29 @@ def _fit_into_datasets(
 
 
 def _too_few_samples(plan: SplitPlan, member: MemberPlan) -> SampleIndexError:
-    """Return the error for a dataset that has fewer samples than are taken of it.
+    """Return the error for a mixture that takes more samples of a dataset than were prepared.
 
-    For example, a mixture means to take 300 samples of a dataset, in proportion to its weight. As
-    it is computed sample by sample, it may take one or two more in the end. So the trainer builds a
-    few more, the *margin*, but here these are not enough:
-
-        planned      300    `samples_target`
-        built        301    `samples_given`
-        taken        302
-
-    One trainer lets the user decide how large the margin is (`surplus`), so the message suggests to
-    raise it.
+    For example, 300 samples are planned in proportion to the dataset's weight. As the mixture is
+    computed sample by sample, it may take one or two more. Trainers prepare a few more samples for
+    that, but sometimes not enough of them.
 
     Args:
         plan: What is planned for a split of the data, such as train.
         member: What is planned for the dataset.
     """
-    remedy = (
-        "request another number of samples, or change the weights: this trainer's margin is fixed"
-    )
     if get_preset(plan.preset).blend_margin == "surplus":
         remedy = "raise surplus, for example to 0.05"
+    else:
+        remedy = (
+            "request another number of samples, or change the weights: "
+            "the reserve of this trainer is fixed"
+        )
     return SampleIndexError(
-        "the blend takes more samples of a dataset than were built",
+        "the blend takes more samples of a dataset than were prepared",
         where=f"split {plan.split}, {member.prefix}",
         found=f"more than {member.samples_given}",
-        expected=f"{member.samples_given}, of which the blend plans {member.samples_target}",
+        expected=f"at most {member.samples_given}, of which {member.samples_target} are planned "
+        "and the others are a reserve",
         remedy=remedy,
     )
 

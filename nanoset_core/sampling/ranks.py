@@ -147,15 +147,10 @@ def keys_at_ranks(
 def _counts_by_digit(
     chunks: Iterable[NDArray[np.uint64]], prefixes: Collection[np.uint64], shift: int
 ) -> dict[np.uint64, NDArray[np.int64]]:
-    """Count keys by their next digit, if their first digits are known.
+    """Count, of the keys that begin with some digits, how many have each next digit.
 
-    With decimal digits, of the keys 17, 35, 38 and 52, two begin with 3. The prefix 3 has the
-    counts
-
-        next digit    5    8    all others
-        keys          1    1    0
-
-    The digits that are used here have 16 bits, so a key of 64 bits has four of them.
+    Keys have four digits of 16 bits. With decimal digits, of the keys 17, 35, 38 and 52, two begin
+    with 3. Their next digits are 5 and 8, each once.
 
     Args:
         chunks: The keys in chunks.
@@ -163,17 +158,17 @@ def _counts_by_digit(
         shift: How many bits of a key follow the next digit: 48, 32, 16 or 0.
 
     Returns:
-        Prefix → the counts, shape (65536,).
+        Prefix → how many keys have each next digit, shape (65536,).
     """
     counts_by_prefix = {prefix: np.zeros(_N_DIGIT_VALUES, np.int64) for prefix in prefixes}
     for keys in chunks:
-        # Remove the bits that follow the next digit. Then this is the last digit, and all digits
-        # before it are the prefix.
-        upper_bits = keys >> U64(shift)
-        key_prefixes = upper_bits >> U64(_DIGIT_BITS)
+        # Cut off the bits after the next digit, so that it is the last one.
+        shortened_keys = keys >> U64(shift)
+        key_prefixes = shortened_keys >> U64(_DIGIT_BITS)  # all digits before it
         for prefix, counts in counts_by_prefix.items():
-            digits = upper_bits[key_prefixes == prefix] & U64(_N_DIGIT_VALUES - 1)
-            counts += np.bincount(digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
+            with_prefix = shortened_keys[key_prefixes == prefix]
+            last_digits = with_prefix & U64(_N_DIGIT_VALUES - 1)
+            counts += np.bincount(last_digits.astype(np.int64), minlength=_N_DIGIT_VALUES)
     return counts_by_prefix
 
 
@@ -253,18 +248,12 @@ def order_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     """Convert unsigned integers back to the numbers from which `order_keys` has made them.
 
-    Numbers such as -1 and 1 can be sorted bit by bit if their bits are changed first: `order_keys`
-    does this, and here they are changed back. For int64, it has inverted the first bit, which is 1
-    for negative numbers. So invert it again. With 4 bits in place of 64:
+    `order_keys` changes some bits of numbers, so that unsigned integers with these bits are in the
+    same order. The same bits are inverted again here:
 
-        key 0111  →  1111, which is -1
-        key 1001  →  0001, which is  1
-
-    For floats, it has inverted all bits of negative ones, and only the first bit, which was 0, of
-    the others. So the first bit of the key tells which was done:
-
-        key 0...    negative float: invert all bits
-        key 1...    other float: invert the first bit
+        integers            the first bit
+        negative floats     all bits, so that the first one, 1, became 0
+        other floats        the first bit, which was 0 and became 1
 
     Args:
         keys: The unsigned integers, shape (n_keys,).
@@ -273,8 +262,9 @@ def values_of_keys(keys: NDArray[np.uint64], dtype: Any) -> NDArray[Any]:
     Returns:
         The numbers, shape (n_keys,).
     """
+    with_first_bit_inverted = keys ^ _SIGN_BIT
     if np.dtype(dtype) == np.int64:
-        return (keys ^ _SIGN_BIT).view(np.int64)  # inverts the first bit
+        return with_first_bit_inverted.view(np.int64)
     is_negative = (keys & _SIGN_BIT) == 0
-    bits = np.where(is_negative, ~keys, keys ^ _SIGN_BIT)
+    bits = np.where(is_negative, ~keys, with_first_bit_inverted)
     return bits.view(np.float64)

@@ -218,34 +218,24 @@ def _running_sums(
 ) -> Iterator[_BlockSums]:
     """Yield at which token each document ends, for 65,536 documents (a block) at a time.
 
-    The documents are put one after another in the order of `document_index`. For example, those of
-    a block have 3, 5 and 4 tokens. So in this block, they end at the tokens 3, 8 and 12.
-
-    Sums of 32 bits take half the memory of 64 bits, so they are used if the last one is small
-    enough:
-
-        longest document     tokens of a block               sums
-        8,000                at most 65,536 * 8,000          32 bits in all blocks: below 2**31
-        1,000,000            may be 2**31 or more            each block is tested
+    The documents are put one after another in the order of `document_index`. Tokens are counted
+    anew in each block. For example, the documents of a block have 3, 5 and 4 tokens, so they end at
+    3, 8 and 12.
 
     Args:
         sizes: Tokens of each document, shape (n_sequences,).
         document_index: The documents in the order of reading, shape (n_positions,).
         threads: How many threads compute blocks ahead of the caller; 1 means none.
     """
-    # Suppose that a block has only the longest document, again and again. If even that has few
-    # tokens, no block has to be tested.
-    all_blocks_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
+    # Numbers of 32 bits need half the memory. Is the last sum of each block small enough? It is if
+    # even a block with only the longest document would have few tokens.
+    all_fit_int32 = _longest(sizes) * BLOCK_DOCUMENTS < _INT32_MAX
 
     def block_sums(first_position: int) -> _BlockSums:
         """Return the sums of the block that starts at a position of `document_index`."""
         documents = document_index[first_position : first_position + BLOCK_DOCUMENTS]
-        block_sizes = np.take(sizes, documents)  # (n_positions_of_block,)
-        fits_int32 = all_blocks_fit_int32
-        if not fits_int32:
-            fits_int32 = int(block_sizes.sum(dtype=np.int64)) < _INT32_MAX
-        ends = _stops_of(block_sizes, np.int32 if fits_int32 else np.int64)  # 0, 3, 8, 12
-        return _BlockSums(first_position, ends)
+        stops = _stops_in_block(np.take(sizes, documents), fits_int32=all_fit_int32)
+        return _BlockSums(first_position, stops)
 
     first_positions = range(0, len(document_index), BLOCK_DOCUMENTS)
     if threads == 1:
@@ -259,10 +249,21 @@ def _longest(sizes: NDArray[np.int32]) -> int:
     return int(sizes.max()) if len(sizes) else 0
 
 
-def _stops_of(sizes: NDArray[np.int32], dtype: type[np.signedinteger]) -> NDArray[np.signedinteger]:
-    """Return 0, and then where each document ends: sizes 3, 5 and 4 give 0, 3, 8 and 12."""
-    stops = np.zeros(len(sizes) + 1, dtype)
-    np.cumsum(sizes, dtype=stops.dtype, out=stops[1:])
+def _stops_in_block(sizes: NDArray[np.int32], *, fits_int32: bool) -> NDArray[np.signedinteger]:
+    """Return 0, and then where each document ends: sizes 3, 5 and 4 give 0, 3, 8 and 12.
+
+    Args:
+        sizes: Tokens of each document, shape (n_documents,).
+        fits_int32: Whether their sum is known to fit into 32 bits. If not, this is tested.
+
+    Returns:
+        int32 if the sum fits, or else int64; shape (n_documents + 1,).
+    """
+    if not fits_int32:
+        fits_int32 = int(sizes.sum(dtype=np.int64)) < _INT32_MAX
+    dtype = np.int32 if fits_int32 else np.int64
+    stops: NDArray[np.signedinteger] = np.zeros(len(sizes) + 1, dtype)
+    np.cumsum(sizes, dtype=dtype, out=stops[1:])
     return stops
 
 

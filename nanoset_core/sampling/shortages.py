@@ -77,28 +77,20 @@ _Need = Literal[
 def _need_of(rules: Preset, *, n_datasets: int, has_weights: bool) -> _Need:
     """Return what a trainer needs of the datasets of a split (train, valid or test) to build it.
 
-    A dataset may be too small for a training sample. Whether that is allowed depends on these:
-
-        trainer                               datasets              needs of each dataset
-        accepts no dataset without samples    any                   a sample
-        others                                several, no weights   a sample
-        nanotron                              with weights          its index files
-        others, such as Megatron-LM           one, or weights       a token
-
-    nanotron also needs a sample of one of the datasets. A dataset with a small weight may give no
-    sample anyway, so most trainers do not mind if it has none.
+    A dataset may have too few tokens for a training sample. Some trainers cannot work with that.
 
     Args:
         rules: The rules of the trainer.
         n_datasets: Number of datasets.
         has_weights: Whether they have weights, by which samples are divided among them.
     """
-    if rules.zero_samples == "never":  # accepts no dataset without samples
+    if rules.zero_samples == "never":  # the trainer never accepts a dataset without samples
         return "a sample of each dataset"
-    if n_datasets > 1 and not has_weights:
+    if n_datasets > 1 and not has_weights:  # all samples of each dataset are read
         return "a sample of each dataset"
-    if has_weights and rules.zero_samples == "no blend":  # accepts these, but no blend without any
+    if has_weights and rules.zero_samples == "no blend":  # nanotron
         return "index files of each dataset, and a sample"
+    # Megatron-LM and others. A dataset with a small weight may give no sample anyway.
     return "a token of each dataset"
 
 

@@ -165,15 +165,16 @@ class SplitData:
             FormatError: It is damaged.
         """
         lengths, idx_sha256 = self.reader.read(prefix)
-        start, stop = self._rows(len(lengths))
-        if not 0 <= start <= len(lengths):
+        n_documents = len(lengths)
+        start, stop = self._rows(n_documents)  # 0, 900
+        if not 0 <= start <= n_documents:
             raise ConfigError(
                 "the split begins outside of the dataset",
                 where=f"split {self.split}",
                 found=f"{prefix}: row {start}",
                 expected="more sequences",
             )
-        stop = max(start, stop)
+        stop = max(start, stop)  # a split without documents may end before it begins
         tokens = int(lengths[start:stop].sum(dtype=np.int64))
         return DatasetPart((start, stop), tokens, idx_sha256)
 
@@ -191,27 +192,21 @@ class SplitData:
         return {prefix: self.part_of(prefix).tokens for prefix in self.prefixes}
 
     def _rows(self, n_sequences: int) -> Rows:
-        """Return which documents of a dataset the split (train, valid or test) has.
+        """Return which documents of a dataset the split has: the first, and the one after the last.
 
-        The shares of the splits seldom divide them evenly. Trainers round in one of two ways. For
-        shares of 0.5, 0.3 and 0.2 of 17 documents:
+        For example, train, valid and test have the shares 0.5, 0.3 and 0.2 of 17 documents. Some
+        trainers round the borders between them ("bookends"), and others how many each has ("cuts"):
 
-            "bookends"              train        valid         test
-            exact borders           0 to 8.5     8.5 to 13.6   13.6 to 17
-            rounded (to even)       0 to 8       8 to 14       14 to 17
-
-            "cuts"                  train        valid         test
-            exact sizes             8.5          5.1           3.4
-            rounded (to even)       8            5             3             16 in all: 1 is missing
-            result                  0 to 9       9 to 14       14 to 17      train has 1 more
+            rule          exact                   rounded      documents of valid
+            "bookends"    borders 8.5 and 13.6    8 and 14     8 to 13
+            "cuts"        8.5, 5.1 and 3.4        8, 5, 3      9 to 13, as train gets 1 more
 
         Args:
-            n_sequences: Number of documents in the dataset. (If they are stored as several
-                sequences, it is the number of these.)
+            n_sequences: Number of documents: 17. (If they are stored as several sequences, it is
+                the number of these.)
 
         Returns:
-            The first one, and the one after the last: (8, 14). With few documents, this may be
-            outside of the dataset.
+            Such as (8, 14). With few documents, this may be outside of the dataset.
         """
         if self.shares is None:
             return 0, n_sequences  # the split does not share its datasets with others
@@ -219,7 +214,7 @@ class SplitData:
         split_number = SPLITS.index(self.split)
         if self.config.rules.split_rule == "cuts":
             return rows_by_cuts(self.shares, n_sequences)[split_number]
-        bookends = split_bookends(self.shares)[split_number]  # such as (0.5, 0.8)
-        if bookends is None:
+        exact_borders = split_bookends(self.shares)[split_number]  # shares of all: (0.5, 0.8)
+        if exact_borders is None:
             return 0, 0  # the split has no share
-        return rows_by_bookends(bookends, n_sequences)
+        return rows_by_bookends(exact_borders, n_sequences)
