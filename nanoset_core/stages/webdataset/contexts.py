@@ -17,10 +17,10 @@ there is no table of all of them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from nanoset_core.stages.webdataset.order import Choice, choice_seed, sampled_co
 from nanoset_core.stages.webdataset.plan_settings import PlanSettings, PlanTail
 
 _NO_CONTEXTS = np.empty(0, dtype=np.int64)
+_Counts = TypeVar("_Counts", int, NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class _CutStreams(NamedTuple):
     """Tokens in the rows that begin in each stream, without padding."""
     tokens_used: NDArray[np.int64]
     """Tokens of each stream that are in a row, also in one that begins in an earlier stream."""
+    tokens_carried: NDArray[np.int64]
+    """Tokens of each stream that are in a row which begins in an earlier stream."""
 
     def part(self, start: int, stop: int) -> _CutStreams:
         """Return the streams [start, stop)."""
@@ -106,6 +109,7 @@ class _CutStreams(NamedTuple):
             starts=self.starts[start:stop],
             tokens_in_rows=self.tokens_in_rows[start:stop],
             tokens_used=self.tokens_used[start:stop],
+            tokens_carried=self.tokens_carried[start:stop],
         )
 
 
@@ -146,6 +150,14 @@ class ContextTable:
         """Token within the source after the last one in the stream's rows; shape (n_streams,)."""
         self.first_rows = np.cumsum(cut.row_counts) - cut.row_counts
         """Number of each stream's first row, counted over all sources; shape (n_streams,)."""
+        tokens_before_source = _running_sum([sum(lengths) for lengths in lengths_by_source])
+        tokens_before = np.repeat(tokens_before_source[:-1], streams_per_source)  # (n_streams,)
+        self.row_starts = tokens_before + self.starts
+        """The same as `starts`, counted over all sources; shape (n_streams,), ascending."""
+        self.row_stops = tokens_before + self.stops
+        """The same as `stops`, counted over all sources; shape (n_streams,), ascending."""
+        self.tokens_before_source = tokens_before_source
+        """Tokens of the sources before each one, and at the end of all; shape (n_sources + 1,)."""
 
         self.sources = self._count_sources(sources, cut)
         """The counts of each source, in the order that numbers the contexts."""
@@ -262,31 +274,31 @@ class ContextTable:
         contexts: NDArray[np.int64],
         sources: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Return which row of text each training sample holds.
+        """Return which row of text each training sample holds, for samples of several sources.
 
-        Text is cut into rows of some tokens. A sample (context) is one occurrence of a row. Rows
-        are numbered through all sources of text, and so are contexts. If web has 2 rows and is read
-        once, and code has 2 rows and is read twice:
+        Text is cut into rows of some tokens. A sample (context) is one occurrence of a row. If web
+        has 2 rows and is read once, and code has 2 rows and is read twice, there are six samples:
 
-            source     web      code
-            context    0   1    2   3   4   5
-            row        0   1    2   3   2   3
+            source             web      code
+            sample             0   1    2   3   4   5
+            row of the source  0   1    0   1   0   1
+            result             0   1    2   3   2   3      (code's rows are numbered after web's)
 
         Args:
-            contexts: Numbers of the contexts, shape (n_contexts,).
-            sources: Number of the source of each context, shape (n_contexts,).
+            contexts: Numbers of the samples, shape (n_contexts,).
+            sources: Number of the source of each sample, shape (n_contexts,).
 
         Returns:
             Shape (n_contexts,).
         """
-        # Count contexts and rows from the start of their source first.
+        # Number the samples of each source from 0, and find the row of the source.
         numbers_in_source = contexts - self.first_contexts[sources]  # [0, 1, 0, 1, 2, 3]
         rows_in_source = self._rows_in_source(sources, numbers_in_source)  # [0, 1, 0, 1, 0, 1]
 
-        # The first row of a source is the first row of its first stream (such as a file).
+        # Add the first row of the source, which is that of its first stream (such as a file).
         first_streams = self.first_streams[sources]
-        first_rows_of_sources = self.first_rows[first_streams]  # [0, 0, 2, 2, 2, 2]
-        return first_rows_of_sources + rows_in_source
+        first_rows = self.first_rows[first_streams]  # [0, 0, 2, 2, 2, 2]
+        return first_rows + rows_in_source
 
     def _rows_in_source(
         self,
@@ -345,224 +357,107 @@ class ContextTable:
         Returns:
             Numbers of the contexts, in no particular order, shape (n_contexts,).
         """
-        contexts = [self._contexts_beginning_in(source, start, stop)]
-        # With this setting, the last row of a source is filled up with tokens of the next source.
-        # So rows that begin in earlier sources may contain the tokens too.
-        if self.settings.tail == "carry":
-            contexts.extend(self._carried_contexts(source, start, stop))
+        if start >= stop:
+            return _NO_CONTEXTS
+        contexts = [_NO_CONTEXTS]
+        # A stream is a part of a source that is cut separately, such as a file. Count the tokens
+        # over all sources, since a row of an earlier source may contain some of them.
+        tokens_before = int(self.tokens_before_source[source])
+        for stream in self._streams_with_rows_in(tokens_before + start, tokens_before + stop):
+            contexts.append(
+                self._contexts_in_stream(stream, tokens_before + start, tokens_before + stop)
+            )
         return np.concatenate(contexts)
 
-    def _carried_contexts(
-        self,
-        source: int,
-        start: int,
-        stop: int,
-    ) -> Iterator[NDArray[np.int64]]:
-        """Find samples that contain tokens of a source of text, but begin in an earlier source.
+    def _streams_with_rows_in(self, first_token: int, stop_token: int) -> range:
+        """Return the streams whose rows contain some tokens, counted over all sources.
 
-        The sources are cut into samples (contexts) as if they were one long text. With samples of 6
-        tokens, the first one contains all of web, all of news, and token 0 of code:
+        A stream is a text that is cut into rows, such as a file. Its last row may continue in the
+        next streams. For example, with rows of 8 tokens and the setting `tail: carry`:
 
-            source             web    news   code
-            its tokens         0-2    0-1    0-6
-            tokens of sample 0 0-2    0-1    0
-
-        So all earlier sources are searched, and not only the last one.
+            stream           0       1         2
+            its tokens       0-9     10-12     13-24
+            tokens of rows   0-15    (none)    16-23     so the tokens [13, 18) give 0, 1 and 2
 
         Args:
-            source: Number of the source of the tokens: 2 for code.
-            start: First token, counted within this source.
-            stop: Token after the last one, counted within this source.
+            first_token: The first token, 13.
+            stop_token: The token after the last one, 18.
 
-        Yields:
-            For each earlier source, the contexts that begin in it and contain one of the tokens.
+        Returns:
+            Consecutive streams. Some of them may have no row at all, like 1.
         """
-        # Count the tokens from the start of the earlier source: token 0 of code is also token 2 as
-        # counted from the start of news, and token 5 as counted from the start of web.
-        tokens_between = 0  # from the start of the earlier source to the start of this one
-        for earlier in reversed(range(source)):
-            tokens_between += self.sources[earlier].tokens
-            yield self._contexts_beginning_in(
-                earlier, tokens_between + start, tokens_between + stop
-            )
+        # The rows of the streams start at [0, 16, 16] and stop at [16, 16, 24]. Leave out streams
+        # that stop too early, and those that start too late.
+        n_stopped_before = np.searchsorted(self.row_stops, first_token, side="right")  # 0
+        n_started_before = np.searchsorted(self.row_starts, stop_token, side="left")  # 3
+        return range(int(n_stopped_before), int(n_started_before))
 
-    def _contexts_beginning_in(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the training samples that begin in one source and contain any of the tokens
-        [start, stop).
+    def _contexts_in_stream(
+        self, stream: int, first_token: int, stop_token: int
+    ) -> NDArray[np.int64]:
+        """Return the training samples of those rows of a stream that contain some tokens.
 
-        A source of text is cut into rows of one length. A training sample (context) is one
-        occurrence of a row: if the source is read twice, each row gives two samples. So first find
-        the rows, and then their samples.
+        A stream is a text that is cut into rows, such as a file. A sample is one occurrence of a
+        row. Suppose that the stream has the tokens 8 to 19, in rows of 4. Then the tokens from 5 up
+        to 13 are in its rows 0 and 1:
 
-        With rows of 4 tokens, and a source web of 10 tokens, followed by code, the rows of web are
-
-            row                      0       1       2
-            tokens from web's start  0-3     4-7     8-11     (10 and 11 are in code)
-
-        For the tokens [9, 11), the result is the samples of row 2.
+            row           0       1        2
+            its tokens    8-11    12-15    16-19
 
         Args:
-            source: Number of the source.
-            start: First token, counted from the start of this source. It may be in a later one.
-            stop: Token after the last one, counted in the same way.
+            stream: Number of the stream.
+            first_token: The first token, counted over all sources: 5.
+            stop_token: The token after the last one: 13.
 
         Returns:
             Numbers of the samples, counted over all sources, shape (n_contexts,).
         """
-        rows = self._rows_containing(source, start, stop)  # row 2 in the example
-        return self._contexts_of(source, rows)  # the samples that are occurrences of row 2
+        # Leave out the tokens of other streams, and count from the first row of this one.
+        row_starts = int(self.row_starts[stream])  # 8
+        row_stops = int(self.row_stops[stream])  # 20
+        start = max(first_token, row_starts) - row_starts  # 0
+        stop = min(stop_token, row_stops) - row_starts  # 5
+
+        # Row k of the stream has the tokens from k * row_tokens on.
+        row_tokens = self.settings.row_tokens
+        first_row = start // row_tokens  # 0
+        stop_row = _divide_up(stop, row_tokens)  # 2
+
+        # Count rows from the start of the source: there may be other files in it before this one.
+        source = int(np.searchsorted(self.first_streams, stream, side="right")) - 1
+        rows_before = self.first_rows[stream] - self.first_rows[self.first_streams[source]]
+        rows = np.arange(rows_before + first_row, rows_before + stop_row, dtype=np.int64)
+        return self._contexts_of(source, rows)
 
     def _contexts_of(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all training samples that hold one of some rows of a source of text.
 
         A sample (context) is one occurrence of a row. A source of 10 rows that is read 2.3 times
-        gives 23 contexts; the rows 1, 4 and 9 may be those that occur a third time:
+        gives 23 samples: two passes over all rows, and then 3 rows that were chosen at random.
 
-            contexts of the source    0 ... 9    10 ... 19    20  21  22
-            their rows                0 ... 9     0 ...  9     1   4   9
+            samples of the source    0 ... 9    10 ... 19    20  21  22
+            their rows               0 ... 9     0 ...  9     1   4   9
 
-        Row 4 is then in the contexts 4, 14 and 21, and row 5 in 5 and 15.
-
-        Args:
-            source: Number of the source.
-            rows: Numbers of the rows within the source, shape (n_rows,).
-
-        Returns:
-            Numbers of the contexts, counted over all sources, shape (n_contexts,).
-        """
-        in_passes = self._contexts_in_passes(source, rows)  # [4, 14] for row 4
-        after_passes = self._contexts_after_passes(source, rows)  # [21]
-        first_context = int(self.first_contexts[source])
-        return first_context + np.concatenate([in_passes, after_passes])
-
-    def _contexts_in_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the training samples of some rows, one for each time that all rows are read.
-
-        A source of text that has 10 rows and is read 2.3 times gives 23 samples (contexts):
-
-            contexts    0 ... 9      10 ... 19      20, 21, 22
-            rows        all          all            3 chosen ones
-                        first pass   second pass    (these are not returned here)
-
-        Row 4 is in the contexts 4 and 14, and row 5 in 5 and 15.
+        Row 4 is in the samples 4, 14 and 21, and row 5 in 5 and 15.
 
         Args:
             source: Number of the source.
-            rows: Numbers of the rows within the source, shape (n_rows,).
+            rows: Numbers of the rows within the source, such as [4, 5]; shape (n_rows,).
 
         Returns:
-            Numbers of the contexts within the source, shape (n_passes * n_rows,).
+            Numbers of the samples, counted over all sources, shape (n_contexts,).
         """
-        # The first context of each pass, as a column: [[0], [10]]
-        stop = self.contexts_in_passes[source]  # 20
-        pass_starts = np.arange(0, stop, self.rows_per_pass[source])[:, None]  # (n_passes, 1)
+        contexts = []
+        rows_per_pass = int(self.rows_per_pass[source])  # 10
+        end_of_passes = int(self.contexts_in_passes[source])  # 20
+        for start_of_pass in range(0, end_of_passes, rows_per_pass):  # 0 and 10
+            contexts.append(start_of_pass + rows)  # [4, 5], and [14, 15]
 
-        # Each pass has all rows in order: [[0], [10]] + [4, 5] is [[4, 5], [14, 15]].
-        contexts = pass_starts + rows  # (n_passes, n_rows)
-        return contexts.ravel()
-
-    def _contexts_after_passes(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the training samples of those rows that occur once more than the other rows.
-
-        A source of text that has 10 rows and is read 2.3 times gives 23 samples (contexts). The
-        first 20 are two passes over all rows. For the last three, 3 rows are chosen at random:
-
-            contexts of the source    20  21  22
-            chosen rows                1   4   9
-
-        Then row 4 gives context 21, and row 5 gives none, since it was not chosen.
-
-        Args:
-            source: Number of the source.
-            rows: Numbers of the rows within the source, shape (n_rows,).
-
-        Returns:
-            Numbers of the contexts within the source, shape (n_chosen,).
-        """
-        choice = self.choices[source]  # which rows were chosen
-        chosen_rows = rows[choice.is_chosen(rows)]  # [4] of [4, 5]
-        numbers = choice.numbers_of(chosen_rows)  # [1]: 4 is number 1 of 1, 4 and 9
-        contexts: NDArray[np.int64] = self.contexts_in_passes[source] + numbers  # [20 + 1]
-        return contexts
-
-    def _rows_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the rows of a source of text that contain one of the tokens [start, stop).
-
-        A source consists of streams, such as its files, and each stream is cut into rows. With two
-        files of 8 tokens, and rows of 4 tokens, the tokens [5, 9) are in the rows 1 and 2:
-
-            file                       first         second
-            row                        0     1       2      3
-            its tokens                 0-3   4-7     8-11   12-15
-            tokens of these in it            5-7     8
-
-        Args:
-            source: Number of the source.
-            start: First token, counted within the source.
-            stop: Token after the last one. It may be beyond the end of the source, and then means
-                tokens of the next source: the last row of a source may continue there.
-
-        Returns:
-            Numbers of the rows within the source, shape (n_rows,).
-        """
-        if start >= stop:
-            return _NO_CONTEXTS
-        first_row_of_source = self.first_rows[self.first_streams[source]]
-        rows_by_stream = [_NO_CONTEXTS]
-        for stream in self._streams_containing(source, start, stop):
-            # Row 0 of the second file is row 2 of the source, since the first file has 2 rows.
-            rows_in_earlier_streams = self.first_rows[stream] - first_row_of_source
-            rows_in_stream = self._rows_in_stream(stream, start, stop)
-            rows_by_stream.append(rows_in_earlier_streams + rows_in_stream)
-        return np.concatenate(rows_by_stream)
-
-    def _streams_containing(self, source: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the streams of a source, such as its files, with one of the tokens [start, stop).
-
-        With two files of 8 tokens, the tokens [5, 9) are in both, and [5, 7) only in the first one.
-        Tokens that are in no row, since they do not fill one, do not count.
-
-        Args:
-            source: Number of the source.
-            start: First token, counted within the source.
-            stop: Token after the last one, counted within the source.
-
-        Returns:
-            Numbers of the streams, counted over all sources, shape (n_streams,).
-        """
-        streams = self._streams_of(source)
-        begins_before_stop = self.starts[streams.start : streams.stop] < stop
-        ends_after_start = self.stops[streams.start : streams.stop] > start
-        return streams.start + np.flatnonzero(begins_before_stop & ends_after_start)
-
-    def _rows_in_stream(self, stream: np.int64, start: int, stop: int) -> NDArray[np.int64]:
-        """Return which rows of a stream contain at least one of the tokens [start, stop).
-
-        A source of text consists of streams, such as its files, and a stream is cut into rows.
-        Suppose that a file has the tokens 8 to 19 of the source, in rows of 4. Then [5, 13) are in
-        its rows 0 and 1:
-
-            row of the stream          0       1        2
-            its tokens                 8-11    12-15    16-19
-
-        Args:
-            stream: Number of the stream, which has at least one of the tokens.
-            start: First token, counted within the source.
-            stop: Token after the last one, counted within the source.
-
-        Returns:
-            Numbers of the rows, counted from the start of the stream, shape (n_rows,).
-        """
-        # Leave out the tokens of other streams, and count from the start of this one.
-        stream_start = self.starts[stream]  # 8
-        first_token = max(start, stream_start) - stream_start  # 0
-        stop_token = min(stop, self.stops[stream]) - stream_start  # 5
-        last_token = stop_token - 1  # 4
-
-        row_tokens = self.settings.row_tokens
-        first_row = first_token // row_tokens  # 0
-        last_row = last_token // row_tokens  # 1
-        return np.arange(first_row, last_row + 1, dtype=np.int64)
+        # Of the chosen rows 1, 4 and 9, row 4 is number 1. So it is sample 20 + 1.
+        choice = self.choices[source]
+        chosen_rows = rows[choice.is_chosen(rows)]  # [4], since 5 was not chosen
+        contexts.append(end_of_passes + choice.numbers_of(chosen_rows))  # [21]
+        return int(self.first_contexts[source]) + np.concatenate(contexts)
 
     def pad_tokens(self, contexts: NDArray[np.int64]) -> int:
         """Return how many tokens of some training samples are padding.
@@ -612,57 +507,37 @@ def _cut_carrying(source_tokens: Sequence[int], row_tokens: int) -> _CutStreams:
         source            0 0 0 0   0 0 1 1   1 1 1  1    1
         row               0         1         2           (token 12 is in no row: it fills none)
 
-                                                      source 0    source 1
-        rows that begin in it (row_counts)            2           1
-        its first row begins at its token (starts)    0           2      (token 8 of both)
-        tokens of its rows (tokens_in_rows)           8           4
-        its tokens that are in any row (tokens_used)  6           6      (all but token 12)
+    So two rows begin in source 0, with 8 tokens. One begins in source 1, at token 8 of both.
 
     Args:
         source_tokens: Tokens of each source: [6, 7] in the example, and so on in the comments.
         row_tokens: Tokens of a row: 4.
     """
-    # Where the sources begin, and the last one ends, shape (n_sources + 1,).
-    source_bounds = _running_sum(source_tokens)  # [0, 6, 13]
+    # Where the sources start and stop, counted over all of them; (n_sources,) as all arrays here.
+    lengths = np.array(source_tokens, dtype=np.int64)  # [6, 7]
+    source_stops = np.cumsum(lengths)  # [6, 13]
+    source_starts = source_stops - lengths  # [0, 6]
 
-    # The first row that begins in each source, and at the end the number of all rows.
-    first_rows = _first_rows_from(source_bounds, row_tokens)  # (n_sources + 1,) [0, 2, 3]
-    row_counts = np.diff(first_rows)  # (n_sources,) [2, 1]
+    # Count the rows that begin before each source, and before its end. Then those in it remain.
+    n_rows = sum(source_tokens) // row_tokens  # 3 full rows in all
+    rows_before = np.minimum(_divide_up(source_starts, row_tokens), n_rows)  # [0, 2]
+    rows_until_stop = np.minimum(_divide_up(source_stops, row_tokens), n_rows)  # [2, 3]
+    row_counts = rows_until_stop - rows_before  # [2, 1]
 
-    # At which tokens these rows begin, and the last row ends.
-    row_bounds = first_rows * row_tokens  # (n_sources + 1,) [0, 8, 12]
-    end_of_rows = row_bounds[-1]  # 12
+    # Where the first row of each source begins, counted from the start of the source.
+    starts = rows_before * row_tokens - source_starts  # [0, 8] - [0, 6] = [0, 2]
+
+    # Which tokens of each source are in a row: all but token 12. Those before the source's own
+    # first row are in a row that begins in an earlier source.
+    end_of_rows = n_rows * row_tokens  # 12
+    tokens_used = np.clip(end_of_rows - source_starts, 0, lengths)  # [6, 6]
     return _CutStreams(
         row_counts=row_counts,
-        starts=row_bounds[:-1] - source_bounds[:-1],  # [0, 8] - [0, 6] = [0, 2]
+        starts=starts,
         tokens_in_rows=row_counts * row_tokens,  # [8, 4]
-        tokens_used=np.diff(np.minimum(source_bounds, end_of_rows)),  # [6, 12 - 6] = [6, 6]
+        tokens_used=tokens_used,
+        tokens_carried=np.clip(starts, 0, tokens_used),  # [0, 2]
     )
-
-
-def _first_rows_from(positions: NDArray[np.int64], row_tokens: int) -> NDArray[np.int64]:
-    """Return the first row that begins at or after each of some positions in a text.
-
-    The text is cut into full rows. For example, 13 tokens give three rows of 4 tokens, which begin
-    at 0, 4 and 8; the last token is in no row:
-
-        position                                0    6    8    13
-        row that begins there or later          0    2    2    3     (3: there is no such row)
-
-    Args:
-        positions: Ascending positions, the last of which is the end of the text, shape (n,).
-        row_tokens: Tokens of a row.
-
-    Returns:
-        Numbers of rows, or the number of all rows if none begins there or later, shape (n,).
-    """
-    # Row k begins at k * row_tokens. So divide by row_tokens and round up; position 6 gives 2.
-    rounded_up = -(-positions // row_tokens)  # [0, 2, 2, 4]
-
-    # 13 tokens would give 4, as if the last token began a row. But there are only 3 full rows.
-    n_rows = positions[-1] // row_tokens  # 3
-    first_rows: NDArray[np.int64] = np.minimum(rounded_up, n_rows)
-    return first_rows
 
 
 def _cut_separately(
@@ -685,53 +560,25 @@ def _cut_separately(
         row_tokens: Tokens of a row.
         tail: One of the three.
     """
-    # Put the streams of all sources into one array, shape (n_streams,).
+    # Put the streams of all sources into one array; (n_streams,) as all arrays here.
     stream_tokens = np.fromiter(chain.from_iterable(lengths_by_source), dtype=np.int64)  # [10, 8]
     full_rows = stream_tokens // row_tokens  # [2, 2]
     if tail == "drop":
         row_counts = full_rows
-        tokens_used = full_rows * row_tokens  # [8, 8]
-    else:
-        has_padded_row = _has_padded_row(stream_tokens, row_tokens, tail)  # pad: [True, False]
-        row_counts = full_rows + has_padded_row  # pad: [3, 2]
-        tokens_used = stream_tokens  # [10, 8]
+    elif tail == "pad":
+        row_counts = _divide_up(stream_tokens, row_tokens)  # [3, 2]
+    else:  # pad_always
+        row_counts = full_rows + 1  # [3, 3]
 
-    # No row continues in another stream, so all tokens in the rows of a stream are its own.
+    # A row never continues in another stream. So the tokens in the rows of a stream are its own.
+    tokens_in_rows = np.minimum(stream_tokens, row_counts * row_tokens)  # drop: [8, 8]
     return _CutStreams(
         row_counts=row_counts,
         starts=_starts_in_sources(lengths_by_source),
-        tokens_in_rows=tokens_used,
-        tokens_used=tokens_used,
+        tokens_in_rows=tokens_in_rows,
+        tokens_used=tokens_in_rows,
+        tokens_carried=np.zeros_like(tokens_in_rows),
     )
-
-
-def _has_padded_row(
-    stream_tokens: NDArray[np.int64],
-    row_tokens: int,
-    tail: PlanTail,
-) -> NDArray[np.bool_]:
-    """Return, for each text, whether padding is added to it when it is cut into rows.
-
-    Rows have one length. With the setting `pad`, the last row is filled up if the text ends before
-    the row is full. With `pad_always`, every text ends in padding: if its last row is full, a row
-    of nothing but padding follows. For rows of 4 tokens:
-
-        tokens of the text        10       8
-        padded row, pad           yes      no
-        padded row, pad_always    yes      yes
-
-    Args:
-        stream_tokens: Tokens of each text (stream), shape (n_streams,).
-        row_tokens: Tokens of a row.
-        tail: `pad` or `pad_always`.
-
-    Returns:
-        Shape (n_streams,).
-    """
-    if tail == "pad_always":
-        return np.ones(len(stream_tokens), dtype=np.bool_)
-    tokens_after_full_rows = stream_tokens % row_tokens  # [2, 0]
-    return tokens_after_full_rows > 0
 
 
 def _starts_in_sources(lengths_by_source: Sequence[Sequence[int]]) -> NDArray[np.int64]:
@@ -790,7 +637,12 @@ def _counts_of(
     # The last row of each stream may be padded. The padding occurs as often as the row, so it
     # matters whether this is one of the chosen rows.
     choice = Choice(rows, occurrences.n_chosen, choice_seed(settings.seed, name))
-    pad_tokens = _pad_tokens_of(streams, settings.row_tokens, occurrences.repeats, choice)
+    pads_by_stream = streams.row_counts * settings.row_tokens - streams.tokens_in_rows
+    last_rows = np.cumsum(streams.row_counts) - 1  # (n_streams,)
+    is_padded = pads_by_stream > 0
+    pad_tokens = _count_pads(
+        pads_by_stream[is_padded], last_rows[is_padded], occurrences.repeats, choice
+    )
     return SourceContexts(
         name=name,
         tokens=tokens,
@@ -800,7 +652,7 @@ def _counts_of(
         pad_tokens=pad_tokens,
         rows=rows,
         frequency=frequency,
-        tokens_carried=_tokens_carried(streams, settings.tail),
+        tokens_carried=int(streams.tokens_carried.sum()),
         streams=_configured_streams(name, settings),
     )
 
@@ -818,62 +670,27 @@ def _choice_of(counts: SourceContexts, seed: int) -> Choice:
     return Choice(counts.rows, counts.chosen, choice_seed(seed, counts.name))
 
 
-def _pad_tokens_of(streams: _CutStreams, row_tokens: int, repeats: int, choice: Choice) -> int:
-    """Return how many pad tokens there are in all training samples of a source of text.
+def _count_pads(
+    pads: NDArray[np.int64], padded_rows: NDArray[np.int64], repeats: int, choice: Choice
+) -> int:
+    """Return how many pad tokens there are in all training samples of a text.
 
-    The source consists of streams, such as its files. Each stream is cut into rows, and its last
-    row is filled up with padding. A sample is one occurrence of a row. For rows of 4 tokens that
-    occur twice, of which row 2 was chosen to occur once more:
+    The text is cut into rows, some of which end in padding. A sample is one occurrence of a row.
+    Every row occurs `repeats` times, and some rows that are chosen at random occur once more:
 
-        stream                            0          1
-        its tokens                        10         8
-        its rows                          0, 1, 2    3, 4
-        pad tokens in the last row        2          0
-        occurrences of the last row       3          2
-        pad tokens in all                 6          0     (6 together)
+        padded row             2            14
+        its pad tokens         3            1
+        occurrences            2 + 1        2          (`repeats` is 2, and row 2 was chosen)
+        pad tokens in all      9            2          the result is 11
 
     Args:
-        streams: The rows of the streams of the source.
-        row_tokens: Tokens of a row, with padding.
+        pads: Pad tokens of each padded row, shape (n_padded_rows,).
+        padded_rows: Numbers of these rows, shape (n_padded_rows,).
         repeats: How often every row occurs.
         choice: Which rows were chosen to occur once more.
     """
-    pad_tokens = streams.row_counts * row_tokens - streams.tokens_in_rows  # (n_streams,) [2, 0]
-    padded_streams = np.flatnonzero(pad_tokens)  # [0]
-
-    # Rows are numbered through all streams. So if there are 3 rows up to the end of a stream, its
-    # last row is row 2.
-    rows_until_end = np.cumsum(streams.row_counts)[padded_streams]  # (n_padded_streams,) [3]
-    last_rows = rows_until_end - 1  # [2]
-    occurrences = repeats + choice.is_chosen(last_rows)  # [2 + True] = [3]
-    return int((pad_tokens[padded_streams] * occurrences).sum())  # 2 * 3
-
-
-def _tokens_carried(streams: _CutStreams, tail: PlanTail) -> int:
-    """Return how many tokens of a source are in training samples that begin in an earlier source.
-
-    This occurs only with the setting `tail: carry`, which cuts all sources as if they were one
-    text. For example, with samples of 8 tokens:
-
-        source     tokens     samples that begin in it
-        web        11         tokens 0 to 7; tokens 8 to 10 with the first 5 tokens of code
-        code       20         tokens 5 to 12; the other 7 tokens do not fill a sample
-
-    The result is 0 for web and 5 for code: so many tokens are before its own first sample.
-
-    Args:
-        streams: How the source is cut into samples. With `carry`, it is a single stream.
-        tail: The setting.
-    """
-    if tail != "carry":
-        return 0
-    # All tokens before the source's own first sample are in earlier samples: 5 for code.
-    tokens_before_first_sample = int(streams.starts[0])
-
-    # There is one exception: if code had only 3 tokens, and were the last source, the sample that
-    # begins in web would not be filled, and not exist. Then none of code's tokens are used.
-    tokens_used = int(streams.tokens_used.sum())
-    return max(0, min(tokens_before_first_sample, tokens_used))
+    occurrences = repeats + choice.is_chosen(padded_rows)  # (n_padded_rows,) [3, 2]
+    return int((pads * occurrences).sum())
 
 
 def _configured_streams(name: str, settings: PlanSettings) -> tuple[int, ...] | None:
@@ -901,6 +718,16 @@ def _running_sum(counts: Sequence[int]) -> NDArray[np.int64]:
     The result has the shape (n_counts + 1,).
     """
     return np.cumsum([0, *counts], dtype=np.int64)
+
+
+def _divide_up(counts: _Counts, size: int) -> _Counts:
+    """Return how many groups of up to `size` are needed for some items: 3 for 10 items and size 4.
+
+    Args:
+        counts: Number of items: one number, or an array.
+        size: Largest size of a group.
+    """
+    return (counts + size - 1) // size
 
 
 def _stream_lengths(
