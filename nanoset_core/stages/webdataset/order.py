@@ -155,12 +155,8 @@ def global_order(contexts: int, seed: int) -> NDArray[np.int64]:
 def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return which training samples are at the positions [start, stop) of the shuffled order.
 
-    The order lists the numbers of all samples (contexts), such as [1, 3, 0, 2]. Its positions 1 and
-    2 have the samples 3 and 0. A file with some of the samples needs only such a part.
-
-    The whole order may not fit into memory, so it is computed in windows of WINDOW (4 Mi)
-    positions. Each window takes a pass over the keys of all samples, by which these are sorted. The
-    last window is cached for the next call.
+    If the order of the samples (contexts) is [1, 3, 0, 2], the positions 1 and 2 have the samples 3
+    and 0. A file with some of the samples needs only such a part of the order.
 
     Args:
         contexts: Number of contexts in the order.
@@ -180,11 +176,16 @@ def ranks(contexts: int, seed: int, start: int, stop: int) -> NDArray[np.int64]:
             found=f"[{start}, {stop})",
             expected=f"within [0, {contexts})",
         )
+    # The whole order may not fit into memory. It is computed in windows of WINDOW (4 Mi) positions:
+    # from 0 on, from 4 Mi on, and so on. The last one is cached for the next call.
     parts = [np.empty(0, dtype=np.int64)]
-    start_of_first_window = start - start % WINDOW
-    for window_start in range(start_of_first_window, stop, WINDOW):
-        numbers = _window(contexts, seed, window_start // WINDOW, WINDOW)  # cached
+    first_window = start // WINDOW
+    stop_window = -(-stop // WINDOW)  # rounded up
+    for window in range(first_window, stop_window):
+        numbers = _window(contexts, seed, window, WINDOW)
+
         # Only a part of the first and the last window may be requested.
+        window_start = window * WINDOW
         first = max(start - window_start, 0)
         parts.append(numbers[first : stop - window_start])
     return np.concatenate(parts)
@@ -270,13 +271,11 @@ class _KeyedContexts(NamedTuple):
 def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -> _KeyedContexts:
     """Return the training samples whose keys are in some ranges, and their keys.
 
-    A dataset is shuffled by sorting its samples (contexts) by pseudo-random keys. Not all keys fit
-    into memory, so ranges of keys are sorted one after the other. A range is called a bucket, and
-    the leading 16 bits of a key say which: keys from 0x0007... are in bucket 7.
+    Each sample (context) has a pseudo-random key of 64 bits. Keys are divided into ranges, called
+    buckets, by their leading 16 bits: keys from 0x0007... are in bucket 7.
 
         context               0     1     2     3     4
         bucket of its key     7     2     9     7     4
-        in bucket 4 or 7      yes               yes   yes
 
     So the buckets 4 and 7 give the contexts 0, 3 and 4.
 
@@ -308,38 +307,31 @@ def _contexts_in_buckets(contexts: int, seed: int, buckets: NDArray[np.int64]) -
 def keys_at(contexts: int, seed: int, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the keys of the training samples at some positions of the shuffled order.
 
-    Each sample (context) has a key, which is a pseudo-random number. The shuffled order is by
-    ascending keys:
+    The order is that of ascending keys, which are pseudo-random numbers. So this is the same as
+    `np.sort(all_keys)[ranks]`. But not all keys may fit into memory. So only those ranges of keys,
+    called buckets, are sorted that contain one of the positions:
 
-        sample              0     1     2     3
-        key                 71    12    95    38
-        position in order   2     0     3     1
-
-    The key at position 2 is 71. With such keys, one can say which samples are in a file: those at
-    the positions 0 and 1 have keys below 71.
-
-    Sorting all keys would take much memory if there are many. So keys are divided into ranges of
-    equal width, called buckets. It is known how many keys each bucket has, and therefore which
-    bucket contains a position. Only the keys of these buckets are sorted.
+        bucket            0         1          2
+        its keys          0-99      100-199    200-299
+        their positions   0-4       5-8        9-14         position 6 is in bucket 1
 
     Args:
-        contexts: Number of contexts in the order.
-        seed: Seed of the order.
+        contexts: Number of samples in the order.
+        seed: Seed of the keys.
         ranks: The positions, shape (n_ranks,), each in [0, contexts).
 
     Returns:
         Shape (n_ranks,).
     """
-    # In which bucket each position is. For example, buckets begin at the positions 0, 5 and 9. For
-    # the position 6, two of them have begun, so it is in the second one, which has the number 1.
-    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,)
-    n_buckets_begun = np.searchsorted(bucket_starts, ranks, side="right")
-    bucket_of_rank = n_buckets_begun - 1  # (n_ranks,)
+    # The bucket of a position is the last one that begins there or before.
+    bucket_starts = _first_ranks_of_buckets(contexts, seed)  # (n_buckets + 1,) [0, 5, 9, 15]
+    n_buckets_begun = np.searchsorted(bucket_starts, ranks, side="right")  # (n_ranks,) [2]
+    bucket_of_rank = n_buckets_begun - 1  # [1]
 
-    # Sort the keys of a few buckets (a batch) at a time, to bound memory.
+    # Sort the keys of some buckets at a time.
     keys = np.empty(len(ranks), dtype=np.uint64)
     for buckets in _batches(np.unique(bucket_of_rank), np.diff(bucket_starts)):
-        in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))
+        in_batch = np.flatnonzero(np.isin(bucket_of_rank, buckets))  # indices of positions
         keys[in_batch] = _keys_in_buckets(contexts, seed, buckets, ranks[in_batch])
     return keys
 
@@ -350,24 +342,27 @@ def _batches(
 ) -> Iterator[NDArray[np.int64]]:
     """Divide buckets of keys into batches that can be sorted in memory, of about WINDOW keys each.
 
-    For example, if WINDOW were 100 (it is 4 Mi), the batches would be [2, 5], [7] and [9]:
+    If WINDOW were 100 (it is 4 Mi), the batches of these buckets would be [2, 5, 7] and [9]:
 
-        bucket                            2     5     7     9
-        keys in it                        60    30    50    80
-        keys up to its end                60    90    140   220
-        the same divided by WINDOW        0     0     1     2
+        bucket            2     5     7     9
+        keys in it        60    30    50    80
 
     Args:
         buckets: Numbers of the buckets, shape (n,).
         bucket_sizes: Number of keys in every bucket, also those that are not in `buckets`, shape
             (n_buckets,).
     """
-    # A bucket is in the batch in which it ends. So a batch ends with the last bucket that ends
-    # before a multiple of WINDOW.
-    keys_until_end = np.cumsum(bucket_sizes[buckets])  # (n,)
-    batch_of_bucket = keys_until_end // WINDOW  # (n,)
-    for batch in np.unique(batch_of_bucket):
-        yield buckets[batch_of_bucket == batch]
+    batch: list[int] = []
+    n_keys = 0
+    for bucket in buckets.tolist():
+        batch.append(bucket)
+        n_keys += int(bucket_sizes[bucket])
+        if n_keys >= WINDOW:
+            yield np.array(batch)
+            batch = []
+            n_keys = 0
+    if batch:
+        yield np.array(batch)
 
 
 def _keys_in_buckets(
@@ -436,29 +431,21 @@ def ranks_of(numbers: NDArray[np.int64], contexts: int, seed: int) -> NDArray[np
         Shape (n_numbers,).
     """
     keys = keys_of(np.asarray(numbers, dtype=np.int64).astype(np.uint64), seed)  # [38, 71]
-    sorted_keys = np.sort(keys)
-
-    # Count how many of all keys are below 38, how many from 38 to 70, and how many above. Up to
-    # 38, there is 1 lower key (12); up to 71, there are 1 + 1.
-    keys_per_interval = _count_keys_between(sorted_keys, contexts, seed)  # (n_numbers + 1,)
-    positions_of_sorted = np.cumsum(keys_per_interval)  # [1, 2, 4]
-    index_in_sorted = np.searchsorted(sorted_keys, keys)  # (n_numbers,) [0, 1]
-    return positions_of_sorted[index_in_sorted]
+    order = np.argsort(keys)
+    positions = np.empty(len(keys), dtype=np.int64)
+    positions[order] = _count_lower_keys(keys[order], contexts, seed)  # [1, 2]
+    return positions
 
 
-def _count_keys_between(
+def _count_lower_keys(
     limits: NDArray[np.uint64],
     contexts: int,
     seed: int,
 ) -> NDArray[np.int64]:
-    """Count how many of all training samples have a key in each interval between some limits.
+    """For each of some limits, count the training samples with a lower key.
 
-    Each sample (context) has a pseudo-random key. A limit belongs to the interval above it. If the
-    limits are 10 and 20, and all keys are 5, 10, 15 and 30:
-
-        interval      below 10     10 to 19     20 and above
-        keys          5            10, 15       30
-        count         1            2            1
+    Each sample (context) has a pseudo-random key. If all keys are 5, 10, 15 and 30, the limits 10
+    and 20 give 1 and 3.
 
     Args:
         limits: Ascending, shape (n,).
@@ -466,14 +453,17 @@ def _count_keys_between(
         seed: Seed of the keys.
 
     Returns:
-        Shape (n + 1,): [1, 2, 1] in the example.
+        Shape (n,).
     """
+    # Divide the keys by the limits, and count: below 10, from 10 to 19, and from 20 on. This is one
+    # pass over all keys, a chunk at a time.
     counts = np.zeros(len(limits) + 1, dtype=np.int64)
     for _, keys in _key_chunks(contexts, seed):
-        # The interval of a key is the number of limits that are at or below it.
-        intervals = np.searchsorted(limits, keys, side="right")
-        counts += np.bincount(intervals, minlength=len(counts))
-    return counts
+        n_limits_reached = np.searchsorted(limits, keys, side="right")  # 0, 1, 1 and 2
+        counts += np.bincount(n_limits_reached, minlength=len(counts))  # [1, 2, 1]
+
+    # 1 key is below 10, and 1 + 2 keys are below 20.
+    return np.cumsum(counts)[:-1]
 
 
 def _bucket(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -553,7 +543,8 @@ class Choice:
             number          0    1    2
             chosen row      3    70   90
 
-        So the numbers 1 and 2 give the rows 70 and 90. No list of the chosen rows is stored.
+        So the numbers 1 and 2 give the rows 70 and 90. They are computed, since a list of all
+        chosen rows may be too long.
 
         Args:
             numbers: Each in [0, n_chosen), shape (n,).
@@ -583,18 +574,16 @@ class Choice:
         Returns:
             Shape (n,).
         """
-        # Comments show number 2, which is row 90.
+        # Comments show number 2, which is row 90. In its block, it is the second chosen row.
         blocks = self._blocks_of(numbers)  # (n,) [1]
-        numbers_in_block = numbers - self._n_chosen_before(blocks)  # (n,) [2 - 1]
+        counts_in_block = numbers - self._n_chosen_before(blocks) + 1  # (n,) [2 - 1 + 1]
 
-        # For each row of the block, count the chosen rows up to it. In block 1, which has the rows
-        # 64 to 127, these are [0 0 0 0 0 0 1 1 ... 1 2 2 ... 2]: 70 is the first one, 90 the second
-        # one.
+        # For each row of the block, count the chosen rows up to it. In block 1, which begins with
+        # row 64, the count is 1 from row 70 on, and 2 from row 90 on.
         n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1)  # (n, 64)
 
-        # Number 1 of the block is the first row at which more than 1 rows are chosen. `argmax`
-        # returns the index of the first True.
-        is_reached = n_chosen_so_far > numbers_in_block[:, None]  # (n, 64)
+        # Find where the count reaches 2. `argmax` returns the index of the first True.
+        is_reached = n_chosen_so_far >= counts_in_block[:, None]  # (n, 64)
         rows_in_block = np.argmax(is_reached, axis=1)  # (n,) [26]
         rows: NDArray[np.int64] = blocks * BLOCK_ROWS + rows_in_block  # [64 + 26]
         return rows
@@ -617,48 +606,25 @@ class Choice:
         Returns:
             Numbers of blocks, shape (n,).
         """
-        # Suppose that the chosen rows were evenly spaced: 30 of 100. Then 19 of the first 66 rows
-        # would be chosen (19.8, rounded down), and 20 of the first 67. So number 19, which is the
-        # twentieth, would be row 66.
-        counts = numbers + 1  # [20]
-        last_rows = self._rows_until(counts) - 1  # [66]
-
-        # In truth, they are at random places within a block. But the formula gives each block just
-        # as many as if they were evenly spaced. So number 19 is in the same block as row 66.
-        return last_rows // BLOCK_ROWS  # [1]
-
-    def _rows_until(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many rows it takes until that many are chosen, if they were evenly spaced.
-
-        Suppose that 30 of 100 rows are chosen. Then 30 / 100 of the first k rows are chosen,
-        rounded down:
-
-            first k rows              64     65     66     67
-            k * 30 / 100              19.2   19.5   19.8   20.1
-            chosen, rounded down      19     19     19     20
-
-        So it takes 67 rows until 20 are chosen. In truth the seed varies the rounding, by an offset
-        that is added: (k * 30 + offset) / 100. It is 0 in the example.
-
-        Args:
-            counts: Numbers of chosen rows, such as 20, shape (n,).
-
-        Returns:
-            For each count, the smallest k for which that many rows are chosen, shape (n,).
-        """
-        # At least `count` rows are chosen if k * n_chosen + offset >= count * n_rows. So divide
-        # count * n_rows - offset by n_chosen, and round up: 20 * 100 / 30 = 66.7 gives 67.
-        dividends = counts * self.n_rows - self._rounding_offset
-        return -(-dividends // self.n_chosen)
+        # `_n_chosen_before` says how many rows are chosen before a block. The block with the chosen
+        # row `number` is the last one for which these are at most `number`:
+        #     (block * 64 * n_chosen + offset) // n_rows <= number
+        # Solve this for the block. A rounded number is at most 19 if it was below 20 before:
+        #     block * 64 * n_chosen + offset < (number + 1) * n_rows
+        #     block * 64 * n_chosen <= (number + 1) * n_rows - offset - 1
+        limits = (numbers + 1) * self.n_rows - self._rounding_offset - 1
+        return limits // (BLOCK_ROWS * self.n_chosen)  # 1999 // 1920 is 1
 
     def _n_chosen_before(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows are chosen before each of some blocks of 64 rows.
 
-        Some rows of a text are chosen at random, but every block of 64 rows gets its share. If 30
-        of 100 rows are chosen, then 64 * 30 / 100 = 19.2 of the 64 rows before block 1 should be,
-        which is rounded. The rounding depends on the seed: a number below 100, which is computed
-        from the seed, is added before the division. If it is 0, the result is 19; if it is 85, (64
-        * 30 + 85) / 100 = 20.05, and the result is 20.
+        Some rows of a text are chosen at random, but every block gets its share. If 30 of 100 rows
+        are chosen, these are rounded numbers of 30 / 100 of the rows before the block:
+
+            block               0     1       2      (there is no block 2: this is the end)
+            rows before it      0     64      100
+            30 / 100 of them    0     19.2    30
+            chosen before it    0     19      30
 
         Args:
             blocks: Numbers of the blocks, shape (n_blocks,). The number of all blocks stands for
@@ -668,6 +634,9 @@ class Choice:
             Shape (n_blocks,).
         """
         rows_before = np.minimum(blocks * BLOCK_ROWS, self.n_rows)
+
+        # `//` rounds down. The offset, a random number below n_rows, sometimes makes it round up:
+        # 64 * 30 // 100 is 19, and with an offset of 85, it is (64 * 30 + 85) // 100, which is 20.
         return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
 
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -725,13 +694,14 @@ class Choice:
             Shape (n,).
         """
         blocks = rows // BLOCK_ROWS  # (n,) [1] for row 90
-        row_in_block = rows % BLOCK_ROWS  # (n,) [26]
+        places = rows % BLOCK_ROWS  # (n,) in the block, [26]
 
-        # For each row of the block, count the chosen rows up to it, with the row itself: (n, 64).
-        n_chosen_so_far = np.cumsum(self._is_chosen_in_blocks(blocks), axis=1, dtype=np.int64)
-        n_chosen_until_row = n_chosen_so_far[np.arange(len(rows)), row_in_block]  # (n,) [2]
-        number_in_block = n_chosen_until_row - 1  # numbers count from 0
-        return self._n_chosen_before(blocks) + number_in_block  # [1 + 1]
+        # Count the chosen rows of the block that come before this one.
+        is_chosen = self._is_chosen_in_blocks(blocks)  # (n, 64)
+        comes_before = np.arange(BLOCK_ROWS) < places[:, None]  # (n, 64)
+        n_before_in_block = np.count_nonzero(is_chosen & comes_before, axis=1)  # (n,) [1]
+        numbers: NDArray[np.int64] = self._n_chosen_before(blocks) + n_before_in_block  # [1 + 1]
+        return numbers
 
     def is_chosen(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of some rows was chosen.

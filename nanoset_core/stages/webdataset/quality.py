@@ -30,15 +30,15 @@ _MIX_MARGIN = 1.5
 """The largest of many deviations may exceed its expectation by this many standard errors."""
 
 
-class _Neighbours(NamedTuple):
-    """Counts of contexts that follow one another in a shard."""
+class _PairCounts(NamedTuple):
+    """How many pairs of training samples there are, and how many are of related text."""
 
     pairs: int
-    """All pairs of neighbours."""
+    """All pairs."""
     same_source: int
-    """Pairs of contexts from the same source."""
+    """Pairs of samples from the same source of text."""
     near_in_source: float
-    """Pairs of contexts that are neighbours in their source, too, or are the same row.
+    """Pairs of samples that are neighbours in their source, or have the same text.
 
     It is no integer if it is an average.
     """
@@ -55,19 +55,17 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
     """Measure how evenly a dataset of training samples will be shuffled, without reading tokens.
 
     The samples (contexts) come from several sources of text, and are divided among tar files
-    (shards). After an even shuffle, the tars show nothing of the order of the sources. Next to each
-    measure is the value that chance would give:
+    (shards). If the shuffle is even, one cannot tell from the tars how the sources were ordered.
+    The result has these measures, and the values of some of them that chance would give:
 
-        same_source        0.31      share of neighbours in tars that are from the same source
-        neighbours         0.0001    share of neighbours that were also neighbours in their source
-        rank_correlation   0.0003    does a sample's place before tell its place after? (0: no)
-        mix_mean, mix_max  0.8, 3.1  how far a source's number of samples in a tar is from its
-                                     share: mean and maximum, in standard errors
-        even               True      all of these are close to what chance gives
+        same_source        0.31      share of successive samples that are from the same source
+        neighbours         0.0001    share of successive samples that were neighbours before
+        rank_correlation   0.0003    correlation of a sample's places before and after the shuffle
+        mix_mean, mix_max  0.8, 3.1  differences of the mix of sources between the tars
+        even               True      whether all of these are close to what chance gives
 
-    A million samples take a second and about 100 MB. Of larger datasets, only some are measured:
-    samples that are spread evenly for the correlation, and some whole tars for the other measures,
-    since these depend on neighbours.
+    Of more than a million samples, only some are measured: samples that are spread evenly for the
+    correlation, and some whole tars for the others. This takes a second and about 100 MB.
 
     Args:
         plan: Says which sample goes into which tar.
@@ -93,26 +91,31 @@ def shuffle_quality(plan: ShufflePlan) -> dict[str, Any]:
 def _neighbour_measures(
     plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
 ) -> dict[str, float]:
-    """Measure how often two successive training samples of a tar file are related.
+    """Measure how often two successive training samples of a tar file are of related text.
 
-    If samples are well shuffled, the one after a sample from web is as often from web as chance has
-    it. Two shares are measured, each with its value by chance:
+    Two questions are asked about each pair of successive samples:
 
-        {"same_source": 0.30, "same_source_expected": 0.31,    (both are from the same source)
-         "neighbours": 0.0001, "neighbours_expected": 0.0001}  (and were neighbours there, too)
+        same_source    Are both from the same source of text, such as web?
+        neighbours     And were they neighbours there, before the samples were shuffled?
+
+    If the shuffle is good, any two samples may be successive. So the share of such pairs should be
+    the same as among all pairs of samples, which is given as "..._expected".
 
     Args:
         plan: Says which sample (context) goes into which tar (shard).
         contexts_of_shards: Numbers of the samples of each tar that is measured, in its order.
+
+    Returns:
+        Such as {"same_source": 0.30, "same_source_expected": 0.31, "neighbours": 0.0001, …}.
     """
-    neighbours = _neighbours(plan, contexts_of_shards)
-    n_pairs = max(neighbours.pairs, 1)  # 1 only to divide by it, if there is no pair
-    expected = _expected_neighbours(plan)
+    successive = _count_successive_pairs(plan, contexts_of_shards)
+    n_successive = max(successive.pairs, 1)  # 1 only to divide by it, if there is no pair
+    all_pairs = _count_all_pairs(plan)
     return {
-        "same_source": neighbours.same_source / n_pairs,
-        "same_source_expected": expected.same_source / expected.pairs,
-        "neighbours": neighbours.near_in_source / n_pairs,
-        "neighbours_expected": expected.near_in_source / expected.pairs,
+        "same_source": successive.same_source / n_successive,
+        "same_source_expected": all_pairs.same_source / all_pairs.pairs,
+        "neighbours": successive.near_in_source / n_successive,
+        "neighbours_expected": all_pairs.near_in_source / all_pairs.pairs,
     }
 
 
@@ -122,15 +125,15 @@ def _mix_measures(
     """Measure whether every tar file has the same mix of sources as the whole dataset.
 
     If 10 % of all training samples are from code, a tar of 100 samples should have about 10 of
-    them. By chance it may have 7 or 13, so each distance is divided by the standard error, 3, which
-    is how far chance typically moves the count:
+    them. How far it is from that is given in standard errors, here of 3 samples: chance typically
+    moves the count by as much.
 
-        tar       samples of code      distance      in standard errors
-        0         13                   3             1
-        1         4                    6             2
+        samples of code in a tar        10    13    4
+        distance from 10                0     3     6
+        deviation in standard errors    0     1     2
 
-    There is such a number for each source in each tar. Even by chance, the largest of many is
-    rather large, so the result also has the largest one to be expected.
+    There is a deviation for each source in each tar. The result has their mean and their maximum,
+    and the maximum that chance would give.
 
     Args:
         plan: Says which sample (context) goes into which tar (shard).
@@ -159,19 +162,22 @@ def _contexts_of_shard(plan: ShufflePlan, shard: int) -> NDArray[np.int64]:
     return ranks(plan.table.contexts, plan.settings.seed, start, stop)
 
 
-def _expected_neighbours(plan: ShufflePlan) -> _Neighbours:
-    """Count all pairs of training samples of a dataset, and how many are related.
+def _count_all_pairs(plan: ShufflePlan) -> _PairCounts:
+    """Count all pairs of training samples of a dataset, and how many of them are of related text.
 
-    After an even shuffle, any two samples follow each other with the same chance. So the share of
-    related pairs among all is the share to be expected among neighbours. If 2 of 3 samples are from
-    web, there are 3 * 2 = 6 ordered pairs of two samples, and 2 * 1 = 2 are both from web.
+    A pair counts twice, once in each order. For example, there are three samples: A and B are
+    neighbours in the source web, and C is from code.
+
+        pairs             (A, B) (B, A) (A, C) (C, A) (B, C) (C, B)      3 * 2
+        same_source       (A, B) (B, A)                                  2 * 1
+        near_in_source    (A, B) (B, A)
 
     Args:
         plan: Has the number of samples (contexts) of each source.
     """
     n_contexts = plan.table.contexts
     sources = plan.table.sources
-    return _Neighbours(
+    return _PairCounts(
         pairs=max(n_contexts * (n_contexts - 1), 1),
         same_source=sum(source.contexts * (source.contexts - 1) for source in sources),
         near_in_source=plain_sum(map(_pairs_near_in_source, sources)),
@@ -256,8 +262,10 @@ def _sampled_shards(plan: ShufflePlan) -> list[int]:
     return (numbers * plan.shards // n_tars).tolist()  # [0, 10, 20, 30] // 4
 
 
-def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) -> _Neighbours:
-    """Count how many pairs of successive training samples in tar files are related.
+def _count_successive_pairs(
+    plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]
+) -> _PairCounts:
+    """Count the pairs of successive samples in tar files, and how many are of related text.
 
     A sample (context) holds some consecutive tokens of a source of text. With 4 tokens each:
 
@@ -287,7 +295,7 @@ def _neighbours(plan: ShufflePlan, contexts_of_shards: list[NDArray[np.int64]]) 
         n_pairs += len(is_same_source)
         n_same_source += int(is_same_source.sum())
         n_near += int(is_near.sum())
-    return _Neighbours(pairs=n_pairs, same_source=n_same_source, near_in_source=n_near)
+    return _PairCounts(pairs=n_pairs, same_source=n_same_source, near_in_source=n_near)
 
 
 def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -308,14 +316,16 @@ def _deviations(plan: ShufflePlan, contexts: NDArray[np.int64]) -> NDArray[np.fl
         The deviation of each source, shape (n_measured_sources,). Sources of which a tar has hardly
         any sample are left out, since a standard error says little about such counts.
     """
-    source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
-    expected = _count_distributions(source_sizes, n_drawn=len(contexts))
-
-    # Count the samples of each source. Samples are numbered source by source, so the source of a
-    # sample is the last one whose first sample has the same or a lower number.
+    # Samples are numbered source by source, so the source of a sample is the last one whose first
+    # sample has the same or a lower number. If the sources start with the samples 0 and 900, the
+    # samples 12 and 950 are from the sources 0 and 1.
     n_sources_begun = np.searchsorted(plan.table.first_contexts, contexts, side="right")
     source_of_context = n_sources_begun - 1  # (n_contexts,)
+
+    # Count the samples of each source in the tar, and compare that with a random selection.
+    source_sizes = np.array([source.contexts for source in plan.table.sources], dtype=np.float64)
     counts = np.bincount(source_of_context, minlength=len(source_sizes))  # (n_sources,)
+    expected = _count_distributions(source_sizes, n_drawn=len(contexts))
 
     is_measured = expected.variance >= _MIN_VARIANCE
     distances = np.abs(counts - expected.mean)[is_measured]
@@ -357,14 +367,14 @@ def _count_distributions(source_sizes: NDArray[np.float64], n_drawn: int) -> _Co
 
 
 def _rank_correlation(plan: ShufflePlan) -> _Correlation:
-    """Measure whether a training sample's place before the shuffle tells its place after it.
+    """Measure whether the order of training samples after a shuffle is related to that before.
 
     This is Spearman's rank correlation. It is 1 if the order has not changed at all, -1 if it is
     reversed, and after a good shuffle it is 0, up to chance. Of many samples, a million are
     measured, spread evenly over all.
 
     Args:
-        plan: Gives each sample (context) its place in the shuffled order.
+        plan: Has the number of samples (contexts), and the seed of the shuffle.
     """
     total = plan.table.contexts
     n_sampled = min(total, SAMPLE)
@@ -372,17 +382,18 @@ def _rank_correlation(plan: ShufflePlan) -> _Correlation:
         # A correlation needs two samples. An error of 1 says that nothing is known.
         return _Correlation(value=0.0, standard_error=1.0)
 
-    # Samples are numbered in their order before the shuffle, so `sampled_contexts` is in it, too.
+    # Samples are numbered in their order before the shuffle, such as 0, 2, 4 of six samples. After
+    # the shuffle, their order may be 4, 0, 2. Then their ranks are 1, 2, 0.
     sampled_contexts = np.arange(n_sampled) * total // n_sampled
-    shard_ranks = _ranks_in_shards(sampled_contexts, plan.settings.seed)
+    shuffled_ranks = _ranks_after_shuffle(sampled_contexts, plan.settings.seed)
     return _Correlation(
-        value=_spearmans_rho(shard_ranks),
+        value=_spearmans_rho(shuffled_ranks),
         # The standard deviation of the correlation of two orders that are independent.
         standard_error=1 / math.sqrt(n_sampled - 1),
     )
 
 
-def _ranks_in_shards(contexts: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+def _ranks_after_shuffle(contexts: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Return which of some training samples comes first after the shuffle, which second, and so on.
 
     The shuffle sorts the samples (contexts) by keys, which are pseudo-random numbers:
@@ -425,14 +436,13 @@ def _spearmans_rho(ranks_of_items: NDArray[np.int64]) -> float:
 
 
 def _pairs_near_in_source(source: SourceContexts) -> float:
-    """Return how many pairs of training samples of a source are of the same or neighbouring rows.
+    """Count the pairs of training samples of a source that have the same or neighbouring text.
 
-    A source of text is cut into rows, and a sample (context) is one occurrence of a row. If the
-    source has 10 rows and is read twice, each row has 2 samples, here called a and b. The pairs (a,
-    b) and (b, a) count as two:
+    The text is cut into rows, and a sample is one occurrence of a row. If there are 10 rows, and
+    each occurs in 2 samples, then with both orders of a pair:
 
-        pairs of the same row              (a, b) and (b, a): 2              10 rows * 2 = 20
-        pairs of two neighbouring rows     2 * 2 samples in 2 orders: 8       9 times 8 = 72
+        of the same row              2 pairs for each of 10 rows                       20
+        of two neighbouring rows     2 * 2 pairs in 2 orders, for each of 9 borders    72
 
     Args:
         source: Counts of the source.
@@ -443,22 +453,20 @@ def _pairs_near_in_source(source: SourceContexts) -> float:
     n_rows = source.rows
     if n_rows == 0:
         return 0.0
-    # Pairs of the same row.
-    pairs_per_row = _pairs_of_one_row(source.repeats, chosen_share=source.chosen / n_rows)  # 2
-    pairs_of_same_row = n_rows * pairs_per_row  # 20
+    chosen_share = source.chosen / n_rows  # of the rows that occur once more: 0
+    pairs_of_same_row = n_rows * _pairs_of_one_row(source.repeats, chosen_share)  # 10 * 2
 
-    # Pairs of two neighbouring rows, in both orders.
-    contexts_per_row = source.contexts / n_rows  # 2
-    pairs_of_neighbours = 2 * (n_rows - 1) * contexts_per_row**2  # 2 * 9 * 2 * 2 = 72
+    samples_per_row = source.contexts / n_rows  # 2
+    pairs_of_neighbours = 2 * (n_rows - 1) * samples_per_row**2  # 2 * 9 * 2 * 2
     return pairs_of_same_row + pairs_of_neighbours
 
 
 def _pairs_of_one_row(repeats: int, chosen_share: float) -> float:
-    """Return how many pairs of training samples are of the same row of text, for a row on average.
+    """Return how many pairs of training samples have the same row of text, for a row on average.
 
-    A row is a piece of a text. If it occurs in n samples, there are n * (n - 1) pairs, where both
-    orders of a pair count. If all rows occur twice, and half of them a third time, these are
-    1/2 * 2 * 1 + 1/2 * 3 * 2 = 4.
+    A row is a piece of a text. If it occurs in 2 samples a and b, there are 2 pairs: (a, b) and
+    (b, a). If it occurs in 3, there are 3 * 2 = 6. If half of the rows occur in 2 samples, and half
+    in 3, that is 1/2 * 2 + 1/2 * 6 = 4 on average.
 
     Args:
         repeats: How often every row occurs: 2.
