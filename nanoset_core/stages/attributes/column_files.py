@@ -53,32 +53,26 @@ class ColumnWriter:
     def append(self, array: Any) -> None:
         """Append the values of some rows to the files of the column.
 
-        A column of texts has three files. For the rows "art", null and "music":
+        Whether it is a column of numbers or of texts is known from the first row with a value on:
 
-            .valid     1 0 1
-            .values    artmusic
-            .ends      0 3 3 8      the start of the first text, and the end of each
+            texts      "art", null, "music"    .valid 1 0 1    .values artmusic     .ends 0 3 3 8
+            numbers    0.5, null, 2.0          .valid 1 0 1    .values 0.5 0 2.0
 
-        A column of numbers has no `.ends`, and 0 in place of null. As long as all rows are null, it
-        is not known which of the two it is.
+        Until then, only `.valid` gets an entry for each row. When the first value comes,
+        `_choose_kind` adds the missing entries to the other files.
 
         Args:
-            array: An Arrow array. All arrays with a value have the same type. An array of nulls may
-                have the type of nulls instead.
+            array: An Arrow array, of the same type as the other arrays with a value.
         """
-        # The first value decides whether this is a column of numbers or of texts.
         has_values = array.null_count < len(array)
         if has_values and not self.kind:
             self._choose_kind(str(array.type))
 
-        # Store which rows have a value.
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         self._valid_file.write(is_valid.astype(np.uint8))
-
-        # Store the values. As long as no row has one, `_choose_kind` fills in the rows later.
-        if self._ends_file is not None:  # only a column of texts has this file
+        if self._ends_file is not None:  # texts
             self._append_texts(self._ends_file, array)
-        elif self.kind:
+        elif self.kind:  # numbers
             self._append_numbers(array)
         self.n_rows += len(array)
 
@@ -90,30 +84,24 @@ class ColumnWriter:
             self._ends_file.close()
 
     def _choose_kind(self, arrow_type: str) -> None:
-        """Note that a column has numbers or texts, and fill in the rows without a value so far.
+        """Note that a column has numbers or texts, and add the entries of the rows so far.
 
-        Values are written to files as they arrive. Only the first row that has one shows what they
-        are. For example, two rows without a value, and then:
-
-            0.7     numbers: the file of values gets two zeros for the rows so far
-            "en"    texts: the file of ends gets three zeros, which are the start of the first text,
-                    and the ends of the two empty texts so far
+        These rows have no value: in a column of numbers, each is stored as 0. In a column of texts,
+        each is an empty text, which ends at the byte 0 of the file of texts.
 
         Args:
-            arrow_type: Name of the type of the first array with a value.
+            arrow_type: Name of the type of the first array with a value, such as "double".
         """
         if arrow_type in _DTYPES:
-            # Numbers: a row without a value has the number 0.
             self.kind = arrow_type
-            number_bytes = np.dtype(_DTYPES[arrow_type]).itemsize
-            _extend_with_zeros(self._values_file, self.n_rows * number_bytes)
+            bytes_per_number = np.dtype(_DTYPES[arrow_type]).itemsize
+            _extend_with_zeros(self._values_file, self.n_rows * bytes_per_number)
         else:
-            # Texts: a row without a value has an empty text, which ends where it starts. The file
-            # has the start of the first text, and then the end of each: all of these are 0 so far.
             self.kind = "string"
             self._ends_file = self._ends_path.open("wb")
-            n_ends = self.n_rows + 1
-            _extend_with_zeros(self._ends_file, n_ends * _END_BYTES)
+            # The file begins with the start of the first text, which is 0, too.
+            n_entries = 1 + self.n_rows
+            _extend_with_zeros(self._ends_file, n_entries * _END_BYTES)
 
     def _append_numbers(self, array: Any) -> None:
         """Append an Arrow array of numbers to the file of values, with 0 in place of null."""
@@ -127,34 +115,32 @@ class ColumnWriter:
         self._values_file.write(numbers.astype(_DTYPES[self.kind]))
 
     def _append_texts(self, ends_file: BinaryIO, array: Any) -> None:
-        """Append texts to the file of values, and the end of each text to the file of ends.
+        """Append texts to the file of all texts, and where each of them ends to another file.
 
-            appended so far           artmusic        ends at 0 3 8
-            the texts film, jazz      filmjazz        end at 12 16
+                        file of texts       file of ends
+            so far      artmusic            0 3 8
+            appended    filmjazz            12 16
 
         Args:
-            ends_file: The file with the end of each text in the file of values.
-            array: The texts.
+            ends_file: The file of ends.
+            array: The texts, such as "film" and "jazz".
         """
         import pyarrow as pa
 
-        # Arrow stores texts in the same way: their bytes, concatenated, and the offsets between
-        # them, such as 0 3 8 for "art" and "music".
+        # Arrow also has the bytes of all texts one after another, and where each of them ends.
         texts = array.cast(pa.large_string())
-        offsets = _offsets_of(texts)  # (n_rows + 1,)
+        offsets = _offsets_of(texts)  # (n_rows + 1,) [0, 4, 8]
         start = int(offsets[0])
         stop = int(offsets[-1])
 
-        # Append the bytes to the file of values.
-        _, _, text_bytes = texts.buffers()  # the others have the nulls and the offsets
+        _, _, text_bytes = texts.buffers()  # b"filmjazz"
         if text_bytes is not None:  # None if all texts are empty
             self._values_file.write(memoryview(text_bytes)[start:stop])
 
-        # There, they follow the texts that were appended before. If these have 10 bytes (which is
-        # `_text_bytes`), "art" and "music" end at 13 and 18: their offsets 3 and 8, plus 10.
-        ends: NDArray[np.int64] = offsets[1:] - start + self._text_bytes  # (n_rows,)
+        # In the file, they follow the 8 bytes of "artmusic".
+        ends: NDArray[np.int64] = self._text_bytes + offsets[1:] - start  # (n_rows,) [12, 16]
         ends_file.write(ends.data)
-        self._text_bytes += stop - start
+        self._text_bytes += stop - start  # 16
 
 
 def _offsets_of(texts: Any) -> NDArray[np.int64]:
@@ -191,28 +177,22 @@ class StoredColumn:
 
     @staticmethod
     def open(path: Path, kind: str, n_rows: int) -> StoredColumn:
-        """Open a column of a table that may be larger than the memory.
+        """Open the files of a column that may be larger than the memory.
 
-        Its values are in files, which the operating system maps into memory: a part of a file is
-        read only when it is used.
-
-            0.valid       1 for each row that has a value, otherwise 0
-            0.values      the numbers, if the column has numbers
+        The operating system maps them into memory: a part of a file is read only when it is used.
 
         Args:
-            path: Path of the files, without their endings.
-            kind: What its writer reported: a type of numbers such as "double", "string" for texts,
-                or "" if no row has a value.
-            n_rows: Number of rows of the table.
+            path: Path of the files, without their endings .valid, .values and .ends.
+            kind: What the rows have: "double" and the like for numbers, "string" for texts, or ""
+                if no row has a value.
+            n_rows: Number of rows.
         """
-        is_valid = map_array(path.with_suffix(".valid"), np.uint8)
-        if not kind:
-            values = None
-        elif kind in _DTYPES:
-            values = _map_numbers(path, kind, n_rows)
-        else:
-            values = _map_texts(path, n_rows)
-        return StoredColumn(kind, values, is_valid)
+        is_valid = map_array(path.with_suffix(".valid"), np.uint8)  # 1 for each row with a value
+        if kind == "":
+            return StoredColumn(kind, None, is_valid)
+        if kind in _DTYPES:
+            return StoredColumn(kind, _map_numbers(path, kind, n_rows), is_valid)
+        return StoredColumn(kind, _map_texts(path, n_rows), is_valid)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """Return the values of some rows, as an Arrow array.
@@ -238,28 +218,31 @@ class StoredColumn:
     def _to_table_type(self, values: Any) -> Any:
         """Convert values from the type in which they are stored to the type that tables have.
 
-        Booleans, for example, are stored as bytes, 0 or 1.
+            stored                            in tables
+            bytes 0 and 1, for booleans       booleans
+            texts with offsets of 64 bits     texts with offsets of 32 bits
+            unsigned integers                 int64, or texts if one is too large for that
+            others                            the same
 
         Args:
-            values: An Arrow array of the column's stored type.
+            values: Some values of the column, as an Arrow array of the stored type.
         """
         import pyarrow as pa
 
+        if self.kind == "bool":
+            return values.cast(pa.bool_())
+        if self.kind == "string":
+            return values.cast(pa.string())
         if self.kind == "uint64":
             return narrowed(values)
-        if self.kind == "bool":  # stored as bytes
-            return values.cast(pa.bool_())
-        if self.kind == "string":  # stored with offsets of 64 bits
-            return values.cast(pa.string())
         return values
 
 
 def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
-    """Return all values of a column of numbers, without reading them into memory.
+    """Return all numbers of a column as an Arrow array, without reading them into memory.
 
-    A table of attributes, such as scores of documents, may be larger than the memory. Each column
-    is in files of its own, which the operating system maps into memory: a part of them is read only
-    when it is used.
+    The file has the numbers in the form in which Arrow has them, one after another. The operating
+    system maps it into memory: a part of it is read only when it is used.
 
     Args:
         path: Path of the column's files, without their endings.
@@ -267,13 +250,14 @@ def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
         n_rows: Number of rows.
 
     Returns:
-        A pyarrow.Array of shape (n_rows,).
+        A pyarrow.Array of shape (n_rows,), with 0 for rows without a number.
     """
     import pyarrow as pa
 
     numbers = map_array(path.with_suffix(".values"), _DTYPES[kind])
     arrow_type = pa.from_numpy_dtype(numbers.dtype)
-    return pa.Array.from_buffers(arrow_type, n_rows, [None, pa.py_buffer(numbers)])
+    no_nulls = None  # in place of Arrow's bits that mark rows without a value
+    return pa.Array.from_buffers(arrow_type, n_rows, [no_nulls, pa.py_buffer(numbers)])
 
 
 def _map_texts(path: Path, n_rows: int) -> Any:

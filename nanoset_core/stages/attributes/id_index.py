@@ -56,22 +56,23 @@ class IdIndex:
     def open(folder: Path, n_ids: int) -> IdIndex:
         """Open the files of an index without reading them: they are mapped into memory.
 
-        An index finds the row with an id. If four rows have the ids b, a, b and c, there are 3
-        different ids (`n_ids`), while some files have room for 4 entries:
+        The files were made with an entry for each row of a table. But several rows may have the
+        same id, and the index has one entry for each different id. So the last entries are unused:
 
-            hashes, rows, is_repeated    4 entries, of which the first 3 are used
-            is_matched                   3 entries
+            ids of the rows       b    a    b    c
+            entries               a    b    c    (unused)
 
         Args:
-            folder: The folder to which `build_index` has written them.
-            n_ids: Number of distinct ids, as `build_index` has returned it.
+            folder: The folder of the files.
+            n_ids: Number of different ids, here 3.
         """
-        # The first three files have an entry for each row with an id. If some ids are in several
-        # rows, only the first `n_ids` entries are used. `is_matched` has just these.
         return IdIndex(
             hashes=map_array(folder / "hashes", np.uint64)[:n_ids],
-            rows=map_array(folder / "rows", np.int64)[:n_ids],
-            is_repeated=map_array(folder / "is_repeated", np.uint8)[:n_ids],
+            rows=map_array(folder / "rows", np.int64)[:n_ids],  # the first row with the id
+            is_repeated=map_array(folder / "is_repeated", np.uint8)[
+                :n_ids
+            ],  # other rows have it, too
+            # Whether the id was looked up. This file was made last, without unused entries.
             is_matched=map_array(folder / "is_matched", np.uint8),
         )
 
@@ -139,35 +140,34 @@ def _sort_parts(
 ) -> int:
     """Sort rows by the hashes of their ids, and keep only the first row with each id.
 
-    The rows were divided into parts by the first bits of the hashes, so that each part fits into
-    memory. Each is sorted, and its distinct ids are written directly after those of the part
-    before, into the same arrays, over rows that are not needed any more:
+    The rows are in parts, such that all hashes of a part are below those of the next one. So each
+    part can be sorted alone. Its rows that are kept are written after those of the part before:
 
-        rows before    1  5  2 | 3  4      (part 0, and part 1; row 5 has the id of row 2)
-        rows after     2  1  3  4          in order of the hashes of their ids
-        result         4 distinct ids
+        row          1  5  2 | 3  4      two parts
+        its id       c  a  a | e  d
+        kept rows    2  1  3  4          if the hashes of a, c, e and d are ascending
 
     Args:
-        hashes: Hash of the id of each row, part by part; shape (n_rows_with_id,).
-        rows: Number of each row, part by part; shape (n_rows_with_id,).
-        is_repeated: Receives 1 for each id that several rows have; shape (n_rows_with_id,).
-        bounds: First row of each part, and the end of the last one, such as [0, 3, 5]; shape
-            (n_parts + 1,).
+        hashes: Hash of the id of each row, shape (n_rows_with_id,). Sorted in place.
+        rows: Number of each row in the table, shape (n_rows_with_id,). Sorted in place.
+        is_repeated: Receives 1 for each id that several rows have, shape (n_rows_with_id,).
+        bounds: Where each part begins, and the last one ends: [0, 3, 5]; shape (n_parts + 1,).
         ids: Ids of all rows of the table, an Arrow array.
 
     Returns:
-        The number of distinct ids: how many entries of the arrays are used.
+        The number of rows that are kept: how many entries of the arrays are used.
     """
-    n_ids = 0  # of the parts so far
+    n_kept = 0  # of the parts so far
     for start, stop in pairwise(bounds.tolist()):
         part = _sort_part(hashes[start:stop], rows[start:stop], ids)
-        # This never overwrites a later part: a part has at most as many ids as rows.
-        entries = slice(n_ids, n_ids + len(part.rows))
+
+        # These entries are not needed any more: no part has more rows afterwards than before.
+        entries = slice(n_kept, n_kept + len(part.rows))
         hashes[entries] = part.hashes
         rows[entries] = part.rows
         is_repeated[entries] = part.is_repeated
-        n_ids = entries.stop
-    return n_ids
+        n_kept = entries.stop
+    return n_kept
 
 
 def _count_parts(
@@ -202,39 +202,34 @@ def _divide_into_parts(
     id_hashes: NDArray[np.uint64],
     part_bits: int,
 ) -> None:
-    """Sort rows coarsely by the hashes of their ids, into parts that fit into memory.
+    """Divide the rows of a large table into parts, by the first bits of their hashes.
 
-    A table may have more rows than memory holds. They are divided by the first bits of the hashes,
-    the number of a part. In the order of the parts, all hashes of a part are below those of the
-    next. For example, with 1 bit:
+    So all hashes of a part are below those of the next one. With 1 bit, there are two parts:
 
-        row               0    1    2    3
-        first bit         1    0    1    1
-        `rows` becomes    1 | 0  2  3          (part 0, and part 1)
+        row of the table    0       1       2       3
+        its hash            1001    0011    1110    1001
+        rows by part        1 | 0  2  3
 
     Args:
-        hashes: Receives the hash of each row, shape (n_rows_with_id,).
-        rows: Receives the number of each row, shape (n_rows_with_id,).
-        starts: Where each part starts in `hashes` and `rows`, shape (n_parts,).
+        hashes: Receives the hashes, part by part; shape (n_rows_with_id,).
+        rows: Receives the numbers of the rows, part by part; shape (n_rows_with_id,).
+        starts: Where each part starts in these two: [0, 1]; shape (n_parts,).
         is_valid: 1 if the row has an id, shape (n_rows,). Others are left out.
         id_hashes: Hash of the id of each row, shape (n_rows,).
         part_bits: How many first bits of a hash are the number of its part.
     """
-    # The arrays may be larger than the memory, so read some rows at a time. The comments have the
-    # values of the example.
-    next_positions = starts.copy()  # where the next row of each part is written: [0, 1]
-    for chunk_rows in _chunks_of_rows_with_id(is_valid):
+    ends = starts.copy()  # where each part ends, with the rows that were added so far
+    for chunk_rows in _chunks_of_rows_with_id(is_valid):  # some rows at a time, to bound memory
         chunk_hashes = id_hashes[chunk_rows]
-        parts = _part_of(chunk_hashes, part_bits)  # [1, 0, 1, 1]
-        by_part = np.argsort(parts, kind="stable")  # [1, 0, 2, 3]
+        parts = _part_of(chunk_hashes, part_bits)  # (n_chunk_rows,) [1, 0, 1, 1]
 
-        # The rows of a part go to consecutive positions: 1 row to position 0 for part 0, and 3 rows
-        # to the positions 1, 2 and 3 for part 1.
-        rows_per_part = np.bincount(parts, minlength=len(starts))  # [1, 3]
-        positions = positions_in(next_positions, rows_per_part)  # [0, 1, 2, 3]
-        hashes[positions] = chunk_hashes[by_part]
+        # Sort the rows of the chunk by their part, and append those of each part to it.
+        by_part = np.argsort(parts, kind="stable")  # [1, 0, 2, 3]
+        rows_per_part = np.bincount(parts, minlength=len(starts))  # (n_parts,) [1, 3]
+        positions = positions_in(ends, rows_per_part)  # [0] for part 0, [1, 2, 3] for part 1
         rows[positions] = chunk_rows[by_part]
-        next_positions += rows_per_part
+        hashes[positions] = chunk_hashes[by_part]
+        ends += rows_per_part
 
 
 def _chunks_of_rows_with_id(is_valid: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:

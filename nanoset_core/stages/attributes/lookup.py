@@ -75,7 +75,13 @@ class LookupWriter:
             processes.
         """
         self.close()
-        n_ids = self._index_ids()
+
+        # The index is sorted by hashes of the ids, which were written to a file with the rows.
+        hashes_path = self._folder / _ROW_HASHES
+        hashes = map_array(hashes_path, np.uint64)
+        ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
+        n_ids = build_index(self._folder, ids.values, ids.is_valid, hashes)
+        hashes_path.unlink()  # the index has the hashes in its own order
         return Lookup(
             folder=self._folder,
             n_rows=self._ids.n_rows,
@@ -83,20 +89,6 @@ class LookupWriter:
             id_kind=self._ids.kind,
             kinds={name: column.kind for name, column in self._columns.items()},
         )
-
-    def _index_ids(self) -> int:
-        """Build the index by which the row with an id is found; return how many ids there are.
-
-        The index is sorted by hashes of the ids. They were written to a file with the rows, and
-        this file is deleted now.
-        """
-        hashes_path = self._folder / _ROW_HASHES
-        ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
-        n_ids = build_index(
-            self._folder, ids.values, ids.is_valid, map_array(hashes_path, np.uint64)
-        )
-        hashes_path.unlink()  # the index has the hashes in its own order
-        return n_ids
 
     def close(self) -> None:
         """Close the files."""
@@ -179,35 +171,32 @@ class OpenLookup:
         ]
 
     def find(self, ids: Any) -> MatchingRows:
-        """Return the row of each id, and mark these ids in a file of the index.
+        """Return the row of each id, and note in a file that these ids were looked up.
 
-            id of the document      doc-17    doc-18    doc-19
-            its row                     -1         5         7      (-1: there is none)
-            is repeated                 no        no       yes      other rows have this id, too
-
-        The marks show later which ids of the tables belong to no document.
+            id             doc-17    doc-18    doc-19
+            its row            -1         5         7      (-1: there is none)
+            is repeated        no        no       yes      other rows have this id, too
 
         Args:
             ids: An Arrow array of strings, shape (n_ids,); a null matches no row.
 
         Returns:
-            The first row of the tables with each id, and whether other rows have the id, too.
+            The first row with each id, and whether other rows have the id, too.
         """
         import pyarrow as pa
 
-        # The index has an entry for each distinct id of the tables.
-        ids = ids.cast(pa.large_string())
-        entries = self._find_entries(ids)  # (n_ids,) the entry of each id, or -1
-        is_found = entries >= 0
-        found_entries = entries[is_found]
-
-        # These arrays of the index are files of bytes, in which 1 stands for True.
-        self._index.is_matched[found_entries] = 1
-        is_repeated = np.zeros(len(ids), np.bool_)
-        is_repeated[is_found] = self._index.is_repeated[found_entries] == 1
+        # The index has an entry for each different id of the rows. Find the entries of these ids.
+        entries = self._find_entries(ids.cast(pa.large_string()))  # (n_ids,) -1 for doc-17
+        exists = entries >= 0
+        existing_entries = entries[exists]
 
         rows = np.full(len(ids), -1, np.int64)
-        rows[is_found] = self._index.rows[found_entries]
+        rows[exists] = self._index.rows[existing_entries]
+        is_repeated = np.zeros(len(ids), np.bool_)
+        is_repeated[exists] = self._index.is_repeated[existing_entries] == 1
+
+        # This array is a file, which all processes share.
+        self._index.is_matched[existing_entries] = 1
         return MatchingRows(rows, is_repeated)
 
     def _find_entries(self, ids: Any) -> NDArray[np.int64]:

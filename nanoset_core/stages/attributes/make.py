@@ -9,7 +9,6 @@ machine, look the ids of the shards' documents up in them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -64,27 +63,29 @@ _NO_FILES = "missing"
 
 
 def attributes_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return everything that joined attributes depend on: documents, attribute tables and settings.
+    """Return everything on which the attributes of documents depend, with a digest of it.
 
-    Attributes are values of documents that other tables have, such as scores of a classifier, and
-    are joined by the documents' ids:
+    Attributes are values that other tables have for documents, such as scores of a classifier. If
+    one of these changes, the digest does, and the attributes are read again:
 
-        {"files": "77cd…", "id": "doc_id", "columns": ["score"]}
-
-    Tables that cannot be read are no error here: the error is raised when they are joined.
+        tokenized    the documents
+        files        a digest of the tables; "missing" if there are none, which is no error yet
+        id           the column of the tables that has the documents' ids
+        columns      the columns that are read, or None for all
 
     Args:
-        project: The project.
-        corpus: The corpus, to whose documents the attributes are joined.
-        tokenized_digest: Digest of the tokenized corpus, which has the documents.
+        project: The project, whose settings name the tables.
+        corpus: Name of the collection of documents.
+        tokenized_digest: Digest of these documents.
 
     Raises:
         ConfigError: nanoset.yaml names no attribute tables for the corpus.
     """
     spec = attributes_spec(project.config, corpus)
-    files_digest = _NO_FILES
-    with contextlib.suppress(MissingError, InputError):
+    try:
         files_digest = given_files(project, spec.files, files_setting(corpus)).digest
+    except (MissingError, InputError):
+        files_digest = _NO_FILES  # "missing"
     options = {
         "files": files_digest,
         "id": spec.id,
@@ -277,8 +278,7 @@ def _join_to_shards(
     Returns:
         Manifest of the result, which is current.
     """
-    # Looking an id up marks it in the lookup, so that ids of no document can be counted. For each
-    # shard, an empty file is created as soon as the ids of its documents were looked up.
+    # For each shard, an empty file that is created when the ids of its documents were looked up.
     markers = [scratch / f"matched-{number}" for number in range(len(shards))]
 
     def fill_of(shard: int) -> Fill:
@@ -296,10 +296,12 @@ def _join_to_shards(
     # Workers on other machines could not read the files of the lookup, so no executor is used.
     shard_tables = make_tables(project, tables, PROGRESS_NAME, executor=None)
 
-    # Tables of some shards existed, or another build has made them in the meantime. The ids of
-    # their documents are not marked yet.
-    _mark_ids_of_other_shards(project, shards, markers, attributes.lookup)
-
+    # The tables of some shards existed already, so the ids of their documents were not looked up.
+    # Do that now: only then is it known which ids of the attribute tables belong to no document.
+    other_shards = [
+        shard for shard, marker in zip(shards, markers, strict=True) if not marker.exists()
+    ]
+    _look_up_ids(project, other_shards, attributes.lookup)
     further_facts = _facts_of(attributes, shard_tables.results)
     return publish(project, tables, shard_tables.results, further_facts)
 
@@ -335,23 +337,19 @@ def _facts_of(
 def fill_and_mark(
     table: ColumnTable, documents: DocumentRows, lookup: Lookup, marker: Path
 ) -> Mapping[str, Any]:
-    """Fill a table with the attributes of documents, and leave an empty file that says so.
+    """Fill a table with the attributes of documents, and create an empty file when it is done.
 
-    Attributes are values of documents, such as a score, from tables of others. Each id that is
-    looked up in these tables is noted, so that the ids that no document has can be counted at the
-    end. But a build keeps tables that an earlier one has filled, and looks up no ids for them:
-
-        shard 0    filled by this build        the file matched-0 exists: its ids are noted
-        shard 1    kept from an earlier one    no file: the main process notes its ids later
+    The file tells the main process that the ids of these documents were looked up. Tables that
+    exist from an earlier build are not filled again, so their documents have no such file.
 
     Args:
-        table: Receives a row for each document.
-        documents: The documents of a shard, which is a part of the corpus.
-        lookup: The rows of the attribute tables. It notes which ids were looked up.
-        marker: Path of the empty file, such as matched-0.
+        table: Gets a row for each document.
+        documents: Some documents of the corpus.
+        lookup: The attributes, such as scores, by id.
+        marker: Path of the empty file.
 
     Returns:
-        What `fill_by_id` returns: counts of documents without a row, for example.
+        Counts, for example of documents without attributes; see `fill_by_id`.
     """
     facts = fill_by_id(table, documents, lookup)
     marker.touch()
@@ -359,30 +357,27 @@ def fill_and_mark(
 
 
 def fill_by_id(table: ColumnTable, documents: DocumentRows, lookup: Lookup) -> Mapping[str, Any]:
-    """Write the attributes of some documents, which are looked up by the documents' ids.
+    """Fill a table with the attributes of documents: values that other tables have for their ids.
 
-    Attributes are values that other tables have, such as a score:
-
-        id of the document    row of the attribute tables    score
+        id of the document    its row in the other tables    score
         doc-18                1                              0.2
-        doc-99                none (-1)                      null
+        doc-99                -1, since there is none        null
 
     Args:
-        table: Receives a row for each document.
-        documents: The documents of one part of the corpus (a shard).
-        lookup: The rows of the attribute tables.
+        table: Gets a row for each document.
+        documents: Some documents of the corpus.
+        lookup: The other tables, in which rows are found by ids.
 
     Returns:
-        Facts by name: the number of documents without a row, of those without an id, and of those
-        whose id is in several rows; and the first id that is in no row. For example, `{"missing":
-        3, "without_id": 1, "duplicates": 0, "first_missing": "doc-17"}`.
+        How many documents have no row, no id, or an id that several rows have, and the first id
+        without a row: `{"missing": 3, "without_id": 1, "duplicates": 0, "first_missing":
+        "doc-99"}`.
     """
     open_lookup = lookup.open_files()
     counts = _MatchCounts()
-    for group in range(len(documents.groups)):
-        # The row of each document. It is -1 if no row has the id; `take` then returns null.
+    for group in range(len(documents.groups)):  # some ten thousand documents at a time
         ids = _ids_of(documents, group)  # (n_documents,)
-        matches = open_lookup.find(ids)
+        matches = open_lookup.find(ids)  # the row of each id
         columns = open_lookup.take(matches.rows)
         table.add([columns])
         counts.add(ids, matches)
@@ -439,46 +434,35 @@ class _MatchCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class _MarkingTask:
-    """Everything that a worker needs to mark the ids of one shard's documents as matched."""
+class _LookupTask:
+    """Everything that a worker needs to look up the ids of one shard's documents."""
 
     root: OutputRoot
     """The outputs of the project."""
     shard: Manifest
     """The shard."""
     lookup: Lookup
-    """The rows of the attribute tables, whose index has the marks."""
+    """The rows of the attribute tables, whose index marks the ids that were looked up."""
 
 
-def _mark_ids_of_other_shards(
-    project: Project, shards: Sequence[Manifest], markers: Sequence[Path], lookup: Lookup
-) -> None:
-    """Note the ids of documents whose attributes an earlier build has filled in.
+def _look_up_ids(project: Project, shards: Sequence[Manifest], lookup: Lookup) -> None:
+    """Look up the ids of documents in other tables, only to note which ids were looked up.
 
-    Attributes are values of documents from tables of others, found by the document's id. The build
-    counts the ids of these tables that no document has:
-
-        ids in the tables         doc-1, doc-2, doc-3
-        documents of shard 0      doc-1, looked up by this build, which notes it
-        documents of shard 1      doc-2, filled in by an earlier build, so not looked up
-        ids without a document    doc-3; but without this function, it would be doc-2 and doc-3
+    Those that were not looked up at the end belong to no document, and users are told how many
+    there are.
 
     Args:
         project: The project.
-        shards: All shards of the corpus, which are parts of its documents.
-        markers: For each shard, the path of a file. This build has created it if it has looked up
-            the ids of the shard.
-        lookup: The rows of the attribute tables, which note the ids that were looked up.
+        shards: Parts of a corpus, each with a table of its documents.
+        lookup: The other tables, in which rows are found by ids.
     """
-    markers_by_shard = zip(shards, markers, strict=True)
-    unmarked_shards = [shard for shard, marker in markers_by_shard if not marker.exists()]
-    tasks = (_MarkingTask(project.outputs, shard, lookup) for shard in unmarked_shards)
-    for _ in run_tasks(_mark_ids_of_shard, tasks, project.config.workers):
-        pass  # a task has no result: its marks are in a file that all processes share
+    tasks = (_LookupTask(project.outputs, shard, lookup) for shard in shards)
+    for _ in run_tasks(_look_up_ids_of_shard, tasks, project.config.workers):
+        pass  # the result of a task is in a file that all processes share
 
 
-def _mark_ids_of_shard(task: _MarkingTask) -> None:
-    """Look up the ids of the documents of one shard, which marks them."""
+def _look_up_ids_of_shard(task: _LookupTask) -> None:
+    """Look up the ids of the documents of one shard, which marks them as looked up."""
     with task.root.in_task() as root:
         shard = root.rebase(task.shard)
         open_lookup = task.lookup.open_files()

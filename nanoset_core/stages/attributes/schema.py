@@ -55,10 +55,9 @@ class AttributeSchema:
         """Check that a file has the same columns as the files before it, with the same types.
 
             a.parquet    id, score                  the first file: it decides the columns
-            b.parquet    id, score                  fine
-            c.parquet    id                         an error: no score
-            d.parquet    id, score, language        an error, unless only `columns: [score]` is read
-            e.parquet    id, score as text          an error: another type
+            b.parquet    id                         an error: no score
+            c.parquet    id, score, language        an error, unless only `columns: [score]` is read
+            d.parquet    id, score as text          an error: another type
 
         Args:
             path: Path of the file.
@@ -72,20 +71,16 @@ class AttributeSchema:
         occurrences = Counter(schema.names)  # how many columns have each name
         kind_by_name = {column.name: _kind_of(column.type) for column in schema}
         names_to_read = list(kind_by_name) if self.columns is None else self.columns
+        names_before = list(self._types)  # the columns of the first file, or none for that file
 
-        # The first file decides which columns there are. Other files must have the same ones.
-        names_of_first_file = list(self._types)  # none, if this is the first file
-        names_to_check = dict.fromkeys([self.id, *names_to_read, *names_of_first_file])
-        for name in names_to_check:
+        for name in dict.fromkeys([self.id, *names_to_read, *names_before]):
             self._check_occurs_once(path, name, occurrences)
-            kind = kind_by_name[name]
+            kind = kind_by_name[name]  # such as "double"
             if name == self.id:
                 self._check_type_of_ids(path, kind)
             else:
                 self._check_name(path, name)
-
-            # Compare the column with that of the first file, or remember it if this is the first.
-            if names_of_first_file and name not in names_of_first_file:
+            if names_before and name not in names_before:
                 raise self._new_column(path, name)
             self._compare_or_add_type(path, name, kind)
 

@@ -16,18 +16,22 @@ from nanoset_core.stages.stage import Summary
 
 
 def attributes_summary(spec: AttributesSpec | None, attributes: Manifest) -> Summary:
-    """Return what `nanoset status` shows of attributes: values of documents from other tables.
+    """Return what `nanoset status` shows of attributes, such as scores of documents.
 
-        names: score, quality
+    They are values that other tables have for the documents' ids. Besides their names and numbers,
+    these are warnings:
+
         3 of 200 documents have no row in scores.parquet, as 'doc-17'
+        5 documents have several rows in scores.parquet, of which the first is used
         12 ids of scores.parquet belong to no document
 
     Args:
-        spec: Their present settings, or None if they are no longer in nanoset.yaml.
-        attributes: Manifest of the attributes.
+        spec: The settings, which name these tables for the warnings. None if the attributes were
+            removed from nanoset.yaml: then there are no warnings.
+        attributes: The record of the attributes, with these counts.
     """
     summary = columns_summary(attributes)
-    if spec is None:  # without settings, the texts could not name the attribute tables
+    if spec is None:
         return summary
 
     facts = attributes.facts

@@ -65,43 +65,38 @@ class AttributesStage(AlignedStage, Planned):
         return verify_attributes(project, key.subject, deep=deep)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check the stored attributes of documents, and what the user demands of them.
+        """Return what is wrong with the stored attributes of documents, in words, or None.
 
-        The tables must exist and be complete. And settings such as `on_missing: fail`, which allows
-        no document without a score, may have become stricter since. They do not change the tables,
-        so the tables are not built again for them. But they count as faulty if the setting is
-        violated.
+            a file is missing or damaged
+            nanoset.yaml has `on_missing: fail` now, and 3 documents have no score
 
         Args:
             project: The project.
-            key: The corpus.
-            manifest: Manifest of the joined attributes.
-
-        Returns:
-            What is wrong, in words, or None.
+            key: The corpus, which is the collection of these documents.
+            manifest: The record of the attributes, which lists the files and has such counts.
         """
-        table_fault = super().fault(project, key, manifest)
-        if table_fault is not None:
-            return table_fault
+        fault_of_files = super().fault(project, key, manifest)
+        if fault_of_files is not None:
+            return fault_of_files
         return _first_violation(project.config, manifest)
 
     def refusal(
         self, project: Project, key: Key, recipe: Recipe, reading: ReadingBudget
     ) -> str | None:
-        """Return why a build could not join attribute tables to documents, as far as that is known.
+        """Return why a build of attributes would fail, if that is known without reading them.
 
-        Attributes are values that other tables have for documents. Without reading these tables:
-
-            the tables do not exist                    the reason
-            joined before, with 3 missing rows,        "3 of 200 documents have no row …"
-            and now `on_missing` is set to `fail`
-            never joined                               None: only reading them could show one
+        Attributes are values that other tables have for documents, such as scores. For example, the
+        tables do not exist; or they were read before, 3 documents had no score, and nanoset.yaml
+        does not allow that any more (`on_missing: fail`).
 
         Args:
             project: The project.
-            key: The corpus.
-            recipe: Recipe that the result would have.
-            reading: Limit for stages that read files to find a reason; not used here.
+            key: The corpus, which is the collection of these documents.
+            recipe: What the attributes would be made from.
+            reading: Limits how much may be read to find out. Nothing is read here.
+
+        Returns:
+            The reason in words; None if none is known.
         """
         try:
             _check_tables_exist(project, key.subject)
@@ -109,10 +104,7 @@ class AttributesStage(AlignedStage, Planned):
         except NanosetError as error:
             return one_line(error)
         if existing is None:
-            return None  # only reading the tables can show what is wrong with them
-
-        # The tables were joined before. Perhaps their counts violate a policy that was made
-        # stricter since then, such as `on_missing: fail`.
+            return None  # the tables were never read
         return _first_violation(project.config, existing)
 
     def show(self, project: Project, manifest: Manifest) -> Summary:

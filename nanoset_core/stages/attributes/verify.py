@@ -33,20 +33,18 @@ MAX_JOINED_AGAIN = 2_000_000
 
 
 def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> Report:
-    """Check the attributes of a corpus's documents: values that other tables have for their ids.
+    """Check the attributes of documents: values that other tables have for their ids.
 
-        the stored tables have a row for each document, and undamaged files
-        nanoset.yaml forbids nothing that was found, such as documents without a row
-        joining again gives the same values (if the corpus is small, or the check `deep`)
+    Are the stored values complete, and as the settings demand? Unless there are too many, they are
+    also looked up again and compared.
 
     Args:
         project: The project.
-        corpus: Name of the corpus.
-        deep: Read every value, and compare the result of joining the attributes again. For a small
-            corpus, this is always done.
+        corpus: Name of the collection of documents.
+        deep: Look up the values again and compare them even if there are many.
 
     Returns:
-        The report, with an error for each table that differs and each policy that is violated.
+        The report, with an error for each table that differs and each setting that is violated.
     """
     report = verify_columns(ATTRIBUTES, project, corpus, deep=deep)
     if not report.passed:
@@ -55,28 +53,26 @@ def verify_attributes(project: Project, corpus: str, *, deep: bool = False) -> R
         manifest = current_manifest(project, ATTRIBUTES, Key(corpus))
         _check_policies(report, project, manifest)
 
-        # A stale output was joined from other documents or attributes than the present ones, and
-        # cannot be compared with them. `verify_columns` has already warned of that.
-        is_stale = bool(stale_reasons(project, ATTRIBUTES, Key(corpus)))
+        # If the documents or the tables have changed since, the values differ, of course.
+        is_outdated = bool(stale_reasons(project, ATTRIBUTES, Key(corpus)))
         is_small = max(manifest.facts["documents"], manifest.facts[ROWS]) <= MAX_JOINED_AGAIN
-        if not is_stale and (deep or is_small):
+        if not is_outdated and (deep or is_small):
             _join_again(report, project, manifest)
     return report
 
 
 def _check_policies(report: Report, project: Project, manifest: Manifest) -> None:
-    """Report the counts of joined attributes, and what nanoset.yaml forbids.
+    """Report documents without attributes: an error or a warning, as nanoset.yaml demands.
 
-    Attributes are values of documents from other tables. If 3 documents have no row in these, it
-    depends on `on_missing`:
+    Attributes are values that other tables have for documents, such as scores:
 
-        on_missing: fail    an error
+        on_missing: fail    an error if 3 documents have none
         on_missing: keep    a warning
 
     Args:
-        report: Report on the attributes.
+        report: Gets the error or the warning.
         project: The project.
-        manifest: Manifest of the attributes, with counts such as `{"missing": 3, "rows": 2000}`.
+        manifest: The record of the attributes, with counts such as `{"missing": 3, "rows": 2000}`.
     """
     report.copy_facts(manifest, [*COUNTS, ROWS])
     for violation in violations(project.config, manifest):
@@ -85,43 +81,39 @@ def _check_policies(report: Report, project: Project, manifest: Manifest) -> Non
             where=f"{project.config.file}: {STAGE}.{manifest.name}",
             remedy=violation.remedy,
         )
-    # These warnings may say that documents have no row. If that is an error, it is reported above.
-    if report.passed:
+    if report.passed:  # otherwise, the warnings would repeat the errors
         for warning in ATTRIBUTES.show(project, manifest).warnings:
             report.warn(warning, where=manifest.url())
 
 
 def _join_again(report: Report, project: Project, manifest: Manifest) -> None:
-    """Compute the attributes of all documents again, and compare the stored ones.
+    """Look up the attributes of all documents again, and compare them with the stored ones.
 
-    Attributes, such as scores, come from tables outside of the project, and are found by the ids of
-    documents. A corpus is tokenized in parts, called shards, and each has a table of its
-    attributes:
+    They are values that other tables have for the documents' ids, such as scores. The stored ones
+    are in several files, one for each part of the documents:
 
-        shard 0    stored 0.2, 0.7     computed again 0.2, 0.7
-        shard 1    stored 0.5          computed again null: an error
+        part 0    stored 0.2, 0.7     looked up again 0.2, 0.7
+        part 1    stored 0.5          looked up again null: an error
 
     Args:
-        report: Gets an error for each table that differs.
+        report: Gets an error for each file that differs.
         project: The project.
-        manifest: Manifest of the attributes, which lists the stored tables.
+        manifest: The record of the attributes, with the digests of these files.
     """
     corpus = manifest.name
     outputs = project.outputs
-    shards = current_shards(project, require(project, TOKENIZED, Key(corpus)))
+    parts = current_shards(project, require(project, TOKENIZED, Key(corpus)))
+    stored_digests = manifest.facts[SHARDS]
     with tempfile.TemporaryDirectory(prefix="nanoset-attributes-") as scratch:
-        # Read the attribute tables into files in which rows can be looked up by id.
         rows_folder = Path(scratch) / "rows"
         rows_folder.mkdir()
         attributes = read_attributes(project, corpus, rows_folder)
 
-        # There is a table for each shard of the corpus. The expected ones are written to the same
-        # path one after another, so that only one of them takes space.
-        expected_path = Path(scratch) / TABLE
-        for shard, digest in zip(shards, manifest.facts[SHARDS], strict=True):
-            _write_table(expected_path, shard, attributes)
+        for part, digest in zip(parts, stored_digests, strict=True):
+            expected_path = Path(scratch) / TABLE  # the same each time, to save disk space
+            _write_table(expected_path, part, attributes)
             stored = outputs.manifest_at(outputs.folder / TABLES_FOLDER / corpus / digest)
-            if stored is not None:  # it may have been deleted since `verify_columns` found it
+            if stored is not None:  # it may have been deleted a moment ago
                 _compare_table(report, stored, expected_path)
 
 

@@ -49,28 +49,25 @@ class AlignedColumns:
     """The tables of each output that has some of the columns."""
 
     def sources(self, shard: int, n_documents: int) -> list[TableSource]:
-        """Return the tables with values of a shard's documents, after checking their sizes.
+        """Return the tables that have further values of some documents, after checking their sizes.
 
-        A shard is a part of a corpus. Its documents may have values in two tables, with a row for
-        each document:
-
-            columns       values that the raw text has, such as the language
-            attributes    values that other tables have, such as scores
+        There may be two of them, each with a row for each document: one with values from the raw
+        text, such as the language, and one with values from elsewhere, such as scores.
 
         Args:
-            shard: Number of the shard in the corpus.
-            n_documents: Number of its documents.
+            shard: Number of the documents' shard, which is a part of the corpus.
+            n_documents: Number of documents.
 
         Raises:
             MissingError: A table was deleted.
             FormatError: A file is not a table, or has another number of rows.
         """
         sources = []
-        for output_tables in self.tables:
+        for tables in self.tables:  # of languages, and of scores; each has a table for each shard
             manifest = self.outputs.version(
-                stage=output_tables.folder,
-                name=output_tables.corpus,
-                digest=output_tables.digests[shard],
+                stage=tables.folder,
+                name=tables.corpus,
+                digest=tables.digests[shard],
                 what_if_missing="a table of columns was deleted",
                 remedy=_REMEDY,
             )

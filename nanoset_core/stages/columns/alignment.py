@@ -187,35 +187,29 @@ class _RowGroupValues:
         return self.n_taken == self._places.n_documents
 
     def take_values_of(self, documents: _DocumentRange) -> int:
-        """Keep the values of those documents that are in a table, and skip the others.
+        """Keep the values of those documents that are in the table, and skip the others.
 
-        The raw text is read again to keep a value of each document, such as its language. The rows
-        of the table and the text have the same order, but the text may have more documents, such as
-        empty ones:
+        The text has its documents in the order of the table. But it may have more of them, such as
+        empty ones, which are not in the table:
 
-            rows that come next         a:0          a:200      (file, and position in it)
+            next rows of the table      a:0          a:200      byte 0 and byte 200 of the file a
             documents of the text       a:0   a:95   a:200
-            their values                en    de     fr
-            kept                        en           fr
-
-        The table is handled in parts (row groups). This object collects the values for one of them.
+                their languages         en    de     fr         en and fr are kept
 
         Args:
-            documents: The next documents of the text.
+            documents: The next documents of the text, with their values.
 
         Returns:
-            Index of the last document whose value was kept, here 2; -1 if none was.
+            Index of the last document that is in the table, here 2; -1 if none is.
         """
-        # Text and rows have the same order, and each row is of another document. So 3 documents of
-        # the text can only be among the next 3 rows. Compare where both come from: the file, and
-        # the position in it.
+        # Each row is of another document. So 3 documents can only be those of the next 3 rows.
         stop_row = self.n_taken + documents.places.n_documents
-        places_of_rows = self._places.slice(self.n_taken, stop_row)
-        indices = _indices_of_common_places(documents.places, places_of_rows)
+        next_rows = self._places.slice(self.n_taken, stop_row)
+        indices = _indices_of_common_places(documents.places, next_rows)  # [0, 2]
         if len(indices) == 0:
             return -1
         self.values.append(documents.take(indices))
-        self.n_taken += len(indices)  # rows whose value was found, so the next row to search for
+        self.n_taken += len(indices)
         return int(indices[-1])
 
 
@@ -266,16 +260,17 @@ def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:
 
 
 def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iterator[_Places]:
-    """Yield, for each row group of a table of documents, which file and position they come from.
+    """Yield where the documents of a table come from: the number of a file, and a position in it.
 
-        file       line    byte_offset      file number, position
-        a.jsonl    1       0                0, 0
-        a.jsonl    2       95               0, 95
-        b.jsonl    1       0                1, 0
+        columns of the table              result
+        file       line    byte_offset    file    position
+        a.jsonl    1       0              0       0
+        a.jsonl    2       95             0       95
+        b.jsonl    1       0              1       0
 
     Args:
-        documents: The table, with the file, line and byte offset of each document.
-        files: The files of the shard's text, in order, which gives them their numbers.
+        documents: The table. It is read in parts (row groups), and there is a result for each.
+        files: Names of the files in order: ["a.jsonl", "b.jsonl"].
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -283,8 +278,9 @@ def _places_of_row_groups(documents: DocumentRows, files: Sequence[str]) -> Iter
     file_names = pa.array(files, pa.string())
     for group in range(len(documents.groups)):
         table = documents.columns(group, ["file", "line", "byte_offset"])
-        numbers = pc.index_in(table.column("file").cast(pa.string()), value_set=file_names)
-        yield _places(numbers, table.column("line"), table.column("byte_offset"))
+        names_in_table = table.column("file").cast(pa.string())
+        file_numbers = pc.index_in(names_in_table, value_set=file_names)  # [0, 0, 1]
+        yield _places(file_numbers, table.column("line"), table.column("byte_offset"))
 
 
 def _places(files: Any, lines: Any, offsets: Any) -> _Places:

@@ -88,19 +88,18 @@ class ColumnTable:
         self.rows += self._write_row_group(columns)
 
     def _use_kinds(self, kinds: Mapping[str, str]) -> None:
-        """Give the columns kinds that also hold the values of the next row group.
+        """Change the types of columns if the next rows do not fit: integers, then a fraction.
 
-            column so far      next row group     the column becomes
-            integers           integers           integers: nothing is done
-            integers           fractions          fractions: the rows so far are written again
+        A column of a file has one type. So the rows so far are written again if a type changes.
 
         Args:
-            kinds: Name of each column → its kind.
+            kinds: Name of each column → what it contains now, such as "int" or "double".
         """
-        column_types = [type_of(kind) for kind in kinds.values()]
-        if column_types != self._writer.schema.types:
-            self._widen(kinds)
-        self._kinds = dict(kinds)  # different kinds, such as "int" and "int64", have one type
+        types_so_far = self._writer.schema.types
+        new_types = [type_of(kind) for kind in kinds.values()]
+        self._kinds = dict(kinds)
+        if new_types != types_so_far:  # two kinds may have the same type
+            self._write_again()
 
     def _without_too_long(self, name: str, arrays: Sequence[Any]) -> list[Any]:
         """Replace the values of a column that are too long by null, and count them.
@@ -141,26 +140,21 @@ class ColumnTable:
         self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         return int(table.num_rows)
 
-    def _widen(self, kinds: Mapping[str, str]) -> None:
-        """Write the rows so far again, with wider types for the columns.
+    def _write_again(self) -> None:
+        """Write the rows so far to a new file, in which columns have the types of `self._kinds`.
 
         For example, the integers 3 and 5 become the floating-point numbers 3.0 and 5.0.
-
-        Args:
-            kinds: Name of each column → its new kind.
         """
-        # Finish the file so far under another name, and start a new one with the new types.
         self._writer.close()
-        narrow_path = self._path.rename(self._path.with_suffix(".before"))
-        self._kinds = dict(kinds)
+        old_path = self._path.rename(self._path.with_suffix(".before"))
         self._writer = self._open_writer()
-        wide_types = self._writer.schema.types
+        new_types = self._writer.schema.types
 
-        with RowGroups(narrow_path) as file:
+        with RowGroups(old_path) as file:
             for group in range(len(file.ranges)):
-                narrow_columns = file.read(group).columns
-                self._write_row_group(list(map(as_type, narrow_columns, wide_types)))
-        narrow_path.unlink()
+                old_columns = file.read(group).columns
+                self._write_row_group(list(map(as_type, old_columns, new_types)))
+        old_path.unlink()
 
     def __enter__(self) -> Self:
         return self

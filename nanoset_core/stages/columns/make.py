@@ -63,22 +63,18 @@ def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Reci
 
 @holding
 def keep_columns(project: Project, corpus: str) -> Manifest:
-    """Store further values of each document of a corpus, which its settings name.
+    """Store further values of each document, such as its language, to choose documents by them.
 
-    Lines of raw text may have more than a text, such as `{"text": "…", "language": "en"}`. With
-    `columns: [language]` in nanoset.yaml, the language of each document is stored in a table, by
-    which documents can be selected later. The raw text is read a second time for that.
-
-    The corpus was tokenized in parts, called shards. Each gets a table with the rows of its
-    documents.
+    Lines of raw text may have more than a text: `{"text": "…", "language": "en"}`. The setting
+    `columns: [language]` says what is stored. The raw text, which was tokenized before, is read a
+    second time for that.
 
     Args:
-        project: The project.
+        project: The project, with this setting.
         corpus: Name of the corpus, a collection of texts.
 
     Returns:
-        Manifest of the columns, which lists the table of each shard. It is then the current
-        version.
+        Manifest, a record that lists the tables with the values.
 
     Raises:
         MissingError: The corpus was not tokenized, or the list of its files was deleted.
@@ -88,8 +84,7 @@ def keep_columns(project: Project, corpus: str) -> Manifest:
     recipe = columns_recipe(project, corpus, tokenized.digest)
     text = _ShardTexts.of(project, recipe, tokenized)
 
-    # Each shard, which is made from a range of the text, gets a table. Make those that do not exist
-    # yet, and then the output that lists all of them.
+    # The corpus was tokenized in parts, called shards. Each gets a table, unless it has one.
     tables = TablesOfShards(
         root=project.outputs,
         output_recipe=recipe,

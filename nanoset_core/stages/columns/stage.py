@@ -40,41 +40,30 @@ class AlignedStage(PerCorpus, OutsideFiles):
         return {"tokenized": Node(TOKENIZED, key)}
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check that the tables with values of a corpus's documents exist and are complete.
-
-        A corpus is tokenized in parts, called shards. Each has a table of its own, in a folder
-        named by a digest. The output itself only lists these digests:
-
-            {"shards": ["0a1b…", "77cd…"]}
+        """Return which fault the tables with values of documents have, or None.
+        The documents of a corpus are in several parts, called shards. Each has a table in a folder
+        that is named by a digest.
 
         Args:
-            project: The project.
+            project: The project, whose outputs contain the folders.
             key: The corpus.
-            manifest: Manifest of the output, with this list.
-
-        Returns:
-            "the table of a shard is missing or damaged", or None.
+            manifest: The record of the tables, with their digests: {"shards": ["0a1b…", "77cd…"]}.
         """
 
-        def is_complete(outputs: OutputRoot, table_folder: Path) -> bool:
-            """Return whether a folder contains a table with all of its files.
+        def is_complete(outputs: OutputRoot, folder: Path) -> bool:
+            """Return whether a folder has all files that were written to it."""
+            return outputs.find_at(folder) is not None
 
-            Args:
-                outputs: The outputs of the project.
-                table_folder: The folder.
-            """
-            return outputs.find_at(table_folder) is not None
-
-        # Check the folders of all tables together, which takes few requests to a bucket.
+        # Call it for each folder. In a bucket, all of them are looked up with few requests.
         are_complete = project.outputs.each_version(
             is_complete,
             stage=self.tables_folder,
             name=key.subject,
             digests=manifest.facts[SHARDS],
         )
-        if not all(are_complete):
-            return "the table of a shard is missing or damaged"
-        return None
+        if all(are_complete):
+            return None
+        return "the table of a shard is missing or damaged"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
         from nanoset_core.stages.columns.show import columns_summary
@@ -94,24 +83,22 @@ class ColumnsStage(AlignedStage):
     tables_folder = TABLES_FOLDER
 
     def keys(self, config: ProjectConfig, corpora: Collection[str]) -> Iterable[Key]:
-        """Return the corpora for which further values of documents are stored.
+        """Return the corpora for which nanoset.yaml requests further values of each document.
 
-        A corpus is a folder of texts. nanoset.yaml names the values for all of them, or for one:
-
-            documents: {columns: [language]}         for each corpus
-            corpora: {web: {columns: [language]}}    for web, even before its folder exists
+            documents: {columns: [language]}         for every corpus, which is a folder of texts
+            corpora: {web: {columns: [language]}}    for web
 
         Args:
             config: The settings of nanoset.yaml.
-            corpora: Names of the corpora whose folders exist.
+            corpora: Names of the corpora that exist. Those that are only named in the settings are
+                included, too.
 
         Returns:
-            A key for each of them, which names an output.
+            A key for each corpus, with the setting that requests it.
         """
-        # A corpus with columns of its own is requested even if its folder does not exist (yet).
-        corpora_with_settings = [name for name, spec in config.corpora.items() if spec.columns]
+        corpora_in_settings = [name for name, spec in config.corpora.items() if spec.columns]
         keys = []
-        for name in dict.fromkeys([*corpora, *corpora_with_settings]):
+        for name in dict.fromkeys([*corpora, *corpora_in_settings]):  # each name once
             if config.documents_of(name).columns:
                 keys.append(Key(name, requested_at=f"corpora.{name}.columns"))
         return keys

@@ -126,31 +126,22 @@ class TablesOfShards(PerShard[int, Mapping[str, Any]]):
 def make_tables(
     project: Project, tables: TablesOfShards, activity: str, executor: Executor | None
 ) -> MadePerShard[Mapping[str, Any]]:
-    """Make a table of values of documents for each part of a corpus, unless it exists already.
-
-    A corpus (a collection of texts) is tokenized in parts, called shards. Each table has a row for
-    each document of its shard:
-
-        table of shard 0    language    score
-        document 0          en          0.7
-        document 1          de          0.2
+    """Make the tables of an output that do not exist yet, in parallel, and show the progress.
 
     Args:
-        project: The project.
-        tables: Says which shards and columns there are, and how a table is filled.
-        activity: What is being done, for the progress.
+        project: The project, to whose outputs the tables are added.
+        tables: Which tables there are, and how to fill each of them.
+        activity: Text that is shown with the progress, such as "columns".
         executor: A cluster that makes the tables; None for worker processes of this machine.
 
     Returns:
-        The counts ("facts") of all tables, and which of the tables existed.
+        What is recorded of each table, such as its number of rows, and which tables existed.
     """
-    n_shards = len(tables.corpus_shards)
+    corpus = tables.output_recipe.name
+    n_tables = len(tables.corpus_shards)
+    progress = project.progress.work(activity, corpus, n_tables, unit="shards")
     return make_per_shard(
-        tables,
-        project.outputs,
-        project.progress.work(activity, tables.output_recipe.name, n_shards, "shards"),
-        workers=project.config.workers,
-        executor=executor,
+        tables, project.outputs, progress, workers=project.config.workers, executor=executor
     )
 
 
@@ -160,38 +151,33 @@ def publish(
     table_facts: Sequence[Mapping[str, Any]],
     further_facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Store the output that lists the tables of a corpus's documents, and make it current.
+    """Record which tables belong together, so that the columns of all documents can be read.
 
-    A corpus is tokenized in parts, called shards, and each has a table of its own. The output names
-    the folders of these tables, and adds up their counts:
+    The documents of a corpus are in several parts, and each part has a table of its own, in a
+    folder that is named by a digest. The record, a manifest, has the sums over all tables:
 
         {"documents": 1200, "columns": […], "shards": ["0a1b…", "77cd…"]}
 
     Args:
-        project: The project.
-        tables: How the tables were made.
-        table_facts: Facts of each table, such as its number of rows.
-        further_facts: Facts to add to the sums of these, or to replace them.
+        project: The project, to whose outputs the record is added.
+        tables: Which tables there are.
+        table_facts: What is recorded of each table, such as its number of rows.
+        further_facts: Further entries of the record.
 
     Returns:
-        Manifest of the output.
+        The record.
     """
     facts = _total_facts(tables.names, table_facts)
     if further_facts is not None:
         facts |= further_facts
-    # List the tables: each is stored in a folder that is named by the digest of its recipe.
     facts[SHARDS] = [tables.recipe(shard).digest for shard in tables.shards()]
 
     def write_no_files(_folder: Path) -> Written:
-        """Return the facts alone: the output has no files but its manifest, which contains them.
-
-        Args:
-            _folder: Folder of the output, which stays empty.
-        """
+        """Write nothing: the manifest is the only file of this output."""
         return Written(facts)
 
     manifest = project.outputs.commit(tables.output_recipe, write_no_files)
-    return project.outputs.make_current(manifest)
+    return project.outputs.make_current(manifest)  # from now on, it is the one that is used
 
 
 def _total_facts(
