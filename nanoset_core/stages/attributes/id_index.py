@@ -68,11 +68,9 @@ class IdIndex:
         """
         return IdIndex(
             hashes=map_array(folder / "hashes", np.uint64)[:n_ids],
-            rows=map_array(folder / "rows", np.int64)[:n_ids],  # the first row with the id
-            is_repeated=map_array(folder / "is_repeated", np.uint8)[
-                :n_ids
-            ],  # other rows have it, too
-            # Whether the id was looked up. This file was made last, without unused entries.
+            rows=map_array(folder / "rows", np.int64)[:n_ids],
+            is_repeated=map_array(folder / "is_repeated", np.uint8)[:n_ids],
+            # This file was made last, without unused entries. It says which ids were looked up.
             is_matched=map_array(folder / "is_matched", np.uint8),
         )
 

@@ -47,73 +47,65 @@ _IRRELEVANT_OPTIONS = frozenset({"seed", "trainer_path", "tokenizer_identifiers"
 
 
 def held_out_recipe(project: Project, nanoset_name: str, parents: Mapping[str, str]) -> Recipe:
-    """Return everything that decides the result of a search for held-out documents in train.
+    """Return on what a comparison of train with valid and test depends, with a digest of it.
 
-    The search finds documents of the splits valid and test that train reads as well. Its result is
-    stored. When this record (a recipe) changes, the result is out of date, and the search is
-    repeated: if a dataset has a new version, or if a split reads other documents.
+    The comparison finds documents of valid and test that train reads as well. It is repeated only
+    if this digest changes:
+
+        parents    {"web": "3f9c…", …}                   the datasets that are read
+        options    {"train": {"split": "98,1,1", …},     the settings that decide which documents
+                    "valid": …, "test": …,               each of the three reads
+                    "copies": true}                      whether documents of equal text count
 
     Args:
-        project: Its settings describe the nanoset.
-        nanoset_name: Name of what is read by a training run (a nanoset), such as "pretrain".
-        parents: Name of each dataset that the nanoset reads → digest of its version.
-
-    Returns:
-        The datasets, and as options the settings of each split, such as `{"train": {"preset":
-        "megatron", …}, "valid": …, "test": …, "copies": True}`.
+        project: The project, whose settings describe the training data.
+        nanoset_name: Name of the training data, such as "pretrain".
+        parents: Name of each dataset → its digest.
     """
     nanoset = NanosetContext(project, nanoset_name)
     options: dict[str, Any] = {}
-    for split in SPLITS:  # train, valid, test
-        split_options: dict[str, Any] = {}
-        for name, value in nanoset.options(split).items():
-            if name not in _IRRELEVANT_OPTIONS:  # such as the seed, which only shuffles samples
-                split_options[name] = value
+    for split in SPLITS:
+        split_options = nanoset.options(split)
+        for name in _IRRELEVANT_OPTIONS:  # such as the seed, which only shuffles samples
+            split_options.pop(name, None)
         options[split] = split_options
-
-    # With the setting `held_out`, the search also finds copies: documents with the same tokens.
     options["copies"] = nanoset.spec.held_out is not None
-    output_name = f"{nanoset_name}/{ASSET}"
-    return Recipe(STAGE, output_name, VERSION, parents, options)
+    return Recipe(STAGE, f"{nanoset_name}/{ASSET}", VERSION, parents, options)
 
 
 @holding
 def compare_held_out(project: Project, name: str) -> Manifest:
-    """Find the documents that train reads although the splits valid or test hold them out.
+    """Find documents of valid and test that train reads as well, unless that was done before.
 
     A validation loss on such documents would be too good. There are two kinds:
 
-        shared    the same document is in train and in another split
-        copy      another document in train has the same tokens
+        shared    the same document is in train and in valid or test
+        copy      another document in train has the same text
 
-    Copies are found only if the training data (a nanoset) has the setting `held_out`, since all
-    documents must be read to find them.
+    Copies are found only with the setting `held_out`, since all documents must be read for that.
 
     Args:
         project: The project.
-        name: The nanoset.
+        name: Name of the training data in nanoset.yaml.
 
     Returns:
-        Manifest of the result, with counts and a table of the first documents. The result becomes
-        the current version.
+        Manifest of the result, a record with counts and the first of these documents.
 
     Raises:
         MissingError: A dataset has not been built.
         StaleError: Two views were made from different versions of their corpus.
         ConfigError, InputError: A split cannot be filled as its settings ask.
     """
-    outputs = project.outputs
     nanoset = NanosetContext(project, name)
-
-    # A recipe is everything that decides the result: datasets and settings. If a result with the
-    # same recipe exists, it is not computed again, unless the user demands that.
     recipe = held_out_recipe(project, name, nanoset.digests(nanoset.spec.corpora))
+
+    # Use an earlier result with the same inputs, unless the user demands to repeat everything.
     comparison = None
     if not project.rebuild:
-        comparison = outputs.find(recipe)
+        comparison = project.outputs.find(recipe)
     if comparison is None:
         comparison = _compare(project, nanoset, recipe)
-    return outputs.make_current(comparison)
+    return project.outputs.make_current(comparison)
 
 
 def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
@@ -180,21 +172,21 @@ class _Copies:
 
 
 def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[ReadCorpus]) -> _Copies:
-    """Find documents with the same tokens as a document that train reads.
+    """Find documents with the same text as a document that train reads, by hashes of their tokens.
 
-    Copies are searched in valid and test, which should have none, and in train itself, where they
-    are only counted.
+    In valid and test, there should be none. In train itself, they are only counted.
 
     Args:
         project: The project.
-        nanoset_name: Name of what the training run reads, shown with the progress.
-        corpora: The corpora (collections of documents) that it reads.
+        nanoset_name: Name of the training data, which is shown with the progress.
+        corpora: The corpora (collections of documents) that train, valid and test read.
     """
-    # Compute the hashes and store them, for each corpus in several outputs with these digests.
+    # Compute the hashes of all documents and store them, in several files for each corpus. Each
+    # file is named by a digest: [["3f9c…", "a07e…"], ["77cd…"]].
     hash_digests = [_hash_documents(project, nanoset_name, corpus) for corpus in corpora]
 
     def hashes_of(corpus_number: int) -> Iterator[ShardHashes]:
-        """Read the stored hashes of the documents of a corpus, some of them at a time."""
+        """Yield the stored hashes of a corpus, file by file."""
         sharded = corpora[corpus_number].sharded
         return each_shards_hashes(project.outputs, sharded, hash_digests[corpus_number])
 

@@ -283,26 +283,24 @@ class _DatasetRange(NamedTuple):
 
 
 def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_DatasetRange]:
-    """Yield which rows of each dataset a split of the training data reads.
-
-    The splits are train, valid and test, and each reads a range of rows of every dataset:
+    """Yield which part of each dataset train, valid or test reads.
 
         dataset         web          code
-        train reads     0 to 989     0 to 494
+        train reads     0 to 989     0 to 494       (rows, which are documents)
         valid reads     990 to 999   495 to 499
 
     Args:
-        nanoset: The datasets that a training run reads, and how they are split.
+        nanoset: The training data.
         split: `train`, `valid` or `test`.
 
     Raises:
         ConfigError, InputError: The split cannot be filled as its settings ask.
     """
-    planned = nanoset.plan(split)  # how the samples of the split are drawn
+    planned = nanoset.plan(split)
     if planned.plan is None or not planned.plan.members:
-        return  # the split reads no documents
+        return  # it reads nothing
 
-    # The plan has one member for each dataset, in the same order.
+    # `corpora` are the names of the datasets, and `members` what is planned for each.
     for name, dataset_plan in zip(planned.corpora, planned.plan.members, strict=True):
         start, stop = dataset_plan.rows
         yield _DatasetRange(name, start, stop)
@@ -311,25 +309,19 @@ def _ranges_of_split(nanoset: NanosetContext, split: SplitName) -> Iterator[_Dat
 def _check_corpus_version(dataset: Dataset, corpus: ReadCorpus) -> None:
     """Check that a dataset was made from the same version of a corpus as the other datasets.
 
-    A corpus is a collection of documents, which are numbered. If text was added since, the same
-    documents may have other numbers. So the documents of two datasets can only be compared by
-    number if both datasets were made from one version of the corpus. For example:
-
-        dataset      made from
-        clean        web, as it was yesterday      (a selection of documents)
-        web          web, as it is today           → StaleError
+    Documents are compared by their numbers in the corpus. In another version, to which text was
+    added, they may have other numbers.
 
     Args:
-        dataset: The dataset: the corpus itself, or documents of it that were selected or packed.
-        corpus: The corpus that the other datasets were made from, in their version.
+        dataset: The dataset: all documents of the corpus, or some of them.
+        corpus: The version that the other datasets were made from.
 
     Raises:
         StaleError: The dataset was made from another version.
     """
-    # A version is recognised by its digest: that of the others, and that of this dataset.
-    expected_version = corpus.dataset.digest
-    version = dataset.corpus.manifest.digest
-    if version != expected_version:
+    expected_digest = corpus.dataset.digest
+    digest = dataset.corpus.manifest.digest
+    if digest != expected_digest:
         raise StaleError(
             "views of a nanoset are of several versions of their corpus",
             where=dataset.unpacked.manifest.url(),

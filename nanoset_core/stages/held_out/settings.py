@@ -29,34 +29,30 @@ older versions, and those without hashes, do not have it.
 
 
 def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
-    """Return whether training may read documents that are held out for validation or testing.
+    """Return whether train may read documents that are meant for valid or test only.
 
     If it cannot, they need not be compared. For example:
 
-        train: web, valid: news                        no
-        train: web, valid: a selection of web          yes
-        web divided into train and valid               no, unless web repeats documents
+        train: web, valid: news                               no
+        train: web, valid: news, and `held_out` is set        yes: equal texts count, too
+        train: web, valid: a selection of web                 yes
+        web, divided by `split: "99,1,0"`                     no, unless web has a document twice
 
     Args:
         config: The settings of nanoset.yaml.
-        spec: Those of a nanoset: what the splits train, valid and test read.
+        spec: The part of them that says what train, valid and test read.
     """
-    train_names, valid_names, test_names = _names_by_split(spec)
-    held_out_names = {*valid_names, *test_names}
-    if not train_names or not held_out_names:
-        return False  # nothing is read, or nothing is held out
-
-    # With this setting, copies count as well: any two corpora may have documents with equal text.
+    train_names, valid_names, test_names = _names_by_split(spec)  # names of datasets
+    evaluation_names = {*valid_names, *test_names}
+    if not train_names or not evaluation_names:
+        return False
     if spec.held_out is not None:
         return True
 
-    # With `split: "99,1,0"`, all splits read the same datasets, each another range of documents.
-    # They share a document only if it is there twice.
-    if spec.shares is not None:
+    splits_share_datasets = spec.shares is not None  # such as "99,1,0"
+    if splits_share_datasets:
         return _has_document_twice(config, train_names)
-
-    # Otherwise each split has datasets of its own.
-    return _have_common_corpus(config, train_names, held_out_names)
+    return _have_common_corpus(config, train_names, evaluation_names)
 
 
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:

@@ -87,23 +87,21 @@ TOKEN_HASHES = InternalStage(Layout(HASHES_FOLDER), HELD_OUT)
 
 
 def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, Node]:
-    """Return the search for held-out documents in train, if it must precede a training run.
+    """Return the comparison of train with valid and test, if training must wait for it.
 
-    With `held_out: block`, a run must not start if train has documents of the splits valid or test.
-    So what the run reads cannot be made before the splits were compared.
+    It must with the setting `held_out: block`: if the comparison finds that train reads documents
+    of valid or test, the files for training are not built.
 
     Args:
         config: The settings of nanoset.yaml.
-        name: Name of what the run reads (a nanoset), such as "pretrain".
+        name: Name of the training data, such as "pretrain".
 
     Returns:
-        `{"after held_out": …}`: the comparison, as an input of what the run reads. Empty without
-        the setting, or if the splits cannot have a document in common.
+        `{"after held_out": Node(HELD_OUT, …)}`: an input of the files for training, which is made
+        before them, but not read. Empty if training need not wait.
     """
     spec = config.nanosets[name]
     if spec.held_out != "block" or not may_share_documents(config, spec):
         return {}
-    # Inputs whose name begins with "after " only have to be made first. They are not read.
-    input_name = f"{AFTER}{ASSET}"
-    comparison = Node(HELD_OUT, Key(name))  # the stage that makes it, and for which nanoset
-    return {input_name: comparison}
+    input_name = f"{AFTER}{ASSET}"  # "after " marks inputs that are not read
+    return {input_name: Node(HELD_OUT, Key(name))}

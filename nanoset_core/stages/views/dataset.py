@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nanoset_core.formats.indexed.stream import last_not_greater
+from nanoset_core.formats.indexed.stream import Sequences, last_not_greater
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.dataset.stage import DATASET
 
@@ -33,74 +33,89 @@ class ViewDataset(Dataset):
     def corpus_documents(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which documents of the corpus some documents of the view are.
 
-        A view is a selection of documents. It has an index of its own, but shares the tokens of the
-        corpus: both indices point into the same file. So a document has the same first byte in
-        both. For example, document 0 of the view is document 1 of the corpus, which has two
-        sequences of tokens:
+        A view is a selection of a corpus's documents, and shares the file of tokens with it. So a
+        document is found by its first byte in this file:
 
-                                                            corpus             view
-            first byte of each sequence                     0, 600, 900, 950   600, 900
-            first sequence of each document, and the end    0, 1, 3, 4         0, 2
+            document of the view          0      1
+            its first byte                600    0
+            document of the corpus        1      0
 
         A document without tokens has the same first byte as the next document, and gets its number.
 
         Args:
-            documents: Numbers in the view, such as [0]; shape (n_documents,).
+            documents: Numbers in the view, shape (n_documents,).
 
         Returns:
-            Numbers in the corpus, such as [1]; shape (n_documents,).
+            Numbers in the corpus, shape (n_documents,).
         """
-        view = self.layout
-        corpus = self.corpus.layout
-        n_sequences = len(view.sequence_pointers)
-        if n_sequences == 0:  # no document has tokens, so they cannot be told apart
-            return np.zeros(len(documents), np.int64)
-
-        # 1. In the view: find the first byte of each document. Documents without tokens at its end
-        # have no sequence. They get that of the last one.
-        view_sequences = np.minimum(view.document_indices[documents], n_sequences - 1)  # [0]
-        first_bytes = view.sequence_pointers[view_sequences]  # (n_documents,) [600]
-
-        # 2. In the corpus: find the sequence that begins at this byte, and then the document that
-        # contains the sequence. It is the last one that does not start after it.
-        corpus_sequences = last_not_greater(corpus.sequence_pointers, first_bytes)  # [1]
-        return last_not_greater(corpus.document_indices, corpus_sequences)  # [1]
+        if len(self.layout.sequence_pointers) == 0:
+            return np.zeros(len(documents), np.int64)  # no document has tokens
+        first_bytes = _first_bytes(self.layout, documents)
+        return _documents_at(self.corpus.layout, first_bytes)
 
     def copies_of(self, document: int) -> NDArray[np.int64]:
         """Return where a document of the corpus is in the view, which may have it several times.
 
-        A view is a selection of documents, which may repeat them. It has an index of its own, but
-        shares the tokens of the corpus: both indices point into the same file. So all copies of a
-        document have the same first byte. For example, document 1 of the corpus is document 0 and 2
-        of the view:
+        The view shares the file of tokens with its corpus. So all copies of a document have the
+        same first byte in this file. For document 1 of the corpus, whose first byte is 600:
 
-                                                            corpus             view
-            first byte of each sequence of tokens           0, 600, 900, 950   600, 900, 0, 600, 900
-            first sequence of each document, and the end    0, 1, 3, 4         0, 2, 3, 5
+            document of the view          0      1      2
+            its first byte                600    0      600       the result is [0, 2]
 
         Args:
-            document: Number in the corpus, such as 1.
+            document: Number in the corpus.
 
         Returns:
-            Numbers in the view, ascending, such as [0, 2]; none if the document has no tokens.
+            Numbers in the view, ascending; none if the document has no tokens.
         """
-        # 1. In the corpus: find the first sequence of the document.
+        # A document consists of one or several sequences of tokens. Take the first one.
         corpus = self.corpus.layout
-        first_sequence = int(corpus.document_indices[document])  # 1
-        stop_sequence = int(corpus.document_indices[document + 1])  # 3
+        first_sequence = int(corpus.document_indices[document])
+        stop_sequence = int(corpus.document_indices[document + 1])
         has_tokens = corpus.sequence_lengths[first_sequence:stop_sequence].any()
         if not has_tokens:
             return np.empty(0, np.int64)
-        first_byte = corpus.sequence_pointers[first_sequence]  # 600
+        first_byte = corpus.sequence_pointers[first_sequence]
         length = corpus.sequence_lengths[first_sequence]
 
-        # 2. In the view: find the sequences that begin at the same byte. A sequence without tokens
-        # begins at the same byte as the next one, so compare the lengths as well.
+        # Find it in the view. An empty sequence may begin at the same byte: compare lengths, too.
         view = self.layout
         sequences = np.flatnonzero(view.sequence_pointers == first_byte)
-        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,) [0, 3]
+        copies = sequences[view.sequence_lengths[sequences] == length]  # (n_copies,)
 
-        # Find the document that contains each of them: the last that does not start after it.
-        documents = last_not_greater(view.document_indices, copies)  # [0, 2]
-        # If the document begins with two empty sequences, both are found, in the same document.
-        return np.unique(documents)
+        # Find the document that contains each copy: the last one that does not start after it.
+        documents = last_not_greater(view.document_indices, copies)
+        return np.unique(documents)  # one that begins with two empty sequences is found twice
+
+
+def _first_bytes(index: Sequences, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where documents begin in the file of tokens.
+
+    A document consists of sequences of tokens, and begins where its first sequence does. A document
+    without tokens has no sequence. It gets the byte of the next one, or of the last one at the end.
+
+    Args:
+        index: For each document, the number of its first sequence; and where each sequence begins.
+        documents: Numbers of documents, shape (n_documents,).
+
+    Returns:
+        Byte offsets, shape (n_documents,).
+    """
+    last_sequence = len(index.sequence_pointers) - 1
+    first_sequences = np.minimum(index.document_indices[documents], last_sequence)
+    return index.sequence_pointers[first_sequences]
+
+
+def _documents_at(index: Sequences, first_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which documents begin at some bytes of the file of tokens.
+
+    Args:
+        index: Where each sequence begins, ascending; and which sequence is the first one of each
+            document, ascending, too.
+        first_bytes: Where documents begin, shape (n_documents,).
+
+    Returns:
+        Numbers of documents, shape (n_documents,).
+    """
+    sequences = last_not_greater(index.sequence_pointers, first_bytes)
+    return last_not_greater(index.document_indices, sequences)

@@ -10,7 +10,7 @@ example, this text lists two ids:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
     The file may be large, so it is read in parts.
 
     Args:
-        path: The file.
+        path: The file, which may be in a bucket.
 
     Returns:
         An Arrow array of strings for each part.
@@ -191,22 +191,17 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
         InputError: The file is damaged, has no column of ids, or has ids that are not text.
     """
 
-    def id_column_path(schema: Any) -> tuple[str, ...]:
-        """Return the name of the column of ids; several names if it is inside another column."""
-        return locate(schema, _id_column(schema.names, path))
+    def columns_to_read(schema: Any) -> list[str]:
+        """Return the names of the columns of the file that are read."""
+        return [".".join(_id_column(schema, path))]
 
-    def choose_columns(schema: Any) -> list[str]:
-        """Return the columns of the table that are read: that of the ids."""
-        return [".".join(id_column_path(schema))]
-
-    def convert(rows: Any, first_row: int) -> Any:
-        """Return the ids in some rows."""
-        column = column_at(rows, id_column_path(rows.schema))
+    def ids_in_part(rows: Any, first_row: int) -> Any:
+        """Return the ids in some rows of the file."""
+        column = column_at(rows, _id_column(rows.schema, path))
         return _ids_in_rows(column, first_row, path)
 
-    # This reads the table in parts, and yields what `convert` returns for each of them.
     try:
-        return list(read_table(path, choose_columns, convert))
+        return list(read_table(path, columns_to_read, ids_in_part))
     except FaultError as fault:
         raise InputError(
             "a list of ids cannot be read",
@@ -217,24 +212,28 @@ def _ids_in_table(path: RawFolder) -> list[Any]:
         ) from fault
 
 
-def _id_column(names: Sequence[str], path: RawFolder) -> str:
+def _id_column(schema: Any, path: RawFolder) -> tuple[str, ...]:
     """Return which column of a table has the ids: `id`, or the only one.
 
-        columns id, reason        id
-        column doc_id             doc_id
+        columns id, reason        ("id",)
+        column doc_id             ("doc_id",)
         columns doc_id, reason    an error
 
     Args:
-        names: The columns of the table.
+        schema: The pyarrow.Schema of the table.
         path: The table, for messages.
+
+    Returns:
+        Name of the column; several names if it is inside another column.
 
     Raises:
         InputError: The table has no such column.
     """
+    names = schema.names
     if ID_COLUMN in names:
-        return ID_COLUMN
+        return locate(schema, ID_COLUMN)
     if len(names) == 1:
-        return names[0]
+        return locate(schema, names[0])
     shown_names = ", ".join(repr(name) for name in names[:_MAX_NAMES_SHOWN])
     raise InputError(
         "a list of ids lacks a column of ids",

@@ -134,34 +134,33 @@ class LeadingFilters:
         self._token_counts[0] += n_tokens
 
     def add(self, documents: DocumentValues) -> None:
-        """Apply the first filters of all views to the next documents of the corpus.
+        """Apply the filters of all views to the next documents of the corpus.
 
-        A view is a selection of documents. Views that begin with the same filters share them: these
-        form a tree. For example, view A has the filters x, y, and view B has x, z:
+        Views that begin with the same filters share them. For example, view A has the filters x, y,
+        and view B has x, z. So there are three filters, and each is applied once:
 
-            0 (all documents) ── 1 (x) ─┬─ 2 (y)     documents of A
-                                        └─ 3 (z)     documents of B
+            filter 1 (x)               keeps the documents 0, 1, 3
+            filter 2 (y), after 1      keeps 1, 3: these are stored for view A
+            filter 3 (z), after 1      keeps 0: stored for view B
 
-        What each filter leaves is counted, and what the last filter of a view leaves is stored.
+        What each filter keeps is counted, too, for users to see.
 
         Args:
             documents: Some documents, such as 10,000. Those that no view keeps may be left out.
         """
-        # Apply each filter of the tree once: node → the rows of the documents that are left.
-        rows_by_node = self._rows_by_node(documents)
+        rows_by_filter = self._rows_by_node(documents)
 
-        # Count them. Node 0 is the corpus itself, which `add_totals` counts.
-        for node in range(1, len(rows_by_node)):
-            rows = rows_by_node[node]
-            self._document_counts[node] += len(rows)
-            self._token_counts[node] += documents.tokens[rows].sum(dtype=np.int64)
+        # Filter 0 keeps all documents of the corpus, which `add_totals` counts.
+        for number, rows in enumerate(rows_by_filter):
+            if number > 0:
+                self._document_counts[number] += len(rows)
+                self._token_counts[number] += documents.tokens[rows].sum(dtype=np.int64)
 
-        # Store for each view what its last filter leaves: node 2 in the example, for view A.
         for path, kept_documents in zip(self._paths, self._kept_documents, strict=True):
-            last_node = path[-1]
-            rows = rows_by_node[last_node]
+            last_filter = path[-1]  # the path of view A is 0, 1, 2
+            rows = rows_by_filter[last_filter]
             kept_documents.add(documents.numbers[rows])
-        self._last_rows = rows_by_node  # `kept_rows` returns these
+        self._last_rows = rows_by_filter  # `kept_rows` returns these
 
     def _rows_by_node(self, documents: DocumentValues) -> list[NDArray[np.int64]]:
         """Return which documents are left after each filter of a tree of filters.

@@ -82,29 +82,26 @@ def make_view(project: Project, name: str) -> Manifest:
 
 
 def _recipe_of(project: Project, name: str, dataset: Manifest) -> Recipe:
-    """Return everything that a view depends on: its rules, and versions of its inputs.
+    """Return what a view is made from: its rules, and the current versions of its inputs.
 
-    A view selects documents of a corpus. If this record, its recipe, has changed since the view was
-    made, it is out of date.
+    A view is a selection of documents of a corpus. By comparing this with what it was made from,
+    one sees whether it is out of date.
 
     Args:
         project: The project.
         name: The view.
-        dataset: The version of the corpus from which documents are chosen. Of other inputs, such as
-            tables of columns, the current version is used.
+        dataset: The version of the corpus from which documents are chosen.
 
     Raises:
-        MissingError: Another input has not been built.
+        MissingError: Another input, such as a table with the column `quality`, was not built.
     """
-    key = Key(dataset.name, name)  # the corpus and the view
-
-    # Look up the current version of each input, such as a table with the column `quality`.
+    key = Key(dataset.name, name)
     digest_by_input = {"dataset": dataset.digest}
     for input_name, output in VIEW.inputs(project.config, key).items():
         if input_name != "dataset":
-            manifest = require(project, output.stage, output.key)
-            digest_by_input[input_name] = manifest.digest
-    return VIEW.recipe(project, key, digest_by_input)  # adds the rules
+            current_version = require(project, output.stage, output.key)
+            digest_by_input[input_name] = current_version.digest
+    return VIEW.recipe(project, key, digest_by_input)
 
 
 def _recipes_of_stale_views(
@@ -161,25 +158,23 @@ class _ViewWriter:
         Returns:
             What is recorded about the view, and the checksums of the files.
         """
-        # Copy the entries of the chosen documents from the index of the corpus. `chunks` yields the
-        # numbers of these documents. It is passed as a function, since it is called several times,
-        # once for each array of the index.
-        view_idx = idx_path(folder / self._prefix)
+        # Copy the entries of the chosen documents from the index of the corpus. `chunks` is passed
+        # as a function, since their numbers are read several times, for each array of the index.
         corpus_idx = self.dataset.path(f"{self.dataset.facts['prefix']}.idx")
         corpus_index = read_idx(corpus_idx, validate=False)
+        view_idx = idx_path(folder / self._prefix)
         size = write_view_idx(view_idx, corpus_index, self.chosen.selection.chunks)
 
-        # Link the tokens.
         files: FileFacts = {view_idx.name: sha256_file(view_idx)}
-        files |= self._place_tokens(folder)
+        files |= self._place_tokens(folder)  # the .bin
         facts = {
-            "prefix": self._prefix,
+            "prefix": self._prefix,  # names of the files, without .idx and .bin
             "corpus": self.dataset.name,
             "documents": size.documents,
             "sequences": size.sequences,
             "tokens": self.chosen.selection.tokens,
             "dtype": self.dataset.facts["dtype"],
-            **self.chosen.facts,
+            **self.chosen.facts,  # how the documents were chosen
         }
         return Written(facts, files)
 

@@ -283,11 +283,11 @@ def view_errors(
     """
     for name, view in views.items():
         where = f"{file}: views.{name}.of"
-        # The views from the corpus to this one, which is the last. The list is cut off if it is too
-        # long. So even that of a circle has an end, and then some view occurs in it twice.
+        # The views that lead to this one, at most 17 of them: [b, a] if a is of b, and b is of a
+        # corpus; but [a, b, a, b, …] if b is of a.
         chain = chain_of(views, name)
-        has_circle = len(set(chain)) < len(chain)
-        if has_circle:
+        names_a_view_twice = len(set(chain)) < len(chain)
+        if names_a_view_twice:
             yield ConfigError(
                 "this view is of itself, by way of others",
                 where=where,

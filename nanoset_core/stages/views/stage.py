@@ -54,30 +54,26 @@ _MISSING = "missing"
 
 
 def unpacked_node(config: ProjectConfig, name: str) -> Node:
-    """Return what the pipeline makes for a name: the documents of a corpus, or of a selection.
+    """Return the dataset with the documents of a corpus, or of a view (a selection of documents).
 
-    In the settings, the name of a dataset stands either for a corpus (a collection of documents),
-    or for a view, which is a selection of a corpus's documents. For the corpus `web` and its view
-    `clean`:
+    For the corpus `web` and its view `clean`:
 
-        name     made by the stage    for
-        web      datasets             web
-        clean    views                web, and clean of it
+        web      Node(DATASET, Key("web"))
+        clean    Node(VIEW, Key("web", "clean"))
 
-    The pipeline may also make packed datasets of both, in which samples of one length are filled
-    with several documents. These are not meant here.
+    (There may be another dataset of each, in which several documents are packed into one sample.)
 
     Args:
         config: The settings, which list the views.
-        name: Name of a corpus or view.
+        name: Name of the corpus or view.
 
     Returns:
-        The stage, and the key: the names in the last column.
+        The stage of the pipeline that makes the dataset, and the key by which it is named there.
     """
-    if name in config.views:
-        corpus = base_of(config.derived, name)  # web
-        return Node(VIEW, Key(corpus, name))
-    return Node(DATASET, Key(name))
+    if name not in config.views:
+        return Node(DATASET, Key(name))
+    corpus = base_of(config.derived, name)
+    return Node(VIEW, Key(corpus, name))
 
 
 class DerivedStage(Stage):
@@ -115,66 +111,55 @@ class ViewStage(DerivedStage, Planned, Advising):
     def inputs(self, config: ProjectConfig, key: Key) -> Mapping[str, Node]:
         """Return what must be made before a view, which is a selection of a corpus's documents.
 
-        For the rules `where: quality >= 3` and `clean_of: [mmlu]`, these are
+        For the rules `where: quality >= 3` and `clean_of: [mmlu]`:
 
-            dataset          the documents of the corpus
-            attributes …     a table with the column `quality`, under a name of its own
-            clean of mmlu    a report on documents that contain texts of the evaluation `mmlu`
+            "dataset"          the documents of the corpus
+            "attributes …"     the column `quality`
+            "clean of mmlu"    a list of documents that contain texts of the evaluation mmlu
 
         Args:
             config: The settings of nanoset.yaml.
-            key: Which view. Its `subject` is the corpus.
+            key: Names the corpus (its `subject`) and the view.
 
         Returns:
-            Name of the input → the output of another stage.
+            Name of the input → the stage of the pipeline that makes it, and its key there.
         """
         from nanoset_core.stages.attributes.column_sources import column_nodes
         from nanoset_core.stages.views.choosing import columns_used
 
         corpus = key.subject
-        name = self.layout.name_of(key)
+        view_name = self.layout.name_of(key)
 
-        # A `Node` stands for an output: the stage of the pipeline that makes it, and which of the
-        # stage's outputs it is. This is the dataset of the corpus.
         inputs = {"dataset": Node(DATASET, Key(corpus))}
-
-        # Columns that users add to documents, such as `quality`, are in other outputs.
-        columns = columns_used(config, name)
-        inputs |= column_nodes(config, corpus, columns)
-
-        # The rule `clean_of` leaves out documents that contain texts of an evaluation. A report
-        # for each evaluation lists these documents. If the view is chosen from another view, the
-        # rules of that one count as well.
-        for view in chain_of(config.views, name):
-            for evaluation in config.views[view].clean_of:
-                report = Node(CONTAMINATION, Key(evaluation, corpus))
-                inputs[f"clean of {evaluation}"] = report
+        inputs |= column_nodes(config, corpus, columns_used(config, view_name))
+        # The view may be chosen from another view, whose rules count as well.
+        for name in chain_of(config.views, view_name):
+            for evaluation in config.views[name].clean_of:
+                inputs[f"clean of {evaluation}"] = Node(CONTAMINATION, Key(evaluation, corpus))
         return inputs
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return everything that decides the bytes of a view; if it changes, the view is rebuilt.
+        """Return everything that decides which documents a view has, with a digest of it.
 
-        A view selects documents of a corpus by rules, or documents of another view, whose rules
-        count as well. For a view `best` of the view `english`, for example:
+        For the view `best`, which is chosen from the view `english` of the corpus web:
 
-            parents    {"dataset": "3f…"}                              the version of the corpus
-            options    {"of": ["english"],                             the views between both
+            parents    {"dataset": "3f…"}                              the version of web
+            options    {"of": ["english"],                             the view between web and best
                         "views.english.where": "lang = 'en'",
-                        "views.best.tokens": 1e9}
+                        "views.best.tokens": 1e9}                      the rules of both
 
         Args:
             project: The project.
-            key: Which view.
+            key: Names the corpus and the view.
             parents: Name of each input → its digest.
         """
         name = self.layout.name_of(key)
         views = project.config.views
-        chain = chain_of(views, name)  # such as [english, best]
-        views_between = chain[:-1]  # [english], which is between the corpus and the view `best`
+        chain = chain_of(views, name)  # [english, best]
 
-        options: dict[str, Any] = {"of": views_between}
+        options: dict[str, Any] = {"of": chain[:-1]}
         for view in chain:
-            options |= _options(project, view, views[view])  # {"views.english.where": …} and so on
+            options |= _options(project, view, views[view])
         return Recipe(STAGE, name, VERSION, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -255,23 +240,21 @@ def _warnings(manifest: Manifest) -> list[str]:
 
 
 def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return the rules by which a view chooses documents, in a form in which changes are noticed.
+    """Return the rules of a view, such as `{"views.clean.tokens": 5e9}`, to notice if they change.
 
-    They are stored with the view. If an entry changes, the view is rebuilt. For a view `clean` with
-    the settings {of: web, exclude: takedown.txt, tokens: 5e9}, they are
-
-        views.clean.exclude    [digest of what takedown.txt contains]
-        views.clean.tokens     5e9
+    They are stored with the view, which is a selection of documents. Only the rules that it has are
+    included. Of a rule that names a file, such as `exclude: takedown.txt`, a digest of the file's
+    content is stored, so that a change of the file is noticed, too.
 
     Args:
-        project: The project.
-        name: The view.
-        spec: Its settings. Rules that they do not have are left out.
+        project: The project, whose folder has these files.
+        name: Name of the view.
+        spec: Its settings.
     """
-    options = _id_list_options(project, name, spec)  # include and exclude
+    options = _id_list_options(project, name, spec)  # digests of files
     if spec.split is not None:
         options |= _split_options(spec.split)
-    if spec.order != "stored":  # another order than that in which the corpus has the documents
+    if spec.order != "stored":
         options["order"] = [spec.order.by, spec.order.descending, spec.order.seed]
     if spec.where is not None:
         options["where"] = spec.where

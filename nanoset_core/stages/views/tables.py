@@ -103,22 +103,22 @@ def document_shards(
 ) -> Iterator[JoinedTables]:
     """Yield tables with a row for each document of a corpus: its file, line, id and so on.
 
-    A corpus is stored in shards, each with a table of its documents. The tables of small shards are
-    joined, since one query for several is faster than one for each.
+    The documents of a corpus are in several parts, called shards, so there are several tables. This
+    yields those of the shards that a dataset was made from, which may be older than the present
+    ones.
 
     Args:
         project: The project.
         corpus: The corpus.
-        dataset: A version of the corpus's dataset.
-        columns: Further columns that are needed, such as `quality`, which users add. They are in
-            other tables, which are joined as well.
+        dataset: A dataset of the corpus.
+        columns: Further columns that are needed, such as `quality`, which users add.
 
     Raises:
         MissingError: The shards or the tables of the columns were not made, or were deleted.
         FormatError: A table is damaged.
     """
-    tokenized = shards_of(project.outputs, dataset)  # the set of these shards
-    return tokenized_shards(project, corpus, tokenized, columns)
+    list_of_shards = shards_of(project.outputs, dataset)
+    return tokenized_shards(project, corpus, list_of_shards, columns)
 
 
 def tokenized_shards(

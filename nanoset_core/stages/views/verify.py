@@ -128,12 +128,12 @@ def _has_sequences(
 ) -> NDArray[np.bool_]:
     """For each of some sequences of tokens, return whether a dataset has exactly this sequence.
 
-    A sequence is known by its first byte in the file of tokens, and by its length. For example, a
-    dataset has sequences of 10 and 5 tokens, which begin at the bytes 0 and 40:
+    A sequence is known by its first byte in the file of tokens, and by its number of tokens. If a
+    dataset has two sequences, from byte 0 and from byte 40 on, of 10 and 5 tokens:
 
-        first byte    40      40                  20
-        length         5       3                   5
-        result        True    False: too short    False: none begins at this byte
+        first byte    40      40       20
+        tokens         5       3        5
+        result        True    False    False
 
     Args:
         index: The index of the dataset: where each sequence begins, ascending, and how long it is.
@@ -143,17 +143,15 @@ def _has_sequences(
     Returns:
         bool, shape (n_sequences,).
     """
-    # Find the last sequence of the dataset that begins at the byte or before it: 40, 40 and 0 in
-    # the example. Only this one can be the same.
-    candidates = last_not_greater(index.sequence_pointers, first_bytes)  # their numbers: 1, 1, 0
+    # Find the last sequence of the dataset that does not begin after the byte. No other one can be
+    # the same.
+    candidates = last_not_greater(index.sequence_pointers, first_bytes)  # [1, 1, 0]
 
-    # If all sequences begin after the byte, there is no candidate, and the number is -1.
-    exists = candidates >= 0
+    # The number is -1 if all sequences begin after the byte. Compare with any one then: it differs.
     candidates = np.maximum(candidates, 0)
-
     has_same_start = index.sequence_pointers[candidates] == first_bytes
     has_same_length = index.sequence_lengths[candidates] == lengths
-    has_sequence: NDArray[np.bool_] = exists & has_same_start & has_same_length
+    has_sequence: NDArray[np.bool_] = has_same_start & has_same_length
     return has_sequence
 
 

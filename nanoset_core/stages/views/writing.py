@@ -83,18 +83,25 @@ def _size_of(base: Index, chunks: DocumentChunks) -> ViewSize:
 
 
 def _document_index_chunks(base: Index, chunks: DocumentChunks) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the first sequence of each document, and last the number of sequences.
+    """Yield where each document of a view starts: the number of its first sequence.
 
-    For example, documents of 1, 2 and 1 sequences start at the sequences 0, 1 and 3, and there are
-    4: this yields 0, and then 1, 3, 4.
+    Documents consist of sequences of tokens, which are numbered anew in the view:
+
+        document            0    1    2    end
+        its sequences       1    2    1
+        first sequence      0    1    3    4        yields [0], and then [1, 3, 4]
+
+    Args:
+        base: The index of the corpus, with the sequences of each document.
+        chunks: Returns the numbers of the view's documents in the corpus, some at a time.
     """
     yield np.zeros(1, "<i8")
-    n_earlier_sequences = 0
+    n_sequences = 0  # of the documents so far
     for documents in chunks():
         sequence_counts = _sequence_counts(base, documents)  # [1, 2, 1]
-        stops = n_earlier_sequences + np.cumsum(sequence_counts)  # [1, 3, 4]
-        yield stops.astype("<i8", copy=False)
-        n_earlier_sequences = int(stops[-1])
+        starts_of_next = n_sequences + np.cumsum(sequence_counts)  # [1, 3, 4]
+        yield starts_of_next.astype("<i8", copy=False)
+        n_sequences = int(starts_of_next[-1])
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
