@@ -73,19 +73,23 @@ def cu_seqlens_of(
 
 
 def _ends_in_sample(lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many tokens a sample has up to the end of each of its pieces; shape (n_pieces,).
+    """Return at which token of its sample each piece ends; shape (n_pieces,).
 
-    For example, pieces of 3, 2 and 4 tokens, of which the last one is a sample of its own, end at
-    3, 5 and 4.
+    For example, sample 0 has pieces of 3 and 2 tokens, which end at 3 and 5. Sample 1 has one piece
+    of 4 tokens, which ends at 4. So the result is 3 5 4.
 
     Args:
-        lengths: Tokens of each piece, sample after sample; shape (n_pieces,).
-        counts: Pieces of each sample, such as 2 and 1; at least one, shape (n_samples,).
+        lengths: Tokens of each piece, sample after sample: 3 2 4; shape (n_pieces,).
+        counts: Pieces of each sample, at least one: 2 1; shape (n_samples,).
     """
-    ends = np.cumsum(lengths)  # (n_pieces,) 3 5 9, counted from the first sample on
+    # Count the tokens from the first sample on.
+    stops = np.cumsum(lengths)  # (n_pieces,) 3 5 9
+    starts = stops - lengths  # 0 3 5
+
+    # Subtract where the sample of each piece starts.
     first_pieces = np.cumsum(counts) - counts  # (n_samples,) 0 2
-    tokens_before_sample = ends[first_pieces] - lengths[first_pieces]  # (n_samples,) 0 5
-    ends -= np.repeat(tokens_before_sample, counts)  # 3 5 4
+    sample_starts = starts[first_pieces]  # (n_samples,) 0 5
+    ends: NDArray[np.int64] = stops - np.repeat(sample_starts, counts)  # 3 5 4
     return ends
 
 
@@ -100,14 +104,10 @@ def _rows_of_ends(
         0         3, 5                       0  3  5  5  5  5
         1         5                          0  5  5  5  5  5
 
-    A sample may have more ends than there are columns, if some of its documents have no tokens. The
-    ends that do not fit are all written to the last column, one over the other. The last of them
-    stays there. It is the end of the sample.
-
     Args:
-        ends: Position in its sample at which each document ends, sample after sample; shape
-            (n_pieces,): 3 5 5.
-        counts: How many of these ends each sample has, shape (n_samples,): 2 1.
+        ends: Where each document ends, sample after sample: 3 5 5; shape (n_documents,). The last
+            ones of a sample may be documents without tokens, at its end.
+        counts: Documents of each sample: 2 1; shape (n_samples,).
         sequence_length: Tokens of a sample.
 
     Returns:
@@ -116,11 +116,14 @@ def _rows_of_ends(
     cu_seqlens = np.full((len(counts), sequence_length + 1), sequence_length, np.int32)
     cu_seqlens[:, 0] = 0
 
-    # Write the end of each piece into the row of its sample, from column 1 on.
-    rows = np.repeat(np.arange(len(counts)), counts)  # (n_pieces,) in the example 0 0 1
-    first_pieces = np.cumsum(counts) - counts  # (n_samples,) 0 2
-    number_in_sample = np.arange(len(ends)) - first_pieces[rows]  # (n_pieces,) 0 1 0
-    columns = np.minimum(number_in_sample + 1, sequence_length)  # 1 2 1; at most the last column
+    # Which row and column is each end written to?
+    rows = np.repeat(np.arange(len(counts)), counts)  # (n_documents,) 0 0 1
+    first_documents = np.cumsum(counts) - counts  # (n_samples,) 0 2
+    numbers_in_sample = np.arange(len(ends)) - first_documents[rows]  # (n_documents,) 0 1 0
+    columns = numbers_in_sample + 1  # 1 2 1
+    # If documents without tokens follow, there can be too many for the row. The last ones are then
+    # written one over the other, and the end of the sample remains.
+    columns = np.minimum(columns, sequence_length)
     cu_seqlens[rows, columns] = ends
     return cu_seqlens
 
@@ -155,31 +158,30 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
     """Return what attention by document needs, from where documents begin in a sample.
 
-    For example, the row 0 3 5 5 5 5 is a sample of five tokens, with documents that begin at 0 and
-    3:
+    For example, a sample of five tokens has documents that begin at 0 and 3:
 
         token            0    1    2    3    4
         document         A    A    A    B    B
         position_ids     0    1    2    0    1      max_seqlen: 3, the tokens of A
 
     Args:
-        cu_seqlens: Where documents begin, and then the number of tokens up to the end of the row,
-            shape (…, sequence_length + 1).
+        cu_seqlens: Where documents begin, and then the number of tokens up to the end of the row: 0
+            3 5 5 5 5; shape (…, sequence_length + 1).
 
     Returns:
         `position_ids`, shape (…, sequence_length): position of each token in its document;
         `cu_seqlens`, unchanged; `max_seqlen`, shape (…): tokens of the longest document.
     """
-    # Write the number 3 at index 3, and 5 at index 5: 0 0 0 3 0 5. The last entry is that of the
-    # end of the sample, which is no token.
-    begins = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
-    np.put_along_axis(begins, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)
-    begins = begins[..., :-1]  # (…, sequence_length) 0 0 0 3 0
+    # At the first token of a document, write its position, and 0 at all others. The last entry is
+    # for the end of the sample, which is no token.
+    starts = np.zeros(cu_seqlens.shape, np.int64)  # (…, sequence_length + 1)
+    np.put_along_axis(starts, cu_seqlens.astype(np.int64), cu_seqlens, axis=-1)  # 0 0 0 3 0 5
+    starts = starts[..., :-1]  # (…, sequence_length) 0 0 0 3 0
 
-    # A running maximum gives each token the begin of its document: 0 0 0 3 3.
-    begin_of_document = np.maximum.accumulate(begins, axis=-1)
+    # The largest number up to each token is where its document starts.
+    start_of_document = np.maximum.accumulate(starts, axis=-1)  # 0 0 0 3 3
     sequence_length = cu_seqlens.shape[-1] - 1
-    positions = np.arange(sequence_length) - begin_of_document  # 0 1 2 0 1
+    positions = np.arange(sequence_length) - start_of_document  # 0 1 2 0 1
 
     document_lengths = np.diff(cu_seqlens, axis=-1)  # 3 2 0 0 0
     return {
@@ -196,9 +198,9 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
 
         tokens          5 6 0 7 0
         labels          6 0 7 0 8      the next token of each
-        loss_mask       1 1 1 1 1      which labels count
-        position_ids    0 1 2 0 1      in the document
-        cu_seqlens      0 3 5 5 5 5    where documents begin, filled up with the end
+        loss_mask       1 1 1 1 1      all labels count
+        position_ids    0 1 2 0 1      position in the document
+        cu_seqlens      0 3 5 5 5 5    where documents begin, and then the end of the sample
         max_seqlen      3              tokens of the longest document
 
     Args:
@@ -206,13 +208,13 @@ def bounded_sample(context: NDArray[np.integer[Any]], eod_token: int) -> dict[st
         eod_token: The token that ends documents.
     """
     tokens = context[:-1].astype(np.int64)
-    one_sample = tokens[np.newaxis]  # (1, sequence_length)
-    cu_seqlens = cu_seqlens_at(one_sample, eod_token)[0]
+    labels = context[1:].astype(np.int64)
+    cu_seqlens_of_samples = cu_seqlens_at(tokens[np.newaxis], eod_token)  # (1, sequence_length + 1)
     return {
         "tokens": tokens,
-        "labels": context[1:].astype(np.int64),
+        "labels": labels,
         LOSS_MASK: np.ones(len(tokens), np.float32),
-        **by_document(cu_seqlens),
+        **by_document(cu_seqlens_of_samples[0]),  # the last three
     }
 
 

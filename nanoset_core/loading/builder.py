@@ -136,11 +136,9 @@ class NanosetBuilder:
         return [plan_split(self.config, split, reader) for split in SPLITS]
 
     def _missing_file(self, plans: Sequence[SplitPlan | None]) -> str | None:
-        """Return the name of an index file that another process has still to write, or None.
+        """Return the name of an index file that does not exist yet, or None if all exist.
 
-        Each dataset of a split has a set of index files, and so has the mixture of several
-        datasets. The files of a set are written in order. So as long as a set is incomplete, its
-        last file is missing.
+        Another process writes the files, and the caller waits for it.
 
         Args:
             plans: The plan of each split (train, valid and test), None for one without a share of
@@ -149,12 +147,11 @@ class NanosetBuilder:
         for plan in plans:
             if plan is None:
                 continue
-
-            # Each dataset, and the blend, has a set of files. While a set is incomplete, the file
-            # that is written last is missing.
+            # Each dataset has a set of files, and so has the mixture of several datasets.
             for file_set in index_sets(plan, self.config):
                 is_complete = file_set.digests_if_complete(deep=False) is not None
                 if not is_complete:
+                    # The files of a set are written in order, so at least the last one is missing.
                     file_names = list(file_set.files.values())
                     return file_names[-1]
         return None

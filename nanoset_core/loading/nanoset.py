@@ -170,33 +170,27 @@ class Nanoset(SplitSamples):
     def sample_of(self, index: int, asked: int | None) -> Sample:
         """Return a training sample as the dictionary of arrays that the trainer expects.
 
-        A trainer may read a blend, a mixture of several datasets. If it requests sample 7 of the
-        blend, this may be sample 3 of this dataset. The dictionary has the tokens of sample 3, and
-        may have the number 7. To fill up a batch, a trainer may also request None. It then gets
-        some sample, with a `loss_mask` of zeros, so that nothing is learned from it:
-
-            asked    index    result
-            7        3        sample 3
-            None     0        sample 0 as padding
+        The trainer may read a mixture of several datasets, and number its samples differently: it
+        asks for sample 7 of the mixture, which is sample 3 of this dataset. Some trainers put the
+        number 7 into the dictionary. Or it asks for None, to fill up a batch. Then the loss ignores
+        the sample.
 
         Args:
-            index: Number of the sample in this dataset.
-            asked: The number that the trainer has requested; None for padding.
+            index: Number of the sample in this dataset: 3.
+            asked: The number that the trainer asks for: 7; None for padding.
 
         Returns:
-            Name → array, such as `tokens`, `labels` and `loss_mask`; the trainer decides which
-            there are.
+            Name → array, such as `tokens`, `labels` and `loss_mask`.
 
         Raises:
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
-        # The form says what the trainer's dictionaries contain. For some options, it needs to know
-        # where documents begin in the sample, such as [0, 3, 5, 8, …].
         boundaries = None
-        if self._form.by_document:
-            boundaries = self.cu_seqlens([index])[0]
-        return self._form.sample(self._read(index), asked, boundaries)
+        if self._form.by_document:  # by an option, the dictionary says where documents begin
+            boundaries = self.cu_seqlens([index])[0]  # such as [0, 3, 5, 8, …]
+        tokens = self._read(index)
+        return self._form.sample(tokens, asked, boundaries)
 
     def tokens(self, index: int) -> NDArray[np.int64]:
         """Return the tokens of a training sample as a flat array, without labels and masks.
@@ -217,40 +211,38 @@ class Nanoset(SplitSamples):
         return self._read(index).astype(np.int64, copy=False)
 
     def sources(self, index: int) -> NDArray[np.int64]:
-        """Return which parts of a dataset's sequences a training sample consists of.
+        """Return which parts of which documents a training sample consists of.
 
-        A dataset has sequences of tokens, usually one for each document. They are shuffled and put
-        one after another, and cut into samples of the same length. So a sample may have the end of
-        one sequence and the start of another. For example, of 5 tokens:
+        The documents of a dataset are shuffled, put one after another, and cut into samples. So a
+        sample may have the end of one document and the start of another. For example, of 5 tokens:
 
-            sequence    first token    stop
-            7           8              10        the last 2 tokens of sequence 7, which has 10
-            4           0              3         the first 3 tokens of sequence 4
-
-        This is how one finds the documents that a model was trained with at some step.
+            document    first token    stop
+            7           8              10        the last 2 tokens of document 7, which has 10
+            4           0              3         the first 3 tokens of document 4
 
         Args:
             index: Number of the sample; a negative one counts from the end.
 
         Returns:
-            Such rows, shape (n_parts, 3): number of the sequence, first token in it, and the token
-            after the last one.
+            Such rows, shape (n_parts, 3): number of the document, its first token in the sample,
+            and the token after the last one. (If documents are stored as several sequences, it is
+            the number of a sequence.)
 
         Raises:
             SampleIndexError: There is no such sample.
         """
-        # Where the sample starts and stops, in the shuffled order of the sequences.
         position = self._position(index)
-        span = self._span(self._shuffle_entries[position])
-        order = self.document_index[span.first_entry : span.last_entry + 1]
-        sequences = order.astype(np.int64)  # (n_parts,) 7 4
+        sample = self._shuffle_entries[position]  # its number before samples were shuffled
+        span = self._span(sample)  # where it starts and stops in the shuffled documents
+        places = slice(span.first_entry, span.last_entry + 1)
+        documents = self.document_index[places].astype(np.int64)  # (n_parts,) 7 4
 
-        # All tokens of each sequence belong to the sample, except at both ends of it.
-        first_tokens = np.zeros(len(sequences), np.int64)
+        # All tokens of each document belong to the sample, except at both ends of it.
+        first_tokens = np.zeros(len(documents), np.int64)
         first_tokens[0] = span.first_token  # 8 0
-        stop_tokens = self.dataset.sequence_lengths[sequences].astype(np.int64)
+        stop_tokens = self.dataset.sequence_lengths[documents].astype(np.int64)
         stop_tokens[-1] = span.stop_token  # 10 3
-        return np.stack([sequences, first_tokens, stop_tokens], axis=1)
+        return np.stack([documents, first_tokens, stop_tokens], axis=1)
 
     def _read(self, index: int) -> Tokens:
         """Return the tokens of a training sample, in the order of training.
@@ -310,34 +302,28 @@ class Nanoset(SplitSamples):
         return padded
 
     def _span(self, sample: int) -> _SampleSpan:
-        """Return in which sequences, and at which tokens, a training sample starts and stops.
+        """Return where a training sample starts and stops, in the shuffled documents of the
+        dataset.
 
-        The sequences of a dataset, usually its documents, are read in a shuffled order. An array,
-        the sample index, says for each sample at which place in this order, and at which token of
-        the sequence there, it starts. A sample stops where the next one starts:
+        The sample index has a row for each sample: at which place of the shuffled documents it
+        starts, and at which token there. It stops where the next one starts:
 
-            sample    place in the order    token of the sequence
-            0         0                     3
-            1         2                     5
-
-        So sample 0 starts with token 3 at place 0, and stops before token 5 at place 2. For some
-        trainers, samples overlap by one token. Then sample 0 also has token 5, the first one of
-        sample 1, and stops before token 6.
+            row 0    0, 3    sample 0 starts in the document at place 0, at its token 3
+            row 1    2, 5    sample 1 starts at place 2, token 5; so sample 0 stops there
 
         Args:
-            sample: Number of the sample, before samples are shuffled.
+            sample: Number of the sample, before samples were shuffled.
         """
         rows = self._sample_entries
         first_entry = rows[sample, 0]
         first_token = rows[sample, 1]
         last_entry = rows[sample + 1, 0]
-        next_start = rows[sample + 1, 1]
-        if next_start == self._end_in_empty_sequence:
-            # If a sample ends in a sequence without tokens, the trainer NeMo stores the token -1
-            # there. The sample has no token of this sequence.
+        next_first_token = rows[sample + 1, 1]
+        # By most trainers' rules, a sample also has the first token of the next one (overlap 1).
+        stop_token = next_first_token + self._overlap
+        if next_first_token == self._end_in_empty_sequence:
+            # NeMo stores -1 here if the last document has no tokens, so the sample has none of it.
             stop_token = 0
-        else:
-            stop_token = next_start + self._overlap  # 1 if samples overlap by a token, otherwise 0
         return _SampleSpan(first_entry, first_token, last_entry, stop_token)
 
     def _pieces_by_loop(self, span: _SampleSpan) -> list[memoryview]:
@@ -420,8 +406,8 @@ class Nanoset(SplitSamples):
     def batch(self, indices: ArrayLike) -> NDArray[np.int64]:
         """Return the tokens of many training samples, one sample in each row.
 
-        All samples have the same number of tokens. Only the last one of the data may have fewer,
-        since it ends with the data. It is filled up with padding:
+        The last sample of the data may be short, since it ends with the data. It is filled up with
+        padding:
 
             A B C D
             E F pad pad
@@ -436,23 +422,22 @@ class Nanoset(SplitSamples):
             SampleIndexError: There is no such sample.
             StaleError: The index arrays do not fit the dataset.
         """
+        # Their numbers before samples were shuffled.
         samples = self.shuffle_index[self._positions(indices)].astype(np.int64)  # (n,)
         if not len(samples):
             return np.empty((0, self._sample_tokens), np.int64)
 
-        # A sample consists of pieces of sequences.
-        pieces = self._pieces(samples)
+        # Only the last sample of the data may have another number of tokens.
+        pieces = self._pieces(samples)  # each sample consists of pieces of documents
         token_counts = pieces.sample_lengths()  # (n,) tokens of each sample
         is_wrong_length = token_counts != self._sample_tokens
-        if not is_wrong_length.any():
-            tokens = self._tokens_of_pieces(pieces)  # of all samples, concatenated
-            return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
-
-        # Only the last sample of a split may be shorter than the others: otherwise, the index
-        # arrays belong to another dataset.
         for row in np.flatnonzero(is_wrong_length):
             self._check_short(int(samples[row]), int(token_counts[row]))
-        return self._padded_rows(self._tokens_of_pieces(pieces), token_counts)
+
+        tokens = self._tokens_of_pieces(pieces)  # of all samples, one after another
+        if is_wrong_length.any():
+            return self._padded_rows(tokens, token_counts)
+        return tokens.astype(np.int64).reshape(len(samples), self._sample_tokens)
 
     def _padded_rows(self, tokens: Tokens, token_counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return samples as rows of equal length, filled up with padding; shape (n, sample_tokens).
@@ -538,27 +523,20 @@ class Nanoset(SplitSamples):
         return pieces
 
     def _sequences_of(self, spans: _SampleSpans, counts: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the sequence of each piece of some samples; shape (n_pieces,).
+        """Return from which document each piece of some samples is; shape (n_pieces,).
 
-        A sample consists of pieces of sequences. The sequences are read in a shuffled order, which
-        an array, the document index, lists. For example:
-
-            place in the order                     0    1    2
-            sequence (document index)              7    4    9
-
-            sample a, from place 0 to place 1      7    4
-            sample b, from place 1 to place 2           4    9
-
-        Sequence 4 is partly in both samples. So the result for a and b is 7 4 4 9.
+        For example, the document index says that the shuffled documents are 7, 4 and 9. A sample
+        from place 0 to place 1 has pieces of 7 and 4, and a sample from place 1 to place 2 has
+        pieces of 4 and 9. For both, the result is 7 4 4 9.
 
         Args:
-            spans: The first place of each sample (`first_entries`, 0 1), and its last one.
-            counts: How many pieces each sample has, one for each of its places: 2 2; shape (n,).
+            spans: Where each sample starts and stops.
+            counts: How many pieces each sample has: 2 2; shape (n,).
 
         Raises:
-            StaleError: The document index has a sequence that the dataset does not have.
+            StaleError: The document index has a document that the dataset does not have.
         """
-        # The places of all samples, one after another: 0 1, and 1 2.
+        # The places of the pieces: 0 1, and 1 2.
         entries = positions_in(spans.first_entries, counts)  # (n_pieces,)
         sequences = self._sequence_of_entry[entries]
         if sequences.max() >= len(self.dataset):
@@ -744,28 +722,23 @@ def open_members(
 
 
 def _entries(array: NDArray[Any]) -> memoryview:
-    """Return a view of an array from which single numbers are read twice as fast, as Python
-    integers.
+    """Return a view of an array from which single numbers are read twice as fast.
 
-    Reading `array[7]` of a numpy array takes a while, since it makes a numpy object. A memoryview
-    gives a plain integer: `view[7]`, or `view[7, 0]` if the array has two dimensions. No number is
-    copied.
+    `view[7]` is a Python integer, while `array[7]` of a numpy array makes a numpy object. Nothing
+    is copied.
 
-    All numbers are read as unsigned, so that none is negative. The array has no negative numbers
-    unless its file is damaged: then -1 in int32 is read as 4,294,967,295, which is too large for an
-    index, so that the damage is noticed.
+    Numbers are read as unsigned. Only a damaged file has negative ones: a -1 is read as a very
+    large number then, which is no valid index, so that the damage is noticed.
 
     Args:
         array: Integers, of any shape.
     """
     if not array.size:
         return memoryview(b"")
-
-    # numpy cannot make a memoryview of integers that are not aligned in memory, that is, whose
-    # address is not a multiple of their size. The arrays of some files are so. But single bytes are
-    # always aligned: make a memoryview of the bytes, and let it read them as integers.
+    # A memoryview of integers needs a certain alignment in memory, which arrays of some files do
+    # not have. Bytes need none, so make a view of the bytes, and let it read them as integers.
     array_bytes = array.reshape(-1).view(np.uint8).data
-    type_code: Any = _unsigned(array).dtype.char  # such as "I" for uint32
+    type_code: Any = _unsigned(array).dtype.char  # "I" for integers of 32 bits
     entries: memoryview = array_bytes.cast(type_code, array.shape)
     return entries
 

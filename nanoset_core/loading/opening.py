@@ -95,12 +95,9 @@ def open_version(
         outputs: The project's outputs.
         manifest: The record of the version, named `pretrain/train/blend` for a split that mixes
             several datasets, and `pretrain/train/index_mappings` for a split of a single one.
-        masks: Which masks samples contain: name of an option of `load_nanoset`, such as
-            `reset_attention_mask` → one of three values. By default, they contain none.
-
-            True     with this mask
-            False    without it
-            None     as nanoset.yaml said when files for the trainer were last made
+        masks: Options of `load_nanoset` that add masks to samples, such as
+            {"reset_attention_mask": True}. None as a value takes what nanoset.yaml said when files
+            for the trainer were last made. By default, samples have no masks.
 
     Raises:
         ConfigError: The trainer has no such mask, a mask needs another one that is not set, or the
@@ -113,10 +110,10 @@ def open_version(
     if plan is None:  # nothing was built for the split
         raise _no_samples(name, split, manifest, config)
 
-    # Masks are computed from the end tokens of documents, as samples are read.
     if masks is not None:
         mask_names = _masks_that_are_set(outputs, name, masks)
         if mask_names:
+            # They depend on where documents end, which a token of the tokenizer marks.
             config = config.with_masks(mask_names, _end_token(outputs, plan))
 
     index_folder = outputs.folder / STAGE / name / CACHE

@@ -7,7 +7,7 @@ prefixes of datasets relative to the root: `datasets/web/1a2b/web`, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.records.json_records import JsonForm, Record
 from nanoset_core.sampling.config import NanosetConfig
 from nanoset_core.sampling.indices import BlendIndices, MemberIndices
-from nanoset_core.sampling.planned import BlendPlan, MemberPlan, SplitPlan
+from nanoset_core.sampling.planned import MemberPlan, SplitPlan
 from nanoset_core.storage.paths import is_inside
 
 PLAN_FILE = "plan.json"
@@ -105,20 +105,21 @@ class BuiltPlan(NamedTuple):
 
 
 def read_split(manifest: Manifest, root: Path) -> BuiltPlan:
-    """Read by which plan and settings a split, such as train, was built.
+    """Read the plan of a split, such as train, and the settings with which it was built.
 
-    The plan says which samples the split has. It was stored by the build, with paths relative to
-    the folder of all outputs (the root), and is returned with absolute ones.
+    The plan says which samples the split has. It is a file of the build's output.
 
     Args:
         manifest: The record of the split's output, which lists its files.
-        root: The output root.
+        root: Folder of all outputs. Paths in the file are relative to it; the result has absolute
+            ones.
 
     Raises:
         MissingError: The output has no plan file.
         FormatError: The plan file is not as it was written, or a path leads out of the root.
     """
-    return manifest.load(PLAN_FILE, StoredSplit).below(root)
+    stored_split = manifest.load(PLAN_FILE, StoredSplit)
+    return stored_split.below(root)
 
 
 def _check_plan(plan: SplitPlan) -> None:
@@ -133,33 +134,32 @@ def _check_plan(plan: SplitPlan) -> None:
     """
     if not plan.members:
         raise ValueError("no datasets")
+    arrays_of_member = [field.name for field in fields(MemberIndices)]  # "shuffle_index", ...
     for member in plan.members:
-        _check_files(member, MemberIndices)
+        _check_files(member.files, member.sidecar, arrays_of_member)
     if plan.blend is not None:
-        _check_files(plan.blend, BlendIndices)
+        arrays_of_blend = [field.name for field in fields(BlendIndices)]  # "dataset_index", ...
+        _check_files(plan.blend.files, plan.blend.sidecar, arrays_of_blend)
 
 
-def _check_files(
-    part: MemberPlan | BlendPlan, kind: type[MemberIndices] | type[BlendIndices]
-) -> None:
-    """Check that a plan names all files that it needs, and that they are in its own folder.
+def _check_files(files: Mapping[str, str], sidecar: str, required: Sequence[str]) -> None:
+    """Check that a plan names all files that are needed, and that they are in its own folder.
 
     A plan is a file that may come from elsewhere. A name such as `../../other.npy` would let a
     reader open any file, so it is refused.
 
     Args:
-        part: The plan for a dataset, or for the mixture (blend) of several.
-        kind: The class whose fields are the names of the required arrays, such as `shuffle_index`.
+        files: Name of each array → file name: {"shuffle_index": "web-shuffle_index.npy"}.
+        sidecar: Name of the file that describes them.
+        required: Names of the arrays that are needed.
 
     Raises:
         ValueError: A file is not named, or is outside of the folder.
     """
-    for array in fields(kind):
-        if array.name not in part.files:
+    for array in required:
+        if array not in files:
             raise ValueError("an index file is not named")
-
-    # Refuse a name such as ../other.npy. The sidecar is a file that describes the arrays.
-    for file_name in (*part.files.values(), part.sidecar):
+    for file_name in (*files.values(), sidecar):
         if not is_inside(file_name):
             raise ValueError("an index file that is not below its folder")
 

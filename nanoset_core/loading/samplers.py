@@ -102,9 +102,9 @@ class _RoundRobinSampler:
     ) -> NDArray[np.int64]:
         """Deal samples to the ranks of a training run in turn, and return those of this rank.
 
-        Ranks are processes that train together, so all need as many samples. If the last round is
-        not complete, it is filled with the first samples of the epoch again, or dropped. For
-        example, with the samples 5 7 8 and two ranks, in an epoch that begins with sample 0:
+        Ranks are processes that train together, and all need as many samples. If the last round is
+        not complete, it is dropped, or filled with the first samples of the epoch again. For
+        example, the samples 5 7 8 and two ranks, in an epoch that begins with sample 0:
 
             rank    if the round is filled    if it is dropped
             0       5 8                       5
@@ -118,10 +118,12 @@ class _RoundRobinSampler:
         Returns:
             Shape (n_per_rank,).
         """
-        n_per_rank = self._samples_per_rank(len(samples), drop_last=drop_last)
-        n_dealt = n_per_rank * self.data_parallel_size
-        n_missing = max(n_dealt - len(samples), 0)
-        dealt = np.concatenate([samples[:n_dealt], np.resize(order, n_missing)])
+        n_per_rank = self._samples_per_rank(len(samples), drop_last=drop_last)  # 2, or 1 if dropped
+        n_dealt = n_per_rank * self.data_parallel_size  # 4, or 2
+        dealt = samples[:n_dealt]
+        n_missing = n_dealt - len(dealt)  # 1, or 0
+        dealt = np.concatenate([dealt, np.resize(order, n_missing)])  # 5 7 8 0, or 5 7
+        # Every second one, from the number of the rank on.
         return dealt[self.data_parallel_rank :: self.data_parallel_size]
 
 
@@ -321,9 +323,12 @@ class CyclicSampler(_MicroBatchSampler):
             seed: Seed of the shuffle.
             consumed: Samples of the epoch that all ranks have consumed.
         """
-        n_of_rank = self.total_samples // self._step * self.micro_batch_size
-        order = randperm(n_of_rank, seed)
-        first_of_rank = self.data_parallel_rank * n_of_rank
+        # In each step, each rank takes a micro-batch. The samples of an incomplete last step are
+        # left out.
+        n_steps = self.total_samples // self._step  # divided by the samples of all ranks in a step
+        n_of_rank = n_steps * self.micro_batch_size  # 4
+        order = randperm(n_of_rank, seed)  # 2 0 3 1
+        first_of_rank = self.data_parallel_rank * n_of_rank  # 4 for rank 1
         consumed_by_rank = consumed // self.data_parallel_size
         return first_of_rank + order[consumed_by_rank:]
 

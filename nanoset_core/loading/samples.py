@@ -105,11 +105,8 @@ class SampleForm:
     ) -> list[Sample]:
         """Return many training samples as the dictionaries that a trainer expects.
 
-        The arrays are computed for all samples together, which is faster than one by one, and are
-        then divided:
-
-            {"tokens": (n, length), "labels": (n, length), …}    →    n dictionaries
-                                                                      {"tokens": (length,), …}
+        Each is such as {"tokens": (length,), "labels": (length,), ...}, with the shapes of the
+        arrays.
 
         Args:
             texts: Tokens of each sample, shape (n, sample_tokens).
@@ -118,18 +115,16 @@ class SampleForm:
             cu_seqlens: Where documents begin, shape (n, sequence_length + 1); None leaves it out of
                 the dictionaries.
         """
-        # Name → array for all samples together: its first axis has one entry for each sample.
+        # It is faster to compute the arrays of all samples together: {"tokens": (n, length), ...}.
         arrays = self._arrays(texts, cu_seqlens)
         padding_rows = [row for row, index in enumerate(indices) if self._is_padding(index)]
         if padding_rows:
             arrays["loss_mask"][padding_rows] = 0.0
 
-        # Divide all arrays into their entries, and give each sample a dictionary of its own.
-        names = list(arrays)
-        dictionaries: list[Sample] = []
-        for entries_of_sample in zip(*arrays.values(), strict=True):
-            dictionaries.append(dict(zip(names, entries_of_sample, strict=True)))
-        return dictionaries
+        samples: list[Sample] = []
+        for row in range(len(indices)):
+            samples.append({name: array[row] for name, array in arrays.items()})
+        return samples
 
     def _is_padding(self, index: int | None) -> bool:
         """Return whether the trainer requests padding: a sample that the loss leaves out."""
@@ -164,7 +159,7 @@ class SampleForm:
             is_end = tokens == self.eod  # (…, sequence_length)
 
         # The loss leaves out the tokens that end documents, if the option is set.
-        loss_mask = _copy_for_each(self._ones, tokens.shape)
+        loss_mask = _copy_for_each(self._ones, tokens.shape[:-1])
         if self.masks_eod and is_end is not None:
             loss_mask[is_end] = 0.0
 
@@ -177,7 +172,7 @@ class SampleForm:
 
         arrays = {"tokens": tokens, "labels": labels}
         if self.with_attention:
-            arrays["attention_mask"] = self._attention(tokens.shape, is_end)
+            arrays["attention_mask"] = self._attention(tokens.shape[:-1], is_end)
         arrays["loss_mask"] = loss_mask
         arrays["position_ids"] = self._positions(tokens.shape, is_end)
         if cu_seqlens is not None:
@@ -234,61 +229,53 @@ class SampleForm:
             position in the document          0  1  2    0  1
 
         Args:
-            shape: Shape of the positions, (…, sequence_length).
+            shape: Shape of the tokens, (…, sequence_length).
             is_end: True at each token that ends a document (eod), of this shape; None if no option
                 depends on it, so that positions do not restart.
         """
         if not self.reset_positions or is_end is None:
-            return _copy_for_each(self._range, shape)
+            return _copy_for_each(self._range, shape[:-1])
 
-        # A token after an end is the first of its document. Write its position in the sample there,
-        # and 0 everywhere else: 0 0 0 3 0 in the example.
-        is_after_end = is_end[..., :-1]  # (…, sequence_length - 1) without the sample's first token
-        begins = np.zeros(shape, np.int64)  # (…, sequence_length)
-        np.copyto(begins[..., 1:], self._range[1:], where=is_after_end)
+        # At the first token of a document, write its position in the sample, and 0 at all others.
+        starts = np.zeros(shape, np.int64)  # (…, sequence_length)
+        follows_end = is_end[..., :-1]  # (…, sequence_length - 1) for all tokens but the first
+        np.copyto(starts[..., 1:], self._range[1:], where=follows_end)  # 0 0 0 3 0
 
-        # A running maximum gives each token the begin of its document: 0 0 0 3 3.
-        begin_of_document = np.maximum.accumulate(begins, axis=-1)
-        return self._range - begin_of_document
+        # The largest number up to each token is where its document starts.
+        start_of_document = np.maximum.accumulate(starts, axis=-1)  # 0 0 0 3 3
+        return self._range - start_of_document  # 0 1 2 0 1
 
-    def _attention(self, shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
-        """Return the attention mask of samples: True where a token must not look.
+    def _attention(self, samples_shape: tuple[int, ...], is_end: NDArray[np.bool_] | None) -> Any:
+        """Return which tokens of a sample each token must not look at: a mask of pairs of tokens.
 
-        No token may look at later tokens. By an option (`reset_attention`), tokens may not look at
-        earlier documents, either. For a sample with the documents A B and C:
+        These are all later tokens, and by an option (`reset_attention`) also those of earlier
+        documents. For a sample with the documents A B and C:
 
             token    must not look at    with the option
             A        B, C                B, C
             B        C                   C
             C        nothing             A, B
 
-        Megatron-LM returns masks of many samples in two forms, and so does this function:
-
-            an option depends on the ends of documents    an array with a mask for each sample
-            otherwise                                     a list with the same mask for all samples
-
         Args:
-            shape: Shape of the tokens: (sequence_length,), or (n, sequence_length) for n samples.
-            is_end: True at each token that ends a document, of this shape; None if no option
-                depends on it.
+            samples_shape: () for one sample, or (n,) for n samples.
+            is_end: True at each token that ends a document, shape (…, sequence_length); None if no
+                option depends on it.
 
         Returns:
-            Bool, shape (1, sequence_length, sequence_length) for one sample. For n samples, an
-            array with n of these, or a list with the same array n times.
+            Bool, shape (…, 1, sequence_length, sequence_length). If no option depends on documents,
+            all samples have the same mask. Then it is not copied, and n samples have a list of it.
         """
-        # The mask of later tokens, which is the same for all samples.
-        if self._causal is None:
+        if self._causal is None:  # it is computed once
             self._causal = ~np.tri(self.length, dtype=bool)[np.newaxis]
-        if self.reset_attention and is_end is not None:
-            return self._causal | _is_of_later_document(is_end)
+        is_later_token = self._causal  # (1, sequence_length, sequence_length)
 
-        # Here all samples have the mask of later tokens. `needs_ends` says whether any option, such
-        # as one for position ids, depends on the ends of documents.
+        if self.reset_attention and is_end is not None:
+            return is_later_token | _is_of_later_document(is_end)
         if self.needs_ends:
-            shape_of_masks = (*shape[:-1], *self._causal.shape)
-            return np.broadcast_to(self._causal, shape_of_masks).copy()
-        is_one_sample = len(shape) == 1
-        return self._causal if is_one_sample else [self._causal] * shape[0]
+            return _copy_for_each(is_later_token, samples_shape)
+        if samples_shape:
+            return [is_later_token] * samples_shape[0]
+        return is_later_token
 
 
 def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -315,13 +302,14 @@ def _is_of_later_document(is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return is_later
 
 
-def _copy_for_each(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _copy_for_each(values: NDArray[Any], samples_shape: tuple[int, ...]) -> NDArray[Any]:
     """Return an array with a copy of the same values for each sample.
 
     Args:
-        values: Values of one sample, shape (sequence_length,).
-        shape: Shape of the result: (sequence_length,), or (n, sequence_length) for n samples.
+        values: Values of one sample, of any shape, such as (sequence_length,).
+        samples_shape: () for one sample, or (n,) for n samples. Then the result has the shape (n,
+            sequence_length).
     """
-    if len(shape) == 1:
+    if not samples_shape:
         return values.copy()
-    return np.broadcast_to(values, shape).copy()
+    return np.broadcast_to(values, (*samples_shape, *values.shape)).copy()

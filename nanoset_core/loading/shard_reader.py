@@ -205,7 +205,7 @@ class ShardReader:
         """Continue at a position that was saved before, for example when training is resumed.
 
         The position is "2 tars and 30 samples", for example. It means something else for another
-        rank, or with other tars. Then it is refused.
+        rank (process that trains), or with other tars. Then it is refused.
 
         Args:
             state: The result of `state_dict`, of a reader with the same rank, ranks and manifest.
@@ -222,6 +222,8 @@ class ShardReader:
                 expected=f"rank {self.rank} of {self.world_size}, of this manifest",
             )
         self._position = _Position(int(state["shard"]), int(state["sample"]))
+        # A rank can have several workers, processes that read for it. Only the one that has read up
+        # to the position may continue there, which is checked when it starts to read.
         self._state_worker = _Worker(int(state["worker"]), int(state["workers"]))
 
 

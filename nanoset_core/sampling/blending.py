@@ -270,7 +270,7 @@ def _blend_by_weights(
     dataset_index = np.empty(size, np.int16)
     dataset_sample_index = np.empty(size, np.int64)
     counter = OccurrenceCounter(len(weights))
-    # The datasets of a million samples at a time, or fewer.
+    # The datasets of up to 16 million samples at a time.
     for start, datasets in greedy_segments(weights, size, cost):
         stop = start + len(datasets)
         dataset_index[start:stop] = datasets

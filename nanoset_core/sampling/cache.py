@@ -65,25 +65,20 @@ _DESCRIPTION = "description"
 def index_sets(plan: SplitPlan, config: NanosetConfig) -> Iterator[FileSet]:
     """Yield the index files that a trainer needs for one split of the data, such as train.
 
-    Index files say in which order the training samples are read. They are the trainer's own files,
-    which it would otherwise build itself when training starts. For two datasets, there are three
-    sets:
-
-        for web     which documents and tokens each sample of web consists of, in shuffled order
-        for books   the same
-        a blend     which of the two datasets each sample is taken from: web, web, books, ...
+    Index files are files of the trainer with the order in which it reads samples. There is a set of
+    files for each dataset of the split, and one for the blend, which mixes several datasets.
 
     Args:
-        plan: What the files must contain.
+        plan: What is planned for the split.
         config: Configuration with which it was planned. Without a `path_to_cache`, there are no
-            files for a blend, since then the trainer keeps that order in memory.
+            files for a blend: the trainer then keeps that order in memory.
 
     Yields:
-        An object for each set, with the names of its files, that writes or checks them. The files
-        need not exist.
+        An object for each set that writes or checks its files. They need not exist.
     """
     for member in plan.members:
-        yield member_set(member, config, cache_dir_of(member, config))
+        folder = cache_dir_of(member, config)
+        yield member_set(member, config, folder)
     if plan.blend is not None and config.path_to_cache is not None:
         yield blend_set(plan, plan.blend, config.path_to_cache)
 
@@ -155,9 +150,8 @@ def _origin_of_member(member: MemberPlan, config: NanosetConfig) -> dict[str, An
 def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[str]) -> FileSet:
     """Return an object that writes and checks the index files of a blend of datasets.
 
-    For each training sample, one file says which dataset it is from, and the other one which sample
-    of that dataset it is. Next to them is the sidecar, a JSON file that says what they were made
-    from:
+    For each training sample, one file says which dataset it is from, and another one which sample
+    of that dataset it is:
 
         dataset_index           0    0    1    0
         dataset_sample_index    0    1    0    2
@@ -167,11 +161,10 @@ def blend_set(plan: SplitPlan, blend: BlendPlan, cache_dir: str | os.PathLike[st
         blend: What is planned for its blend.
         cache_dir: Folder of the files.
     """
-    # Everything that decides the content. The weights and the number of samples are part of the
-    # trainer's description, a text whose hash is `blend.hash`.
+    # Everything that decides the content. It is stored next to the files.
     made_from = {
-        "preset": plan.preset,
-        "description": blend.hash,
+        "preset": plan.preset,  # the trainer
+        "description": blend.hash,  # of a text with the weights and the number of samples
         "lengths": [member.samples_given for member in plan.members],
     }
     return FileSet(
@@ -219,17 +212,11 @@ def open_member(
 ) -> MemberIndices:
     """Open the index files that say in which order a trainer reads a dataset.
 
-    There are three arrays, which are mapped into memory without reading them. For example, a
-    dataset of two documents with 6 and 4 tokens is read twice, in samples of 5 tokens:
-
-        document_index    0, 1, 1, 0       the documents in the order of reading
-        sample_index      (0, 0), (0, 5), (2, 0), (3, 1), ...
-                                           where each sample starts: its position in
-                                           document_index, and the token of that document
-        shuffle_index     2, 0, 3, 1       the samples in the order of training
+    They are three arrays, which are mapped into memory without reading them. It is checked that
+    they have the planned lengths.
 
     Args:
-        member: What is planned for the dataset, which says how long the arrays must be.
+        member: What is planned for the dataset.
         cache_dir: Folder of the files.
         access: Fetches the files if they are in a store; None reads them from this machine.
 
@@ -237,15 +224,12 @@ def open_member(
         MissingError: A file is missing.
         StaleError: A file is not the one that was planned.
     """
-    # Documents may be divided into several sequences. Then the index has these instead.
-    first_sequence, stop = member.rows
-    n_sequences = stop - first_sequence
+    first_document, stop = member.rows
+    n_documents = stop - first_document
     shapes = {
-        "document_index": (n_sequences * member.epochs,),
-        "sample_index": (member.samples_built + 1, 2),
-        # Some trainers repeat samples to get as many as they need, so the number that is given to
-        # training can exceed the number that was built.
-        "shuffle_index": (member.samples_given,),
+        "document_index": (n_documents * member.epochs,),  # all documents, once for each epoch
+        "sample_index": (member.samples_built + 1, 2),  # where each sample starts; and the end
+        "shuffle_index": (member.samples_given,),  # samples in random order, some maybe repeated
     }
     return MemberIndices(**_open_arrays(member.files, shapes, Path(cache_dir), access))
 
@@ -269,8 +253,10 @@ def open_blend(
         StaleError: A file is not the one that was planned.
     """
     files = {} if plan.blend is None else plan.blend.files
-    shapes = {"dataset_index": (plan.samples,), "dataset_sample_index": (plan.samples,)}
-    return BlendIndices(**_open_arrays(files, shapes, Path(cache_dir), access))
+    planned_shape = (plan.samples,)
+    shapes = {"dataset_index": planned_shape, "dataset_sample_index": planned_shape}
+    arrays = _open_arrays(files, shapes, Path(cache_dir), access)
+    return BlendIndices(arrays["dataset_index"], arrays["dataset_sample_index"])
 
 
 def cache_dir_of(member: MemberPlan, config: NanosetConfig) -> Path:
@@ -320,24 +306,21 @@ class FileSet:
     def digests_if_complete(self, *, deep: bool) -> dict[str, str] | None:
         """Return the digests of these index files if all of them exist and are up to date.
 
-        When the files are written, a JSON file next to them, the *sidecar*, records their digests
-        and what they were made from. The digests are returned:
-
-            {"web-shuffle_index.npy": "9f86d0...", ...}
-
-        Nothing is written or deleted here, even though `find` is called with `overwrite=True`: that
-        only means that outdated files are no error, since they may be replaced later. The result is
-        None then.
+        Nothing is written. The digests are recorded in the *sidecar*, a JSON file next to the index
+        files, together with what these were made from.
 
         Args:
             deep: Compute the digests of the files again and compare them. Otherwise only the sizes
                 of the files are compared, which is much faster.
 
         Returns:
-            File name → sha256; None if a file is missing, or was made from other data or settings.
+            File name → sha256: {"web-shuffle_index.npy": "9f86d0..."}. None if a file is missing,
+            or was made from other data or settings.
         """
-        # The content of the sidecar, if the files are those that it lists.
-        sidecar = self.delivery(compares_sizes=not deep).find(overwrite=True)
+        delivery = self.delivery(compares_sizes=not deep)
+        # With `overwrite`, files of other data or settings are not an error, since they would be
+        # overwritten. They only count as missing.
+        sidecar = delivery.find(overwrite=True)
         if sidecar is None:
             return None
         return self._digests_in(sidecar)
@@ -347,12 +330,6 @@ class FileSet:
 
         With the files it writes a *receipt*, a JSON file that says what they were made from, and
         which digests they have. So a later call finds out that nothing has to be done.
-
-        Some files are *completing* ones: a trainer that finds them assumes that all others are
-        there, too. For example, Megatron-LM looks for the description, and then reads the arrays:
-
-            before writing    delete the old description
-            write             the arrays, and last the description
 
         Args:
             folder: A folder, or a folder of a bucket; None for the folder that this object names.
@@ -368,7 +345,8 @@ class FileSet:
             folder=target_folder,
             receipt=receipt,
             files=tuple(self.files.values()),
-            # Old ones are deleted before anything else, and new ones are written last.
+            # By these files, a trainer recognises that the index files are complete. So old ones
+            # are deleted before anything else, and new ones are written last.
             completing_files=self._completing_files(target_folder, receipt),
             is_hashed=True,  # the receipt has the digests of the files
             # If another process has written the same files meanwhile, keep these.
@@ -377,28 +355,20 @@ class FileSet:
         )
 
     def _completing_files(self, folder: Location, receipt: Receipt) -> tuple[str, ...]:
-        """Return the files by which a trainer recognises that all index files are there.
+        """Return the files by which a trainer recognises that all index files exist.
 
-        The caller deletes these before it writes anything, and writes them last. Otherwise a
-        trainer that starts meanwhile reads some old and some new files. There are three cases:
-
-        - Megatron-LM and most other trainers look for the description, a text file. If another
-          process writes the same files right now, that does no harm: both write the description
-          last.
-        - Trainers without descriptions look for all the arrays.
-        - The same, but another process may be writing the same arrays right now, as the receipt in
-          the folder (a JSON file about what they are made from) shows. Then deleting one would
-          destroy what that process has just written: the result is empty, and no file is deleted
-          first.
+        The caller deletes these before it writes anything, and writes them last. So a trainer that
+        starts meanwhile never reads some old and some new files.
 
         Args:
             folder: A folder, or a folder of a bucket, that the files go to.
             receipt: What the files will be made from.
         """
         if _DESCRIPTION in self.files:
-            return (self.files[_DESCRIPTION],)
+            return (self.files[_DESCRIPTION],)  # a text that most trainers look for
 
-        # The third case: another process writes the receipt before the arrays.
+        # Trainers without it look for all arrays. But another process may be writing the same
+        # arrays right now. Then nothing may be deleted, since these would be its new files.
         stored_receipt = read_receipt(folder / self.sidecar)
         if _may_be_being_written(stored_receipt, receipt):
             return ()
@@ -544,16 +514,16 @@ class FileSet:
     ) -> Iterator[tuple[str, list[memoryview]]]:
         """Yield the name of each index file, and its bytes in pieces of 16 MB.
 
-        The description, a text file, comes last: a trainer that finds it takes all files for
-        complete.
-
         Args:
             arrays: File name → array: {"web-shuffle_index.npy": array([2, 0, 1])}.
         """
         for name, array in arrays.items():
             yield name, _npy_pieces(array)
+        # For most trainers there is also a text. It comes last: a trainer that finds it takes all
+        # files for complete.
         if _DESCRIPTION in self.files:
-            yield self.files[_DESCRIPTION], [memoryview(self.description.encode("utf-8"))]
+            name = self.files[_DESCRIPTION]
+            yield name, [memoryview(self.description.encode("utf-8"))]
 
 
 def _write_durably(path: Path, pieces: list[memoryview]) -> None:
