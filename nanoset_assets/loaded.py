@@ -8,16 +8,15 @@ example, a nanoset that was added to the file has no assets yet, so no sensor ma
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nanoset_assets.asset_names import asset_path, partition_of
 from nanoset_assets.asset_table import shape_of
 from nanoset_assets.stage_assets import asset_outputs
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.registry import stages
-from nanoset_core.stages.stage import Key, Node, Stage, is_of_corpora
+from nanoset_core.stages.stage import Node, Stage, is_of_corpora
 
 RELOAD = "choose Reload on the page Deployment, Code locations"
 """What the user has to do in Dagster's UI after a change of the definitions."""
@@ -31,48 +30,38 @@ class LoadedAssets:
     every other request.
     """
 
-    parts_by_asset: Mapping[tuple[str, ...], frozenset[str | None]]
-    """Asset → its fixed partitions; {None} for an asset without partitions."""
-    dynamic_assets: frozenset[tuple[str, ...]]
-    """Assets whose partitions are corpora, which may be added at any time."""
+    outputs: frozenset[Node]
+    """Outputs with a fixed place in Dagster, such as the split `train` of a data mixture."""
+    stages_of_corpora: frozenset[Stage]
+    """Steps of the pipeline with a partition for each corpus, which may be added at any time."""
 
     @staticmethod
     def of(config: ProjectConfig) -> LoadedAssets:
-        """Return which assets and partitions Dagster has after it loaded certain settings.
+        """Return what Dagster can make after it has loaded some settings.
 
-        The result has two fields. For the settings of a data mixture `pretrain` of the corpora
-        (collections of documents) `web` and `books`, they contain, for example:
+        For example, the settings have a data mixture `pretrain` of two text collections (corpora):
 
-            parts_by_asset    ("pretrain", "blend")      {"train", "valid", "test"}
-                              ("pretrain", "handoff")    {None}    (the asset has no partitions)
-            dynamic_assets    ("raw_jsonl",)             its partitions are the corpora. More can be
-                                                         added without loading settings again
+            outputs              the splits train and valid of `pretrain`, …
+            stages_of_corpora    the steps done for each corpus, such as tokenizing. Dagster can do
+                                 them for new corpora without loading the settings again.
 
         Args:
-            config: The settings when Dagster loaded them.
+            config: The settings.
         """
-        parts_by_asset: dict[tuple[str, ...], frozenset[str | None]] = {}
-        dynamic_assets: set[tuple[str, ...]] = set()
-        for stage in stages():
-            # A stage is a step of the pipeline. It has one asset for all corpora; or else one for
-            # each data mixture, for example, whose name is the subject. `asset_outputs` returns
-            # {"": [Key("")]} in the first case, and in the second case, for example,
-            # {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid"), …]}.
-            for subject, keys in asset_outputs(stage, config).items():
-                asset = asset_path(Node(stage, Key(subject)))
-                if is_of_corpora(stage):
-                    dynamic_assets.add(asset)
-                else:
-                    # An output such as Key("pretrain", "train") is the partition "train".
-                    parts_by_asset[asset] = frozenset(key.part for key in keys)
-        return LoadedAssets(parts_by_asset, frozenset(dynamic_assets))
+        outputs: set[Node] = set()
+        stages_of_corpora: set[Stage] = set()
+        for stage in stages():  # the steps of the pipeline
+            assets = asset_outputs(stage, config)  # such as {"pretrain": [the keys of its splits]}
+            if assets and is_of_corpora(stage):
+                stages_of_corpora.add(stage)
+            else:
+                for keys in assets.values():
+                    outputs.update(Node(stage, key) for key in keys)
+        return LoadedAssets(frozenset(outputs), frozenset(stages_of_corpora))
 
     def __contains__(self, node: Node) -> bool:
         """Return whether a run of the loaded definitions can make an output."""
-        asset = asset_path(node)
-        if asset in self.dynamic_assets:
-            return True
-        return partition_of(node) in self.parts_by_asset.get(asset, ())
+        return node.stage in self.stages_of_corpora or node in self.outputs
 
     def missing(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the outputs that Dagster cannot build before it has loaded the settings again.
@@ -146,52 +135,29 @@ def _definition_inputs(config: ProjectConfig) -> dict[str, Any]:
 
 
 def _asset_inputs(config: ProjectConfig) -> dict[str, Any]:
-    """Return which assets are made for some settings, and what each of them is made from.
+    """Return what each data mixture and the like is made from, according to the settings.
 
-    This is computed for the settings that Dagster has loaded, and for the present ones. If
-    something differs, Dagster has to load its definitions again. For example, with the mixture
-    `pretrain`, which is made from the dataset `web` (a corpus, which is a collection of documents):
+    Dagster draws this as arrows between assets when it loads the settings. If the present settings
+    give another result, they have to be loaded again. For example:
 
-        {
-            "asset raw_jsonl": set(),
-            "nanoset 'pretrain'": {index files of train, made from the dataset web; …},
-        }
-
-    The first one is empty, since an asset of corpora is the same for all settings: when corpora are
-    added, nothing has to be loaded again.
+        {"nanoset 'pretrain'": {(the split train, made from the datasets web and books), …}}
 
     Args:
-        config: All settings.
+        config: The settings.
 
     Returns:
-        Name for messages → all outputs of this name, each with the outputs that it is made from.
+        Name for messages → its outputs, each with those that it is made from. Assets for all text
+        collections (corpora), such as "asset raw_jsonl", have an empty set: Dagster loads nothing
+        again when a corpus is added to them.
     """
-    outputs_by_name: dict[str, set[Any]] = defaultdict(set)
-    for stage in stages():
+    outputs_by_name: dict[str, set[tuple[Node, frozenset[Node]]]] = defaultdict(set)
+    for stage in stages():  # the steps of the pipeline
         for subject, keys in asset_outputs(stage, config).items():
             if is_of_corpora(stage):
                 outputs_by_name[f"asset {shape_of(stage).asset}"] = set()
-            else:
-                # A stage is a step of the pipeline. Several make outputs of the same data mixture,
-                # so collect them under its name.
-                outputs = outputs_by_name[f"{stage.kind} {subject!r}"]
-                outputs.update(_outputs_with_inputs(stage, keys, config))
+                continue
+            outputs = outputs_by_name[f"{stage.kind} {subject!r}"]  # such as "nanoset 'pretrain'"
+            for key in keys:
+                node = Node(stage, key)
+                outputs.add((node, frozenset(node.inputs(config).values())))
     return dict(outputs_by_name)
-
-
-def _outputs_with_inputs(
-    stage: Stage, keys: Iterable[Key], config: ProjectConfig
-) -> Iterator[tuple[Node, frozenset[Node]]]:
-    """Yield some outputs of a pipeline step, each with the outputs that it is made from.
-
-    For example, the index files of a split are made from the datasets that the split mixes.
-
-    Args:
-        stage: The step.
-        keys: Which of its outputs, such as Key("pretrain", "train") for the split train of
-            `pretrain`.
-        config: The settings, which say what each output is made from.
-    """
-    for key in keys:
-        node = Node(stage, key)
-        yield node, frozenset(node.inputs(config).values())

@@ -44,60 +44,51 @@ class RunOptions(dg.Config):
 
 
 def asset_outputs(stage: Stage, config: ProjectConfig) -> dict[str, list[Key]]:
-    """Return which Dagster assets a step of the pipeline has, and which outputs belong to each.
+    """Return the Dagster assets of a pipeline step, each with the outputs that it makes.
 
-    There are two kinds of steps. A corpus is a collection of documents:
-
-        step is done for                its assets
-        each data mixture, such as      one for each mixture; the partitions are its outputs, such
-        writing index files             as the splits train and valid
-        each corpus, such as            one for all corpora; the partitions are the corpora, which
-        tokenizing                      may be added while Dagster runs
-
-    What is returned for these two steps ("" is ALL_CORPORA, and takes the place of a name):
+    Writing index files, for example, has one asset for each data mixture of the settings. Its
+    outputs are the splits:
 
         {"pretrain": [Key("pretrain", "train"), Key("pretrain", "valid")]}
-        {"": [Key("")]}
+
+    Tokenizing is done for each collection of documents (corpus). It has one asset for all of them,
+    since corpora are added while Dagster runs: {"": [Key("")]}. The empty name is ALL_CORPORA.
 
     Args:
         stage: The step of the pipeline.
         config: The settings of the project.
 
     Returns:
-        Empty if the settings request no output of the step, or if its outputs are not shown in
-        Dagster.
+        Empty if the settings request no output of the step, or if Dagster does not show the step.
     """
     if not is_asset(stage):
         return {}
-    # `stage.keys` returns the outputs of the step, for given names of the corpora. The corpora are
-    # not known yet. So pretend that there is a single one, whose name is "".
-    requested_keys = list(stage.keys(config, (ALL_CORPORA,)))  # one key for each output
+    requested_keys = list(stage.keys(config, [ALL_CORPORA]))  # one key for each output
+    if not requested_keys:
+        return {}
     if is_of_corpora(stage):
-        if not requested_keys:
-            return {}
         return {ALL_CORPORA: [Key(ALL_CORPORA)]}
 
     keys_by_subject: dict[str, list[Key]] = defaultdict(list)
     for key in requested_keys:
-        keys_by_subject[key.subject].append(key)
+        keys_by_subject[key.subject].append(key)  # the subject is a mixture, such as "pretrain"
     return dict(keys_by_subject)
 
 
 def key_of(context: Any, stage: Stage, subject: str) -> Key:
-    """Return which output a run of a Dagster asset has to make, or has to check.
+    """Return the output that a run of a Dagster asset makes, or that it checks.
 
-        asset                              partition    output
-        index mappings of `pretrain`       "train"      Key("pretrain", "train")
-        files for trainers of `pretrain`   none         Key("pretrain")
-        tokens of all corpora              "web"        Key("web")
+    A run is started for one partition of an asset, if the asset has partitions:
 
-    A corpus is a collection of documents, and `pretrain` a mixture of several.
+        asset                                        partition    output
+        index files of the data mixture `pretrain`   "train"      Key("pretrain", "train")
+        settings for the trainer of `pretrain`       none         Key("pretrain")
+        tokens of all text collections (corpora)     "web"        Key("web")
 
     Args:
         context: Dagster's context of the run, which has the partition.
         stage: The step of the pipeline that the asset belongs to.
-        subject: What the asset is made for, such as "pretrain". It is not used for corpora, of
-            which the partition is the name.
+        subject: Name of the mixture, such as "pretrain". It is not used for an asset of corpora.
     """
     partition = context.partition_key if context.has_partition_key else None
     if is_of_corpora(stage):
@@ -108,25 +99,24 @@ def key_of(context: Any, stage: Stage, subject: str) -> Key:
 def partitions_of(
     stage: Stage, project_defs: ProjectDefs, keys: Sequence[Key]
 ) -> dg.PartitionsDefinition[str] | None:
-    """Return the partitions of a Dagster asset, each of which is an output; None if it has none.
+    """Return the partitions of a Dagster asset: the parts of it that can be made separately.
 
-        asset                              partitions
-        tokens of all corpora              web, books, …      (corpora can be added at any time)
-        index mappings of `pretrain`       train, valid       (a fixed list)
-        files for trainers of `pretrain`   None
+        asset                                        partitions
+        tokens of all text collections (corpora)     web, books, …     (may be added at any time)
+        index files of the data mixture `pretrain`   train, valid      (a fixed list)
+        settings for the trainer of `pretrain`       None
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        keys: The outputs of the asset, such as [Key("pretrain", "train"), Key("pretrain",
-            "valid")].
+        keys: The outputs of the asset, such as Key("pretrain", "train") for the split train.
     """
     if is_of_corpora(stage):
-        return partition_set_of(project_defs.names, stage)  # corpora
-    parts = [key.part for key in keys if key.part is not None]  # such as ["train", "valid"]
-    if not parts:
+        return partition_set_of(project_defs.names, stage)
+    split_names = [key.part for key in keys if key.part is not None]
+    if not split_names:
         return None
-    return dg.StaticPartitionsDefinition(parts)
+    return dg.StaticPartitionsDefinition(split_names)
 
 
 def stage_asset(
@@ -149,13 +139,10 @@ def stage_asset(
         The asset. Each run of it makes one partition.
     """
 
+    # It has no docstring, since Dagster would show that as the description of the asset.
     def make_output(
         context: dg.AssetExecutionContext, config: RunOptions
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        # Dagster calls this function in a run, to make the output of one partition. Each asset has
-        # such a function of its own: it uses the variables `project_defs`, `stage` and `subject` of
-        # the function around it, which has defined it for this asset. (It has no docstring, since
-        # Dagster would show that as the description of an asset that has none.)
         project = project_defs.open_in_run(context, rebuild=config.rebuild)
         run = AssetRun(
             context=context,
@@ -181,36 +168,39 @@ def stage_asset(
 def _appearance(stage: Stage, project_defs: ProjectDefs, subject: str) -> dict[str, Any]:
     """Return how an asset looks in Dagster's UI, as arguments of `dg.asset`.
 
-    For the asset with the shuffled order of the mixture `pretrain`, for example:
+    For example, for the shuffled order of the data mixture `pretrain`:
 
         key            pretrain/blend
-        group_name     pretrain     (a box around all assets of this mixture)
+        group_name     pretrain           (Dagster draws a box around the assets of a group)
         owners         ["team:data"]
         description    a text for users
-        metadata       where its files are, …
+        metadata       where the files are, …
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        subject: What the asset is made for, such as "pretrain"; or ALL_CORPORA, for an asset whose
-            partitions are corpora (collections of documents).
+        subject: What the asset is made for, such as "pretrain"; or ALL_CORPORA, for the asset of
+            all text collections.
     """
+    # The key and the group are names in Dagster. `names` makes them valid and unique there.
     names = project_defs.names
+    key = names.asset(asset_path(Node(stage, Key(subject))))
+    group = names.group(GROUP if is_of_corpora(stage) else subject)
+    # What is the same for all assets of a step, such as its icons, is listed in a table.
     shape = shape_of(stage)
-    # Dagster's graph shows only the last part of a key, such as `blend`. In a box with the name of
-    # the mixture, it is clear which blend it is.
-    group = GROUP if is_of_corpora(stage) else subject
-    # Describe the location as a property of the asset, and not of a run, which would show the old
-    # location after the project was moved.
-    location = _live_location(stage, project_defs.config, subject)
     return {
-        "key": names.asset(asset_path(Node(stage, Key(subject)))),
-        "group_name": names.group(group),
+        "key": key,
+        "group_name": group,
         "owners": list(project_defs.owners),
-        "kinds": set(shape.kinds),
+        "kinds": set(shape.kinds),  # icons, such as "numpy"
         "tags": _tags(shape, project_defs, subject),
         "description": shape.describe(subject),
-        "metadata": {"dagster/uri": location, **shape.metadata},
+        "metadata": {
+            # On the page of the asset, and not of a run: after the project was moved, the page of
+            # an old run would show the old folder.
+            "dagster/uri": _live_location(stage, project_defs.config, subject),
+            **shape.metadata,
+        },
     }
 
 
@@ -323,84 +313,61 @@ def _dependencies(
 ) -> list[dg.AssetDep]:
     """Return the assets that an asset is made from, and which of their partitions it reads.
 
-    For example, the nanoset `pretrain` mixes the corpora `web` and `books`. So its asset depends on
-    the asset of all datasets, but only on the partitions `web` and `books` of it.
+    For example, the data mixture `pretrain` is made from the text collections `web` and `books`. So
+    its asset depends on the asset of all datasets, but only on the partitions `web` and `books`.
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
         project_defs: The names and settings of the project in Dagster.
-        keys: The outputs of the asset.
+        keys: The outputs of the asset, such as the splits of the mixture.
     """
     if stage is INVENTORY:
-        # It lists the raw files. These are no output of the project, but assets of the user may
-        # write them.
+        # It lists raw files, which assets of the user may write.
         return _landing_dependencies(project_defs)
+
+    # Collect the outputs that are read, by the asset that they belong to.
+    sources_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+    for key in keys:
+        for source in Node(stage, key).direct_inputs(project_defs.config):
+            sources_by_asset[asset_path(source)].append(source)
+
     dependencies: list[dg.AssetDep] = []
-    for asset, partitions in _partitions_read(stage, project_defs.config, keys).items():
-        mapping = None  # Dagster's default: the partition of the same name, or else all of them
-        if partitions:
-            mapping = dg.SpecificPartitionsPartitionMapping(partitions)
-        dependencies.append(dg.AssetDep(project_defs.names.asset(asset), partition_mapping=mapping))
+    for asset, sources in sources_by_asset.items():
+        asset_key = project_defs.names.asset(asset)
+        mapping = _partition_mapping(stage, sources)
+        dependencies.append(dg.AssetDep(asset_key, partition_mapping=mapping))
     return dependencies
 
 
-def _partitions_read(
-    stage: Stage, config: ProjectConfig, keys: Sequence[Key]
-) -> dict[tuple[str, ...], list[str]]:
-    """Return the assets that an asset reads, with the partitions that Dagster has to be told.
+def _partition_mapping(
+    stage: Stage, sources: Sequence[Node]
+) -> dg.SpecificPartitionsPartitionMapping | None:
+    """Return which partitions of an asset another one reads, if Dagster has to be told.
 
-    For a mixture of the corpora (collections of documents) `web` and `books`, whose datasets are
-    two of the partitions of one asset:
+    By default, Dagster assumes: if two assets have the same partitions, each partition reads the
+    one of its own name. Otherwise, all partitions are read. Two assets, for example:
 
-        {("indexed_dataset",): ["web", "books"]}
-
-    An asset that is read in the way that Dagster assumes by default has an empty list. These are
-    assets without partitions, and those of which each partition is read by the one of the same
-    name: the dataset of `web` is made from the tokens of `web`.
-
-    Args:
-        stage: The step of the pipeline that the reading asset belongs to.
-        config: The settings of the project.
-        keys: The outputs of the reading asset.
-
-    Returns:
-        Path of each asset that is read → names of its partitions, or an empty list.
-    """
-    partitions_by_asset: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for key in keys:
-        for source in Node(stage, key).direct_inputs(config):
-            # Look up the list of the asset. If there is none yet, this adds an empty one.
-            partitions = partitions_by_asset[asset_path(source)]
-            partition = partition_of(source)  # such as "web"; None if the asset has no partitions
-            if partition is not None and _reads_only_some_partitions(stage, source):
-                partitions.append(partition)
-    # Several outputs, such as train and valid, may read the same partition: list it once.
-    return {asset: list(dict.fromkeys(names)) for asset, names in partitions_by_asset.items()}
-
-
-def _reads_only_some_partitions(stage: Stage, source: Node) -> bool:
-    """Return whether Dagster has to be told which partitions of an asset another asset reads.
-
-    By default, Dagster assumes: if both assets have the same partitions, each one reads the
-    partition of its own name; otherwise, it reads all partitions. That is not always right. `web`
-    and `books` are collections of documents (corpora):
-
-        reading asset              partitions that it reads      told?
-        datasets: web, books       tokens: web, books            no: `web` does read `web`
-        the mixture `pretrain`     datasets: web, books, …       yes: only those in the mixture
-        the mixture `pretrain`     views of `web`: best, new     yes: only `best`, for example
-                                   (selections of documents)
+        asset            is made from                  result
+        all datasets     the tokens of all corpora     None: the default is right (corpora are text
+                                                       collections, such as `web`)
+        a data mixture   the datasets of its corpora   `web` and `books`, say, and not all
 
     Args:
         stage: The step of the pipeline that the reading asset belongs to.
-        source: An output that it reads: one partition of the other asset.
+        sources: The outputs that it reads: partitions of one other asset.
     """
-    # Views, packs and the like: other assets always read certain partitions of them (see
-    # `AssetShape.is_read_by_partition`).
-    if shape_of(source.stage).is_read_by_partition:
-        return True
-    # The partitions of the other asset are the corpora, and those of the reading asset are not.
-    return is_of_corpora(source.stage) and not is_of_corpora(stage)
+    source_stage = sources[0].stage
+    # True for assets such as that of all selections of documents.
+    is_read_in_part = shape_of(source_stage).is_read_by_partition
+    if is_of_corpora(source_stage) and not is_of_corpora(stage):
+        is_read_in_part = True
+    if not is_read_in_part:
+        return None
+
+    # Several outputs, such as the splits train and valid, may read the same partition.
+    unique_partitions = dict.fromkeys(map(partition_of, sources))
+    names = [name for name in unique_partitions if name is not None]
+    return dg.SpecificPartitionsPartitionMapping(names) if names else None
 
 
 def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
@@ -419,25 +386,26 @@ def _landing_dependencies(project_defs: ProjectDefs) -> list[dg.AssetDep]:
 
 
 def _live_location(stage: Stage, config: ProjectConfig, subject: str) -> str:
-    """Return where the files of an asset's current version are, for its page in Dagster's UI.
+    """Return where the files of an asset are, for its page in Dagster's UI.
 
-    If the names of its outputs are not known in advance, they are placeholders in angle brackets:
+    An asset may have several outputs. So the names that differ are in angle brackets:
 
         on a disk      /data/outputs/datasets/<corpus>/current
-        in a bucket    s3://bucket/outputs/datasets/<corpus>/<digest>      (buckets have no links)
-        raw files      /data/raw/<corpus>
+        in a bucket    s3://bucket/outputs/datasets/<corpus>/<digest>
 
     Args:
         stage: The step of the pipeline that the asset belongs to.
-        config: The settings when Dagster loaded them.
-        subject: What the asset is made for, such as the mixture "pretrain"; or ALL_CORPORA.
+        config: The settings, with the folder or bucket of the project.
+        subject: What the asset is made for, such as the mixture "pretrain". It is not used for an
+            asset whose outputs are those of all corpora (text collections).
     """
     if stage is INVENTORY:
-        # An inventory lists raw files: show their folder rather than the list.
+        # This step lists the raw text of a corpus. The text itself is of more use than the list.
         return f"{config.raw_folder}/<corpus>"
-    key = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
-    path = f"{stage.layout.folder}/{stage.layout.name_of(key)}"
-    # Locally, `current` is a link to the folder of the current version. A bucket has no links.
+    output = Key("<corpus>") if is_of_corpora(stage) else Key(subject, "<split>")
+    folder = f"{stage.layout.folder}/{stage.layout.name_of(output)}"
+    # Each version of an output has a folder named by its digest. On a disk, the link `current`
+    # leads to the current one. Buckets have no links.
     if config.root_place is not None:
-        return f"{config.root_place.url()}/{path}/<digest>"
-    return f"{config.root_folder}/{path}/current"
+        return f"{config.root_place.url()}/{folder}/<digest>"
+    return f"{config.root_folder}/{folder}/current"
