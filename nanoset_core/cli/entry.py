@@ -148,23 +148,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: Always, with the exit code.
     """
-    # Whatever standard error and standard output are, printing to them must not end the program.
+    # Printing must not end the program, even if an output is closed or a disk is full.
     _open_missing_streams()
     _make_stderr_unfailing()
     _escape_unknown_letters()
 
-    # When Python ends, it looks for garbage, which takes a second if Dagster is loaded. After
-    # `gc.freeze`, it finds nothing to look at.
+    # At its end, Python looks for garbage, which takes a second. `gc.freeze` prevents that.
     atexit.register(gc.freeze)
 
-    # From now on, Ctrl-C and other signals raise KeyboardInterrupt. If it were raised right here,
-    # nothing would handle it: so signals wait until `_exit_code`, which does, calls
-    # `release_signals`.
+    # From here on, Ctrl-C raises KeyboardInterrupt. It waits until `_exit_code` can handle it,
+    # which then calls `release_signals`.
     with signals_held() as release_signals, interruptible():
         code = _exit_code(arguments, release_signals)
         if code != 0:
-            # An error may have left generators unfinished, which still have worker processes.
-            # Collecting these generators ends the processes.
+            # After an error, unfinished generators may still have worker processes. Collecting the
+            # generators ends the processes.
             gc.collect()
     sys.exit(code)
 

@@ -82,29 +82,25 @@ def _upper_bit_counts(lengths: NDArray[Any]) -> NDArray[np.int64]:
 def _length_of_rank(lengths: NDArray[Any], rank: int, group_sizes: NDArray[np.int64]) -> int:
     """Return the length that would be at position `rank` if all lengths were sorted.
 
-    It is found by counting, without sorting. Each length is divided into an upper and a lower part.
-    Really these are its upper and lower 16 bits. In this example, they are its two decimal digits:
-
-        lengths                                12, 35, 14, 31, 39
-        how many have the upper digit 0, …     0, 2, 0, 3
-        rank 2 (the first is 0) is among       those with the upper digit 3, and is rank 0 of these
-        their lower digits                     5, 1, 9
-        rank 0 of these is 1, so the length is 31
+    Sorting would take too long. Instead, the lengths are divided into groups of 65,536 values: 0 to
+    65,535, and so on. First find the group of the result, then the value within the group.
 
     Args:
         lengths: Integers from 0 to 2**32 - 1, shape (n_lengths,).
         rank: From 0.
-        group_sizes: How many lengths have the upper part 0, 1, …; shape (n_groups,).
+        group_sizes: Number of lengths in each group, shape (n_groups,).
     """
-    # Find the upper part: 3. The lengths with the upper parts 0 to 2 have the ranks 0 and 1.
-    upper = _value_of_rank(group_sizes, rank)
-    n_in_earlier_groups = int(group_sizes[:upper].sum())  # 0 + 2 + 0
-    rank_in_group = rank - n_in_earlier_groups  # 2 - 2
+    # For example, the groups have 0, 2 and 3 lengths, and the rank is 3. The lengths in the last
+    # group have the ranks 2, 3 and 4.
+    group = _value_of_rank(group_sizes, rank)  # 2
+    n_in_earlier_groups = int(group_sizes[:group].sum())  # 0 + 2
+    rank_in_group = rank - n_in_earlier_groups  # 1: the second one of the three
 
-    # Find the lower part: 1. Count how often each lower part occurs with the upper part 3.
-    counts_by_lower = _lower_bit_counts(lengths, group=upper)  # (65536,)
-    lower = _value_of_rank(counts_by_lower, rank_in_group)
-    return (upper << _LOWER_BITS) + lower  # 31
+    # How many lengths of this group have each value? Values count from the start of the group.
+    counts = _lower_bit_counts(lengths, group)  # (65536,)
+    value_in_group = _value_of_rank(counts, rank_in_group)
+    start_of_group = group << _LOWER_BITS  # 2 * 65,536
+    return start_of_group + value_in_group
 
 
 def _value_of_rank(counts: NDArray[np.int64], rank: int) -> int:

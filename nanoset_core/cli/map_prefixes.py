@@ -99,39 +99,26 @@ def _shown_split(
     config: NanosetConfig,
     limits: Mapping[str, float],
 ) -> ShownSplit:
-    """Return how many samples a split takes of each dataset as plain values, which can be printed.
-
-    For each split, the command prints what is taken of each dataset ("members"), and how often the
-    text behind it is read ("corpora"). A corpus is a collection of texts, of which a project may
-    have several datasets. Without a project, as here, each dataset counts as a corpus of its own:
-
-        members    {"corpus": "web", "samples_given": 700, …}
-        corpora    {"corpus": "web", …}        what is read of its tokens
+    """Return how many samples a split takes of each dataset, as plain values to print.
 
     Args:
         split: The split, such as "train".
         plan: How the samples of the split are drawn; None if it has no data.
         config: The settings of all splits.
         limits: Dataset → how many times it may be read, such as {"/data/web": 4.0}.
-
-    Returns:
-        The values, with one entry for each dataset in both lists.
     """
     from nanoset_core.sampling.coverage import coverage
 
-    # What the split takes of each dataset. The path of its files, such as "/data/web", is all that
-    # is known of a dataset here, so its last part, "web", is the name that is shown.
-    if plan:
+    datasets: list[MemberCoverage] = []
+    if plan is not None:
         datasets = coverage(plan, config, limits)
-    else:
-        datasets = []
-    members = []
-    for dataset in datasets:
-        members.append({"corpus": Path(dataset.prefix).name, **dataset.to_json()})
 
-    # How often it reads the text of each dataset. (A mixture, as a project describes it, has names
-    # for parts of a blend: there is none here.)
+    members: list[dict[str, Any]] = []
+    for dataset in datasets:
+        name = Path(dataset.prefix).name  # "web" for the files /data/web.bin and .idx
+        members.append({"corpus": name, **dataset.to_json()})  # its samples, epochs, …
     corpora = [corpus.to_json() for corpus in _corpus_coverages(plan, config, datasets)]
+    # A project may also describe the weights by a tree, `mixture`. Here there is no project.
     return ShownSplit(nanoset="data", split=split, members=members, corpora=corpora, mixture=[])
 
 
@@ -184,9 +171,7 @@ def _corpus_coverages(
     """Return how often a split reads the tokens of each dataset, on average.
 
     For example, a dataset has 1,000 samples. If the split takes 2,000 of it, it reads each token
-    twice. This is computed for corpora, which are collections of texts: several datasets of a
-    project may have the same texts, which are then read more often. Without a project, as here,
-    nothing is known about that, so each dataset counts as a corpus of its own.
+    twice.
 
     Args:
         plan: How the samples of the split are drawn; None if it has no data.
@@ -200,12 +185,13 @@ def _corpus_coverages(
 
     if plan is None:
         return []
-    corpora = separate_corpora(plan)  # one for each dataset
     samples_per_dataset = [row.samples_given for row in rows]  # [2000]
-
     # For each dataset, by its path: what it consists of, and how much of that is read.
-    reads_by_prefix = MemberReads.by_prefix(plan, config, samples_per_dataset)
-    return corpus_coverage(corpora, reads_by_prefix, config)
+    reads_by_path = MemberReads.by_prefix(plan, config, samples_per_dataset)
+    # Datasets of a project may have texts in common (a corpus), whose reads are added up. Nothing
+    # is known about that here, so suppose that each dataset has its own texts.
+    corpora = separate_corpora(plan)
+    return corpus_coverage(corpora, reads_by_path, config)
 
 
 def _build(config: NanosetConfig, *, overwrite: bool) -> None:

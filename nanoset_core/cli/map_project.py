@@ -168,15 +168,12 @@ def _planned_splits(
     *,
     exact: bool,
 ) -> list[_SplitOfNanoset]:
-    """Plan the splits of nanosets: how many samples each one takes of each dataset.
-
-    A nanoset is a weighted blend of datasets, with the splits train, valid and test. All splits are
-    planned before any is printed, since a plan may fail.
+    """Plan how many samples some splits take of each dataset.
 
     Args:
         project: The project with its built datasets.
-        names: The nanosets.
-        splits: The splits of each of them.
+        names: The nanosets: data mixtures for training.
+        splits: The splits (train, valid or test) of each of them.
         reader: Reads how many tokens each document has.
         packs: Datasets that are planned but not built yet: name → description.
         exact: Whether to count exactly what earlier phases of a training run have read. Otherwise
@@ -187,34 +184,33 @@ def _planned_splits(
     """
     from nanoset_core.stages.mappings.planning import NanosetContext
 
+    unique_names = dict.fromkeys(names)  # a user may name one twice
+    unique_splits = dict.fromkeys(splits)
     plans: list[_SplitOfNanoset] = []
-    for name in dict.fromkeys(names):  # a user may name a nanoset or a split twice
-        # A copy of `packs`, since the context adds the datasets that it looks up.
+    for name in unique_names:
+        # It looks up the datasets of the nanoset, and adds them to its copy of `packs`.
         context = NanosetContext(project, name, reader, dict(packs), exact=exact)
-        for split in dict.fromkeys(splits):
+        for split in unique_splits:
             plans.append(_SplitOfNanoset(context, context.plan(split)))
     return plans
 
 
 def _shown_split(planned: _SplitOfNanoset, packs: Mapping[str, Manifest]) -> ShownSplit:
-    """Return what a split of the training data consists of as plain values, which can be printed.
-
-        nanoset    "pretrain"       the training run's blend of datasets
-        split      "train"
-        members    for each dataset, how many samples are taken: {"corpus": "web", …}
-        corpora    for each corpus (collection of texts), how often its text is read
-        mixture    for each part of a blend that the settings describe, its share
+    """Return what a split of the training data consists of, as plain values to print.
 
     Args:
-        planned: The split with its plan, and the nanoset that it belongs to (`context`).
+        planned: The plan of the split, and the data mixture that it belongs to (`context`).
         packs: Datasets that are planned but not built yet: name → record with its counts.
     """
+    context = planned.context
+    plan = planned.plan
+    corpora = context.corpora(plan)  # how often the text of each text collection is read
     return ShownSplit(
-        nanoset=planned.context.name,
-        split=planned.plan.split,
-        members=_member_values(planned.plan, packs),
-        corpora=[corpus.to_json() for corpus in planned.context.corpora(planned.plan)],
-        mixture=[asdict(row) for row in planned.plan.mixture],
+        nanoset=context.name,  # such as "pretrain"
+        split=plan.split,  # such as "train"
+        members=_member_values(plan, packs),  # how many samples are taken of each dataset
+        corpora=[corpus.to_json() for corpus in corpora],
+        mixture=[asdict(row) for row in plan.mixture],  # the share of each part of the mixture
     )
 
 
@@ -268,23 +264,21 @@ def _member_values(plan: PlannedSplit, packs: Mapping[str, Manifest]) -> list[di
 
     Args:
         plan: The plan of the split.
-        packs: Packed datasets, whose sequences are filled with several documents, if they are
-            planned but not built yet: name → record with counts, such as how many sequences it will
-            have. These counts are added as "packing".
+        packs: Packed datasets (each of their sequences has several documents) that are not built
+            yet: name → record with counts, such as how many sequences there will be.
 
     Returns:
-        For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}. Empty for a
-        split without samples.
+        For each dataset a mapping such as {"corpus": "web", "samples_given": 700, …}. That of a
+        packed dataset has its counts as "packing". Empty for a split without samples.
     """
-    members: list[dict[str, Any]] = []
-    # `members` says what is taken of each dataset, in the order of the names in `corpora`. A split
-    # without samples has such names, but no members: then `zip` yields nothing.
-    for name, coverage in zip(plan.corpora, plan.members, strict=False):
-        values = {"corpus": name, **coverage.to_json()}
+    values: list[dict[str, Any]] = []
+    for number, dataset in enumerate(plan.members):
+        name = plan.corpora[number]
+        row = {"corpus": name, **dataset.to_json()}
         if name in packs:
-            values["packing"] = packs[name].facts  # its counts
-        members.append(values)
-    return members
+            row["packing"] = packs[name].facts
+        values.append(row)
+    return values
 
 
 def _warn_of_settings(project: Project, names: Sequence[str]) -> None:

@@ -52,14 +52,13 @@ def sample_lines(sample: SampleOrigin) -> Iterator[str]:
 def context_lines(context: ContextOrigin) -> Iterator[str]:
     """Describe a training sample that is stored in a tar: from which documents its tokens come.
 
-    Samples (also called contexts) were made from documents one after another, then shuffled, and
-    then written to a series of tars, a webdataset. So a sample has two numbers: one after the
-    shuffle, in the order of the tars, and one before it:
+    The samples were made from the documents in their order, shuffled, and then written to tars. So
+    each has two numbers, after and before the shuffle. The first line names both:
 
         shuffled sample 00000003_00000017 (number 6,161 of all) in shard-00000003.tar, context 97
         before the shuffle, of web: 513 tokens from 2 documents
 
-    Here `shuffled` is the name of the webdataset, 00000003_00000017 that of the sample in its tar,
+    Here `shuffled` is the name of all the tars, 00000003_00000017 that of the sample in its tar,
     and `web` that of the dataset with the documents.
 
     Args:
@@ -74,7 +73,7 @@ def context_lines(context: ContextOrigin) -> Iterator[str]:
     if context.pad_tokens:
         tokens += f", {context.pad_tokens:,} of padding"
     documents = format_count(len(context.pieces), "document")
-    yield (
+    yield (  # one line
         f"{context.name} sample {context.key} (number {context.position:,} of all) "
         f"in {context.tar}, context {context.context:,} before the shuffle, "
         f"of {context.corpus}: {tokens} from {documents}"
@@ -124,21 +123,20 @@ def _ranges_text(piece: PieceOrigin | Appearance) -> str:
 
 
 def _source_text(source: SourceExcerpt) -> str:
-    """Return the raw text of some tokens, with a note if the raw file was changed since it was
-    tokenized.
+    """Return the raw text of some tokens, to print it below them.
 
-        'sat on the mat.'                                    it is the text that was tokenized
-        'sat on the mat.' (from the document's beginning)    it is not known to be the same
-        gone: /data/raw/a.jsonl does not exist any more      there is no text, and why
+    The raw file may have been changed or deleted since it was tokenized. Then a note says so.
 
     Args:
-        source: The excerpt of the raw file. Its text is None if there is none to show; its note
-            says why.
+        source: The excerpt of the raw file. Its state is a word such as "unchanged" or "gone".
     """
     if source.text is None:
+        # gone: /data/raw/a.jsonl does not exist any more
         return f"{source.state}: {source.note}"
     if source.state == "unchanged":
+        # 'sat on the mat.'
         return repr(source.text)
+    # 'sat on the mat.' (from the document's beginning)
     return f"{source.text!r} ({source.note})"
 
 

@@ -413,20 +413,18 @@ class Lines(Display):
             self._print(work.description)
 
     def repeat(self) -> None:
-        """Print how much of the work is done every 30 seconds, until another thread sets the event
-        `ended`.
+        """Print every 30 seconds how much of the work is done, until another thread sets `ended`.
 
-            14:03:27 tokenizing web: 50%, 85.2 MB/s, 12,000 documents, 600,000 tokens, 2 min left
-
-        Between two pieces of work, the name of the running step is printed instead.
+        14:03:27 tokenizing web: 50%, 85.2 MB/s, 12,000 documents, 600,000 tokens, 2 min left
         """
-        while not self.ended.wait(LINE_SECONDS):
+        while not self.ended.wait(LINE_SECONDS):  # True if the event `ended` was set meanwhile
             state = self.progress.state()
-            # What is waited for is printed by `work`.
+            # Waiting for something is also reported as work. The method `work` prints that.
             works = [work for work in state.works if not isinstance(work, Wait)]
             for work in works:
                 self._print(work.description)
-            if state.step.about and not works:
+            # Between two pieces of work, at least name the step of the build that is running.
+            if not works and state.step.about:
                 seconds = time.monotonic() - state.step.since
                 self._print(f"{state.step.about}: {format_age(seconds)} so far")
 

@@ -112,27 +112,26 @@ def warn(text: str) -> None:
 
 
 def _print_tables(split: ShownSplit) -> None:
-    """Print up to three tables on one split: where its samples and tokens come from.
-
-        pretrain train, mixture      each part of a mixture, if weights were given for several parts
-        pretrain train               each dataset
-        pretrain train, by corpus    each corpus (a collection of texts)
-
-    Datasets and corpora have separate tables, since several datasets may be selections of one
-    corpus. A table without rows is not printed.
+    """Print up to three tables that say where the samples of a split come from.
 
     Args:
-        split: The plan of the split, as plain values.
+        split: The plan of the split, such as train, as plain values. A table without rows is not
+            printed.
     """
     if not split.members:
         echo(f"{split.title}: no data")
+    # The shares of the parts of a mixture, if the user has described one.
     print_rows(
         mixture_rows(split.mixture),
         title=f"{split.title}, mixture",
-        text=("decided by", "of train"),
+        text=("decided by", "of train"),  # these columns may be wrapped on a narrow terminal
     )
+
+    # How many samples are taken of each dataset.
     print_rows(member_rows(split.members), title=split.title, total=_total_of_members(split))
 
+    # How often the text of each collection (corpus) is read. This differs from the table before if
+    # several datasets are selections from one corpus.
     total_of_corpora: Row | None = None  # a last row with sums, if there are rows to add up
     if len(split.corpora) > 1:
         total_of_corpora = corpus_total_row(split.corpora)

@@ -36,24 +36,24 @@ class UnfailingFile(FileIO):
 
 @contextmanager
 def stderr_duplicate() -> Iterator[TextIO]:
-    """Yield a second handle of standard error, which stays on the terminal.
+    """Yield a second handle of standard error, which still leads there if the first is redirected.
 
-    While Dagster (which runs the steps of a build) executes a step, it redirects standard output
-    and standard error to log files. A progress bar that is printed to a handle from before is still
-    visible.
+    Dagster redirects standard error to a file while it executes a step of a build. A progress bar
+    that is printed to this handle stays visible.
 
     Yields:
-        A stream whose writes never fail. It is standard error itself if that has no file
-        descriptor, as under a test runner.
+        A stream whose writes never fail.
     """
     try:
         descriptor = os.dup(sys.stderr.fileno())
-    except (OSError, ValueError):  # it has no descriptor, as under a test runner
+    except (OSError, ValueError):  # there is nothing to duplicate, as under a test runner
         yield sys.stderr
         return
-    file = BufferedWriter(UnfailingFile(descriptor, "w"))
+    # A text stream consists of three layers: file, buffer, and encoding.
+    file = UnfailingFile(descriptor, "w")
+    buffer = BufferedWriter(file)
     encoding = sys.stderr.encoding or "utf-8"
     with TextIOWrapper(
-        file, encoding=encoding, errors="backslashreplace", line_buffering=True
+        buffer, encoding=encoding, errors="backslashreplace", line_buffering=True
     ) as stream:
         yield stream

@@ -53,9 +53,8 @@ def tokenizer_options(
 ) -> Callable[[Decorated], Decorated]:
     """Return a decorator that lets the users of a command name a tokenizer.
 
-    Often a tokenizer is one file, but some are two, and some files do not say everything that is
-    needed. So the decorator adds some ten options to the command. Its function does not see them:
-    it gets a single parameter `tokenizer` in their place.
+    It adds some ten options to the command, since some tokenizers have two files, or files that do
+    not say everything. The function of the command gets one parameter, `tokenizer`, for all:
 
         what the user writes                          the parameter `tokenizer`
         (nothing about a tokenizer)                   None
@@ -65,16 +64,12 @@ def tokenizer_options(
     Args:
         use: What the command needs the tokenizer for, such as "to show text instead of ids". This
             is printed at the end of the help for --tokenizer.
-        has_vocab_size_option: Whether the command itself defines an option --vocab-size, and takes
-            a parameter `vocab_size`. If not, the decorator adds such an option, for tokenizers
-            whose file does not say how many tokens they have.
-
-    Returns:
-        A decorator for the function of the command.
+        has_vocab_size_option: Whether the command itself has an option --vocab-size. If not, the
+            decorator adds one, for tokenizers whose file does not say how many tokens they have.
     """
     options = _options_that_name_files(use)
     options += _options_that_describe(has_vocab_size_option=has_vocab_size_option)
-    add_options = combined(*options)
+    add_options = combined(*options)  # one decorator that adds all of them
 
     def decorate(command: Decorated) -> Decorated:
         """Add the options to a command that has a parameter `tokenizer`."""
@@ -82,7 +77,8 @@ def tokenizer_options(
         @wraps(command)
         def call_with_tokenizer(**values: Any) -> Any:
             """Call the command with one parameter `tokenizer` in place of all these options."""
-            return command(**_with_one_tokenizer(values, has_vocab_size_option))
+            parameters = _with_one_tokenizer(values, has_vocab_size_option)
+            return command(**parameters)
 
         return add_options(call_with_tokenizer)  # type: ignore[return-value]
 
@@ -136,28 +132,27 @@ def _options_that_name_files(use: str) -> list[Callable[[Any], Any]]:
 def _options_that_describe(*, has_vocab_size_option: bool) -> list[Callable[[Any], Any]]:
     """Return the options with which a user adds what the file of a tokenizer does not say.
 
-    For example, a .tiktoken file lists the tokens "the", "cat" and so on, but neither how text is
-    split into words nor which special tokens there are:
+    For example, a .tiktoken file lists the tokens, but neither how text is split into words nor
+    which special tokens there are:
 
         --tokenizer my.tiktoken --tiktoken-pattern o200k --tiktoken-special-tokens "<s>" "</s>"
 
     Args:
-        has_vocab_size_option: Whether to leave out --vocab-size, because the command itself has an
-            option of this name.
+        has_vocab_size_option: Whether the command itself has an option --vocab-size. Then this
+            option is left out here.
 
     Returns:
-        Decorators for the function of a command. Each adds one option. Its value is a parameter of
-        the function, and has the name of a field of `_TokenizerFlags`.
+        Decorators for the function of a command, each of which adds one option.
     """
     # Imported here, since this import is slow, and most commands have no such options.
     from nanoset_core.stages.shards.settings import TokenizerSpec
 
-    # The user can also write these settings into nanoset.yaml. There they are fields of
-    # `TokenizerSpec`, which give the options their types, defaults and help texts.
+    # The user can also write these settings into nanoset.yaml. `option_for` takes the type and the
+    # help of an option from the field of that setting.
     options = [
         option_for(TokenizerSpec, "pattern", "--tiktoken-pattern"),
         option(
-            # Two names of the option, and the name of the parameter.
+            # Two names of the option, and the name of the function's parameter.
             "--tokenizer-special-tokens --tiktoken-special-tokens special_tokens_of_tokenizer",
             "Special tokens that the file does not hold; several after one option.",
             multiple=True,
@@ -197,23 +192,12 @@ def _with_one_tokenizer(values: dict[str, Any], has_vocab_size_option: bool) -> 
 def text_options(
     use: str = "", *scratch_flags: str, has_vocab_size_option: bool = False
 ) -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds the options which all commands that read text have.
-
-    These commands turn files of text into tokens. Their users may say
-
-        --tokenizer and others    which tokenizer to use
-        --eod                     which token to put after each document
-        --on-reject and others    whether to stop at a line that cannot be read, or to leave it out
-        --scratch                 where to keep temporary files
-        --overwrite               that an existing output may be replaced
+    """Return a decorator that adds the options of all commands that turn text into tokens.
 
     Args:
         use: What the command needs the tokenizer for; printed at the end of the help.
         scratch_flags: Further names of the option --scratch, such as "--tmp-dir".
         has_vocab_size_option: Whether the command itself defines an option --vocab-size.
-
-    Returns:
-        A decorator for the function of the command.
     """
     from nanoset_core.stages.shards.settings import DocumentsSpec
 
@@ -226,6 +210,8 @@ def text_options(
             "The token that ends documents; default: the one that the tokenizer's files name, such "
             "as the tokenizer_config.json next to a tokenizer.json.",
         ),
+        # What happens with lines that cannot be read, as in the section `documents` of
+        # nanoset.yaml.
         options_for(DocumentsSpec, "on_reject", "max_rejected_fraction", "max_unreadable_fraction"),
         option(
             scratch_names,
@@ -324,12 +310,17 @@ def _check_none_is_described(flags: _TokenizerFlags, *, has_vocab_size_option: b
     Raises:
         UsageError: An option describes a tokenizer.
     """
-    vocab_size = None if has_vocab_size_option else flags.vocab_size
-
-    # Which options describe a tokenizer? A `TokenizerFile` tells: its `settings` are those that
-    # were given, such as {"merges": …}. They do not depend on the file, so any path will do.
-    any_file = _file_with_settings(Path(), flags, vocab_size)
-    if any_file.settings or flags.tokenizer_type is not None:
+    describing_values = [
+        flags.tokenizer_type,
+        flags.merges,
+        flags.pattern,
+        flags.special_tokens_of_tokenizer or None,  # () if there are none
+        flags.num_special_tokens,
+        flags.legacy or None,  # False if the option is not given
+    ]
+    if not has_vocab_size_option:
+        describing_values.append(flags.vocab_size)
+    if any(value is not None for value in describing_values):
         raise click.UsageError(
             "Missing option '--tokenizer': other options describe a tokenizer, and none is named."
         )

@@ -128,9 +128,12 @@ def write(inputs: tuple[str, ...], output: Location, overwrite: bool, **options:
     with shown_progress() as progress:
         result, is_new = make_pbin_once(inputs, output, pbin_options, progress, overwrite=overwrite)
     print_notices(result.notices)
+
+    # Lines that are no valid JSON, for example, are rejected, and listed in a file.
     rejected = ""
     if result.rejects is not None:
-        rejected = f", {rejected_text(result.rejected, result.faults)} ({result.rejects})"
+        rejected_counts = rejected_text(result.rejected, result.faults)  # "3 lines rejected"
+        rejected = f", {rejected_counts} ({result.rejects})"
     _print_counts(output, asdict(result.counts), rejected, result.lost, is_new=is_new)
 
 
@@ -184,7 +187,7 @@ def shuffle(
     Without --chunk, documents have the order that Modalities' `shuffle_tokenized_data` gives them.
     With --chunk, they have the order of its `create_shuffled_dataset_chunk`.
     """
-    work: Work
+    work: Work  # the function that writes the shuffled file
     if chunk is None and chunks is None:
         if len(files) > 1:
             raise click.UsageError(

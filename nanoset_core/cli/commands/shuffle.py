@@ -418,32 +418,26 @@ def _token_lines(preview: Preview) -> dict[str, str]:
 
 
 def _need_lines(preview: Preview) -> dict[str, str]:
-    """Describe how much disk space and memory a shuffle needs.
-
-        size of the tars    about 390 MB
-        temporary files     about 403 MB of tokens, 410 MB of buckets
-        engine              …
-        memory              1.1 GB
-
-    Text is tokenized into temporary files. If the memory is too small for all samples, these are
-    divided into buckets, which are files as well, and each bucket is shuffled on its own.
+    """Return how much disk space and memory a shuffle needs, in words.
 
     Args:
-        preview: The plan of the shuffle, and the engine (way to shuffle) that was chosen for it.
+        preview: The plan of the shuffle, and the way to shuffle that was chosen for it.
 
     Returns:
         Name of each line → its text.
     """
-    output_size = format_bytes(preview.output_bytes)
+    tars = format_bytes(preview.output_bytes)
     if not preview.output_exact:
-        output_size = f"about {output_size}"
-    token_bytes = format_bytes(preview.token_bytes)
-    bucket_bytes = format_bytes(preview.engine.scratch_bytes)
+        tars = f"about {tars}"
+    # Text is tokenized into temporary files. If the memory is too small to shuffle all tokens at
+    # once, they are divided into buckets, which are files, too.
+    tokens = format_bytes(preview.token_bytes)
+    buckets = format_bytes(preview.engine.scratch_bytes)
     return {
-        "size of the tars": output_size,
-        "temporary files": f"{_about(preview)}{token_bytes} of tokens, {bucket_bytes} of buckets",
+        "size of the tars": tars,  # about 390 MB
+        "temporary files": f"{_about(preview)}{tokens} of tokens, {buckets} of buckets",
         "engine": f"{preview.engine.engine}: {preview.engine.reason}",
-        "memory": format_bytes(preview.engine.memory_bytes),
+        "memory": format_bytes(preview.engine.memory_bytes),  # 1.1 GB
     }
 
 

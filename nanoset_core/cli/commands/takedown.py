@@ -149,26 +149,22 @@ def _range_text(numbers: tuple[int, int] | None) -> str:
 
 
 def _only_list(config: ProjectConfig) -> Path:
-    """Return the file to which ids of unwanted documents are added, if it is clear which one that
-    is.
+    """Return the only file in which the settings list ids of unwanted documents.
 
-    In the project's settings, each view (a selection of documents) may name files with ids that it
-    leaves out:
-
-        exclude: [takedowns.txt]             this file
-        exclude: [takedowns.txt, old.txt]    not clear: two files
-        exclude: ["lists/*.txt"]             not clear: a pattern, which may match several files
+    In the settings, each view (a selection of documents) may name such files, whose documents it
+    leaves out: `exclude: [takedowns.txt]`.
 
     Args:
         config: The project's settings.
 
     Raises:
-        ConfigError: It is not clear, or the file is in a bucket, where it cannot be changed.
+        ConfigError: There is no such file, there are several, or it is in a bucket, where it cannot
+            be changed.
     """
     names: set[str] = set()
     for view in config.views.values():
         names.update(view.files("exclude") or ())
-    # Patterns may name several files, so that it would not be clear which one to add to.
+    # Leave out patterns such as "lists/*.txt", which may name several files.
     files = sorted(name for name in names if not _PATTERN_CHARACTERS.intersection(name))
     if len(files) != 1 or "://" in files[0]:
         raise ConfigError(

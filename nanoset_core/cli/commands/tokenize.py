@@ -242,7 +242,7 @@ def _special_tokens(chosen: SpecialTokens | None, hf_special: bool | None) -> Sp
 
 
 def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Iterator[str]:
-    """Yield a sentence for each thing that is unusual about the tokens around documents.
+    """Yield notices if the tokens that a command puts around documents are unusual.
 
     For example, a tokenizer for chats may name a token that ends a message, and not a document.
 
@@ -253,6 +253,7 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
     from nanoset_core.stages.shards.framing import special_tokens_notices
     from nanoset_core.tokenizers.end_token import chat_notice
 
+    # Tokens that the tokenizer itself adds to each text, such as "<s>".
     yield from special_tokens_notices(
         settings.preset,
         settings.tokenizer,
@@ -260,6 +261,7 @@ def _tokenizer_notices(settings: PreprocessOptions, end: EndToken | None) -> Ite
         bos=settings.bos,
         eod=settings.eod,
     )
+    # The token that ends documents.
     if end is not None:
         notice = chat_notice(settings.tokenizer, end, "--eod")
         if notice:

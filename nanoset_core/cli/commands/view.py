@@ -70,24 +70,18 @@ def _notices(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _as_json(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `nanoset view NAME --json` prints: the documents that a view would choose.
+    """Return what `nanoset view NAME --json` prints: how many documents a view would choose.
 
-    A view is a selection of documents, made by rules that are applied in turn. For example, the
-    view "good" has a single rule, and chooses 400 of the 1,000 documents of its corpus:
-
-        {"name": "good",
-         "steps": [{"view": "", "rule": "all", "documents": 1000, "tokens": 50000},
-                   {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}],
-         "missing_ids": {}, "budget_gaps": [], "tops": []}
+    A view is a selection of the documents of a text collection, made by rules.
 
     Args:
-        name: Name of the view.
-        facts: How many documents each of its rules chooses, and what is noticed on the way.
+        name: Name of the view, such as "good".
+        facts: How many documents are left after each of its rules, and what was noticed.
     """
     from nanoset_core.stages.views.facts import GAPS, TOPS
 
-    # Each step is stored as a list, such as ["good", "quality >= 3", 400, 30000]. It says which
-    # view has the rule, since a view may select documents of another view instead of a corpus.
+    # Such as {"view": "good", "rule": "quality >= 3", "documents": 400, "tokens": 30000}. A view
+    # may select documents of another view: then the rules of that one come first.
     steps: list[dict[str, Any]] = []
     for view, rule, n_documents, n_tokens in facts["steps"]:
         steps.append({"view": view, "rule": rule, "documents": n_documents, "tokens": n_tokens})
@@ -138,8 +132,7 @@ def _print_steps(facts: Mapping[str, Any]) -> None:
 def _print_histograms(facts: Mapping[str, Any]) -> None:
     """Print a histogram for each rule of a view that takes the documents with the best values.
 
-    For example, the rule `top: {by: quality, documents: 300}` in nanoset.yaml takes the 300
-    documents with the highest quality. The histogram shows how many of each value these are:
+    For example, a rule takes the 300 documents with the highest quality:
 
         top 300 documents by quality: the cut is at quality = 3. Documents with higher values …
 
@@ -150,13 +143,12 @@ def _print_histograms(facts: Mapping[str, Any]) -> None:
         2             500    25000        0   ░░░░░░░░░░░░░░░░░░░░
 
     Args:
-        facts: What each rule of the view chooses. Those with a histogram are in the entry "tops".
+        facts: What the rules choose. Those with a histogram are listed in the entry `TOPS`.
     """
     from nanoset_core.stages.views.facts import TOPS, cut_text, top_table
 
-    for top in facts.get(TOPS, []):
+    for rule in facts.get(TOPS, []):
         echo("")
-        echo(cut_text(top))
-        # The column of the bars has the heading " ". Only these may be wrapped on a narrow
-        # terminal: numbers are printed in full.
-        print_rows(top_table(top), text=[" "], title=top["column"])
+        echo(cut_text(rule))
+        bars_column = " "  # the heading of the last column; only this one may be wrapped
+        print_rows(top_table(rule), text=[bars_column], title=rule["column"])

@@ -89,25 +89,21 @@ def config_from_arguments(
 
 
 def blend_from_words(words: Sequence[str], where: object) -> Blend:
-    """Return the blend that the words of data arguments describe, as Megatron-LM reads them.
-
-    An even number of words are pairs of weight and prefix if any of the words in place of a weight
-    is a number; otherwise all words are prefixes, the paths of datasets without .bin or .idx. See
-    Megatron-LM's `get_blend_from_list`.
+    """Return the datasets and weights that the words of an option name, as Megatron-LM reads them.
 
         0.7 data/web 0.3 data/code    → {"data/web": 0.7, "data/code": 0.3}
         data/web data/code            → ["data/web", "data/code"]
         data/web                      → "data/web"
 
     Args:
-        words: The words of the data arguments.
+        words: The words. Paths of datasets are without .bin or .idx.
         where: Where the words come from, for messages.
 
     Returns:
-        One prefix, a list of prefixes, or a mapping from prefix to weight.
+        One path, a list of paths, or a mapping from path to weight.
 
     Raises:
-        ConfigError: There are no words, only some weights are numbers, or a prefix is named twice.
+        ConfigError: There are no words, only some weights are numbers, or a path is named twice.
     """
     if not words:
         raise ConfigError(
@@ -117,23 +113,23 @@ def blend_from_words(words: Sequence[str], where: object) -> Blend:
             expected=_EXPECTED_WORDS,
             remedy="name .bin/.idx pairs, without these endings",
         )
-    has_weights = _has_weights(words)
-    prefixes = list(words)
-    if has_weights:
-        prefixes = list(words[1::2])
-        _check_weights(words[::2], where)
-    _check_named_once(words, prefixes, where)
+    if not _has_weights(words):
+        paths = list(words)
+        _check_named_once(words, paths, where)
+        return paths[0] if len(paths) == 1 else paths
 
-    if has_weights:
-        weights = [float(word) for word in words[::2]]
-        return dict(zip(prefixes, weights, strict=True))
-    return prefixes[0] if len(prefixes) == 1 else prefixes
+    weights = words[::2]  # every second word, from the first one on
+    paths = list(words[1::2])  # every second word, from the second one on
+    _check_weights(weights, where)
+    _check_named_once(words, paths, where)
+    return dict(zip(paths, map(float, weights), strict=True))
 
 
 def _has_weights(words: Sequence[str]) -> bool:
-    """Return whether words are pairs of weight and prefix, such as "0.8 web 0.2 code".
+    """Return whether words are pairs of weight and path, such as "0.8 web 0.2 code".
 
-    They are if their number is even, and one of those in place of a weight is a number.
+    As in Megatron-LM's `get_blend_from_list`, they are pairs if their number is even, and at least
+    one of those in place of a weight is a number.
     """
     numbers = [_parse_number(word) for word in words[::2]]
     return len(words) % 2 == 0 and any(number is not None for number in numbers)
@@ -380,26 +376,26 @@ def _data_argument(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: The data is not given, or it is given in several ways.
     """
-    # Either a single option names the data of all splits, or each split has an option of its own.
-    shared = [key for key in _SHARED_DATA if options[key]]
-    per_split = [key for key in _SPLIT_DATA if options[key]]
-    n_ways = len(shared) + int(bool(per_split))
-    if n_ways != 1:
-        raise ConfigError(
-            "the data must be given in one way",
-            found=", ".join(_flag(key) for key in (*shared, *per_split)) or "none of them",
-            expected="--data-path, --data-args-path, --per-split-data-args-path, or those of "
-            "the splits",
-            remedy="leave all but one of them out" if n_ways else "give --data-path",
-        )
-    if shared:
+    shared = [key for key in _SHARED_DATA if options[key]]  # such as ["data_path"]
+    per_split = [key for key in _SPLIT_DATA if options[key]]  # such as ["train_data_path"]
+    if len(shared) == 1 and not per_split:
         return _shared_data(options, shared[0])
-    # One entry for each split; None for a split without data.
-    return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
+    if per_split and not shared:
+        # One entry for each split; None for a split without data.
+        return {"blend_per_split": [_blend_of_option(options, key) for key in _SPLIT_DATA]}
+
+    given_keys = [*shared, *per_split]
+    raise ConfigError(
+        "the data must be given in one way",
+        found=", ".join(map(_flag, given_keys)) or "none of them",
+        expected="--data-path, --data-args-path, --per-split-data-args-path, or those of "
+        "the splits",
+        remedy="leave all but one of them out" if given_keys else "give --data-path",
+    )
 
 
 def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return which data a run reads, as an argument of `NanosetConfig`, if one option names it.
+    """Return which datasets a run reads, with their weights, from the option that names them.
 
         --data-path                      words: 0.7 web 0.3 code
         --data-args-path                 a file with such words
@@ -407,15 +403,17 @@ def _shared_data(options: Mapping[str, Any], key: str) -> dict[str, Any]:
 
     Args:
         options: Name of each option → value.
-        key: The option, one of _SHARED_DATA.
+        key: The option, such as "data_path".
 
     Returns:
-        `{"data_path": blend}`, or `{"blend_per_split": [blend of train, of valid, of test]}`.
+        An argument of `NanosetConfig`: `{"data_path": datasets of all splits}`, or
+        `{"blend_per_split": [datasets of train, of valid, of test]}`.
     """
+    value = options[key]
     if key == "per_split_data_args_path":
-        return {"blend_per_split": read_per_split(options[key])}
+        return {"blend_per_split": read_per_split(value)}
     if key == "data_args_path":
-        return {"data_path": read_data_args(options[key])}
+        return {"data_path": read_data_args(value)}
     return {"data_path": _blend_of_option(options, key)}
 
 
@@ -497,27 +495,26 @@ def _schedule(options: Mapping[str, Any]) -> ScheduleSpec | None:
 
 
 def _identifiers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what identifies the tokenizer of a run, since index files are named by a hash of it.
+    """Return what Megatron-LM records of the tokenizer of a run, in the names of its index files.
 
     There are three ways for the user to give it:
 
-        --trainer '{megatron_core: "0.16.1", …}'        it follows from the options of the trainer
-        --tokenizer-identifiers '{"class": "…"}'        JSON
+        --trainer '{megatron_core: "0.16.1", …}'        the options of the trainer, as YAML
+        --tokenizer-identifiers '{"class": "…"}'        the result itself, as JSON
         --tokenizer-identifiers identifiers.json        a file with this JSON
 
     Args:
         options: Name of each option → value.
 
     Returns:
-        Identifiers such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if neither
-        option is given.
+        Such as `{"class": "…", "tokenizer_path": "/models/llama"}`; empty if the user gives none.
 
     Raises:
         ConfigError: The text is neither a JSON object nor the path of a file; or the settings of
-            the trainer are wrong.
+            the trainer are wrong, or both options are given.
     """
-    text = options["tokenizer_identifiers"]
     trainer_text = options.get("trainer")
+    text = options["tokenizer_identifiers"]
     if trainer_text is not None:
         are_both_given = text != _NO_IDENTIFIERS
         return _trainer_identifiers(trainer_text, options["preset"], has_identifiers=are_both_given)
@@ -558,26 +555,25 @@ def _parse_identifiers(text: str) -> dict[str, Any]:
 
 
 def _trainer_identifiers(text: str, preset: str, *, has_identifiers: bool) -> dict[str, Any]:
-    """Return what identifies the tokenizer of a run, from the option `--trainer`.
+    """Return what Megatron-LM records of its tokenizer if it is started with certain options.
 
-    The option has the version of Megatron-LM and the options of its tokenizer, as YAML:
+    The user gives its version and the options of the tokenizer as YAML:
 
-        {megatron_core: "0.16.1", tokenizer_type: HuggingFaceTokenizer, tokenizer_model:
-        /models/llama}
+        --trainer '{megatron_core: "0.16.1", tokenizer_type: NullTokenizer, vocab_size: 32000}'
 
     Args:
-        text: The value of the option.
-        preset: Name of the preset, which must be for that version.
-        has_identifiers: Whether `--tokenizer-identifiers` is also given, which is a mistake.
+        text: The value of the option `--trainer`.
+        preset: The name of the settings for a trainer, which must be for that version.
+        has_identifiers: Whether the user also gives `--tokenizer-identifiers`, which is a mistake.
 
     Returns:
-        Name of each identifier → value, in the order of Megatron-LM.
+        Such as {"class": "…", "vocab_size": "32000", …}, in the order of Megatron-LM.
 
     Raises:
         ConfigError: The text is not YAML, or the settings are wrong or contradict others.
     """
-    value = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
-    trainer: TrainerSpec = parse(TrainerSpec, value, "", "--trainer")
+    settings = parse_yaml(text, "--trainer", remedy=f"put a mapping in single quotes: '{EXAMPLE}'")
+    trainer: TrainerSpec = parse(TrainerSpec, settings, "", "--trainer")
     errors = list(trainer_errors("--", trainer, preset, has_identifiers=has_identifiers))
     if errors:
         raise combined(errors, "--trainer")

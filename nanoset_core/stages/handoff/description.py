@@ -139,28 +139,25 @@ class Handoff:
 
     @property
     def run(self) -> ScheduleSpec | None:
-        """How long the trainer should run: the schedule, shortened if there is less data.
+        """How long the trainer should run: the schedule, shortened if there are too few samples.
 
-        The schedule says, for example, 1,000 iterations with batches of 100 samples. But if
-        nanoset.yaml also limits how often data may be repeated (`max_epochs`), fewer samples may
-        have been built:
-
-            samples that the schedule requests    100,000
-            samples that were built                 1,050
-            the run                                    10 iterations, since 50 samples are no batch
+        For example, the schedule in nanoset.yaml says 1,000 iterations with batches of 100 samples.
+        But only 1,050 samples were built, because nanoset.yaml also limits how often data may be
+        repeated. Then the run has 10 iterations.
 
         Returns:
             The schedule; None if nanoset.yaml has none.
         """
         schedule = self.spec.schedule
-        built_samples = self.config.train_split_samples
-        # The schedule of a run with phases decides at which iterations they begin: keep it.
+        n_built_samples = self.config.train_split_samples
+        if schedule is None or n_built_samples is None:
+            return schedule
+        # If other data is read from some iteration on, the schedule cannot be shortened.
         has_phases = bool(self.spec.transitions)
-        if schedule is None or built_samples is None or has_phases:
+        has_all_samples = n_built_samples == schedule.samples()["train"]
+        if has_phases or has_all_samples:
             return schedule
-        if built_samples == schedule.samples()["train"]:
-            return schedule
-        n_complete_batches = built_samples // schedule.global_batch_size
+        n_complete_batches = n_built_samples // schedule.global_batch_size
         return replace(schedule, iterations=n_complete_batches)
 
     @property
@@ -195,27 +192,23 @@ class Handoff:
     def _requested_samples(self) -> dict[SplitName, int]:
         """Return how many samples of each split the trainer will request when it is started.
 
-        For train, that is iterations times batch size, such as 500 * 100 = 50,000. Two cases
-        differ:
-
-            a run has phases with other data,     only its iterations count: for 200 to 300, these
-            and this is the data of one phase     are 100 * 100 = 10,000
-            data may not be repeated often, so    the run is shortened to 10 iterations, but the
-            only 1,050 samples were built         trainer is told to request all 1,050
+        For train, that is usually iterations times batch size, such as 500 * 100 = 50,000.
 
         Returns:
-            Split → number of samples, in the order of the splits. Empty without a schedule, which
-            says how long the run is.
+            Split → number of samples, in the order of the splits. Empty if nanoset.yaml does not
+            say how long the run is.
         """
         if self.run is None:
             return {}
-        n_iterations = None  # by default, all iterations of the run
-        if self.spec.span is not None:
+        if self.spec.span is None:
+            requested = self.run.samples()
+        else:
+            # The data is only for a phase of the run, such as iterations 200 to 300.
             start_iteration, stop_iteration = self.spec.span
-            n_iterations = stop_iteration - start_iteration
-        requested = self.run.samples(n_iterations)
+            requested = self.run.samples(stop_iteration - start_iteration)
 
-        # These would be 10 * 100 = 1,000 for a shortened run, but it requests all that were built.
+        # There may be fewer samples than nanoset.yaml asks for, such as 1,050. Then the run has
+        # only 10 iterations of 100 samples. But the trainer is told to request all samples.
         if self.is_shortened:
             requested["train"] = self.config.train_split_samples or 0
         return {split: requested[split] for split in SPLITS if split in requested}

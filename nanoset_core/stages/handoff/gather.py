@@ -114,24 +114,25 @@ def gather(
 
 
 def _folders_by_prefix(nanoset: NanosetContext, exports: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the folder that the trainer reads instead of each dataset.
+    """Return the folder that the trainer reads in place of each dataset.
 
-    Some trainers do not read datasets but exports, copies of them in another format. For example:
-    {"/data/datasets/web/1a2b/web": "/data/exports/web/5e6f"}, both as paths on the machine where
-    the trainer runs.
+    Some trainers read exports, which are copies of the datasets in another format:
+
+        {"/data/datasets/web/1a2b/web": "/data/exports/web/5e6f"}
 
     Args:
-        nanoset: The nanoset, which knows these paths.
-        exports: Name of a corpus or view → manifest of its export.
+        nanoset: Knows the paths on the machine where the trainer runs.
+        exports: Name of a dataset → the record of its export.
 
     Returns:
-        Path of a dataset without .idx → folder of its export.
+        Path of a dataset without .idx → folder of its export. Empty if the trainer reads datasets.
     """
-    folder_by_prefix: dict[str, str] = {}
-    for corpus, export in exports.items():
+    folder_by_path: dict[str, str] = {}
+    for dataset, export in exports.items():
+        dataset_path = nanoset.trainer_prefix(dataset)
         folder = f"{nanoset.trainer_root}/{export.stage}/{export.name}/{export.digest}"
-        folder_by_prefix[nanoset.trainer_prefix(corpus)] = folder
-    return folder_by_prefix
+        folder_by_path[dataset_path] = folder
+    return folder_by_path
 
 
 def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
@@ -144,27 +145,26 @@ def _tokenizer_name(exports: Mapping[str, Manifest]) -> str | None:
 
 
 def trainer_tokenizer(nanoset: NanosetContext) -> tuple[str, ...]:
-    """Return the arguments with which the trainer Megatron-LM loads the tokenizer of the data.
-
-        key `trainer` in nanoset.yaml    result
-        is set                           what it says
-        is missing                       what follows from the tokenizer's file, such as
-                                         ("--tokenizer-type GPT2BPETokenizer", "--vocab-file …", …)
+    """Return the options with which Megatron-LM loads the tokenizer of the data.
 
     Args:
-        nanoset: The nanoset: a mixture of datasets, with its settings.
+        nanoset: A mixture of datasets, with its settings.
 
     Returns:
-        Options, each with its values. Empty if it is not known how the trainer loads the tokenizer.
+        Options with their values, such as ("--tokenizer-type GPT2BPETokenizer", "--vocab-file …").
+        Empty if it is not known how Megatron-LM loads the tokenizer.
 
     Raises:
         ConfigError: The settings of `trainer` do not fit the version of Megatron-LM.
     """
+    # The section `trainer` of nanoset.yaml has these options, if the user has written one.
     trainer = nanoset.spec.trainer
     if trainer is not None:
         return trainer.arguments()
+    # Otherwise they follow from the file of the tokenizer with which the text was tokenized.
     tokenizer_file = nanoset.project.config.tokenizer_file
-    return tokenizer_arguments(define(tokenizer_file))  # `define` reads the file
+    definition = define(tokenizer_file)  # reads the file
+    return tokenizer_arguments(definition)
 
 
 def views_of(nanoset: NanosetContext) -> list[str]:
@@ -215,24 +215,24 @@ def _counts(dataset: Manifest) -> DatasetCounts:
 
 
 def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, list[str]]:
-    """Return the index files that a trainer will look for in its cache.
+    """Return the index files that a trainer will look for, by the file that describes each index.
 
-    An index has the order in which samples are read: of one dataset, or of a mixture of several. It
-    consists of several files. For example:
+    An index says in which order samples are read. For example:
 
         {"1a2b-description.txt": ["1a2b-shuffle_index.npy", "1a2b-sample_index.npy", …]}
 
-    The description lists what the index was made from, and the trainer finds the index by it. A
-    check before training compares it with what the trainer is going to ask for.
+    The description lists what the index was made from. Before a training, it is compared with what
+    the trainer is going to ask for.
 
     Args:
         splits: The built splits: train, valid and test.
-        folder: Folder of the index files below the cache, with a slash at its end.
+        folder: The folder of the files, with a slash at its end. The result does not contain it.
 
     Returns:
-        File with the description → the other files of the index, all relative to the folder. Empty
-        if the trainer writes no descriptions.
+        File with the description → the other files of the index. Empty if the trainer uses no
+        descriptions.
     """
+    # There is an index for each dataset, and one for the order in which they are mixed (`blend`).
     plans: list[MemberPlan | BlendPlan] = []
     for split in splits.values():
         if split.plan is not None:
@@ -242,11 +242,16 @@ def _indexes(splits: Mapping[SplitName, BuiltSplit], folder: str) -> dict[str, l
 
     indexes: dict[str, list[str]] = {}
     for plan in plans:
-        # Kind of each file, such as "description" or "shuffle_index" → its name.
-        name_by_kind = {kind: name.removeprefix(folder) for kind, name in plan.files.items()}
-        description = name_by_kind.pop("description", None)
+        description: str | None = None
+        other_files: list[str] = []
+        for kind, path in plan.files.items():  # such as "shuffle_index"
+            file = path.removeprefix(folder)
+            if kind == "description":
+                description = file
+            else:
+                other_files.append(file)
         if description is not None:
-            indexes[description] = list(name_by_kind.values())
+            indexes[description] = other_files
     return indexes
 
 

@@ -78,38 +78,30 @@ class HandoffFiles(NamedTuple):
 def handoff_files(handoff: Handoff) -> HandoffFiles:
     """Return the files that a user needs to start a trainer on data that was built.
 
-    Together they are called the handoff:
-
-        arguments.txt    options for Megatron-LM; others get a data.yaml, or similar files, instead
-        run.yaml         a template, in which the user can describe the run
-        START.md         the command that starts the trainer, and notes on the data
-
     Args:
         handoff: Everything that the files mention: the settings, the datasets, the number of
             samples of each split, warnings, and paths as they are where the trainer runs.
 
     Returns:
-        The content of each file, and the notes.
+        The content of each file, and notes for the user.
 
     Raises:
         ConfigError: A path contains a space, or characters that cannot be seen.
     """
     _check_paths(handoff)
 
-    # The files of the trainer itself, and the notes on them. Each trainer, such as Megatron-LM, has
-    # a function that writes these. The preset names the trainer and its version.
+    # Files for this trainer, such as arguments.txt with the options of Megatron-LM, and notes.
     trainer = TRAINERS[handoff.config.preset]
     texts, notes = trainer.write(handoff)
+    # Notes that are the same for all trainers, such as that a split is empty.
     notes = [*notes, *notes_of(handoff.config, handoff.empty, handoff.views, handoff.warnings)]
 
-    # The template run.yaml, with the batch size if the user has given a schedule of the run.
+    # run.yaml, a template in which the user can describe the training run.
     schedule = handoff.spec.schedule
-    batch_size = None
-    if schedule is not None:
-        batch_size = schedule.global_batch_size
+    batch_size = None if schedule is None else schedule.global_batch_size
     texts[RUN] = run_text(handoff.folder, batch_size)
 
-    # START.md. The command in it depends on the trainer's arguments.txt, if there is one.
+    # START.md, with the command that starts the trainer, and all notes.
     instructions = _instructions(handoff, trainer.instructions, texts.get(ARGUMENTS, ""))
     texts[START] = start_text(handoff, instructions, sorted(texts), notes)
 
@@ -118,18 +110,19 @@ def handoff_files(handoff: Handoff) -> HandoffFiles:
 
 
 def _instructions(handoff: Handoff, template: str, arguments: str) -> str:
-    """Return the command by which the user starts the trainer, for START.md.
-
-    A template has placeholders for what depends on the data: "$(cat {arguments})" becomes "$(cat
-    /data/…/arguments.txt)".
+    """Return the instructions for starting the trainer, in Markdown.
 
     Args:
-        handoff: Everything that the instructions mention.
-        template: The instructions in Markdown, with placeholders.
-        arguments: The text of arguments.txt, the trainer's command line options; or "".
+        handoff: The data that was built, and the paths of its files where the trainer runs.
+        template: The instructions with placeholders. For example, "$(cat {arguments})" becomes
+            "$(cat /data/…/arguments.txt)".
+        arguments: The text of arguments.txt, the trainer's command line options; "" if it has none.
     """
+    # If the text has characters such as "*", a shell would replace words by names of files. The
+    # command `set -f` switches this off.
     shell_options = ""
-    if _SHELL_PATTERN.search(arguments) is not None:
+    has_patterns = _SHELL_PATTERN.search(arguments) is not None
+    if has_patterns:
         shell_options = (
             f"set -f  # otherwise the shell takes words of {ARGUMENTS} for patterns of file names"
             "\n    "

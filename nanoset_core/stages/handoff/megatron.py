@@ -44,11 +44,6 @@ See its GPTDatasetConfig.token_dtype_code.
 def megatron_files(handoff: Handoff) -> FilesAndNotes:
     """Return the files with which Megatron-LM is started on the data that was built.
 
-        arguments.txt           command line options, such as "--seq-length 4096"
-        the datasets            with their weights, in a file of options or as JSON
-        sizes of the datasets   with which Megatron-LM starts faster; not always possible
-        preflight.py            a script that checks the options of a run before it starts
-
     Args:
         handoff: The data: its datasets, weights and index files, with paths on the machine where
             the trainer runs.
@@ -59,22 +54,22 @@ def megatron_files(handoff: Handoff) -> FilesAndNotes:
     texts: dict[str, str] = {}
     notes: list[str] = []
 
-    # The datasets with their weights: for each split, or for all splits together.
+    # The datasets with their weights: for each of train, valid and test, or one list for all.
     if handoff.is_per_split:
         texts[_PER_SPLIT] = _per_split_text(handoff)
     else:
         texts[_DATA_ARGS] = _lines(_data_lines(handoff, "train"))
 
-    # With a file of the sizes of the datasets, Megatron-LM starts faster, since it does not read
-    # their .idx files. But these also say whether a token has 2 or 4 bytes, which it then guesses
-    # from the size of the vocabulary. So write the file only if the guess is right.
+    # With the sizes of the datasets, Megatron-LM starts faster, since it does not open their .idx
+    # files. But then it guesses from the vocabulary whether a token has 2 or 4 bytes. So write the
+    # sizes only if it will guess right.
     misread_paths = _paths_of_other_dtype(handoff)
     if misread_paths:
         notes.append(_sizes_missing_note(misread_paths, handoff.vocab_size))
     else:
         texts[_SEQUENCES] = _dataset_sizes_text(handoff)
 
-    # The command line options, and the script that checks those of a run.
+    # The options of the command line, and a script that checks the options of a run.
     texts[ARGUMENTS] = _lines(_arguments(handoff, has_sequences=_SEQUENCES in texts))
     texts[PREFLIGHT] = _preflight(handoff)
 
@@ -149,22 +144,18 @@ def loads_fast(handoff: Handoff) -> bool:
     """Return whether Megatron-LM can be started with --dataloader-fast-cache-load.
 
     With this option, it opens its index files without looking for them first, which saves time if
-    there are many processes. It is not possible in three cases:
-
-        old versions                      do not have the option
-        splits share one blend            then Megatron-LM refuses it
-        another number of samples         Megatron-LM would fail, since it does not find an index
-        than the data was built for       file for it
+    there are many processes.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
-    # Older versions of Megatron-LM do not have the option.
-    has_option = handoff.config.rules.starts_without_scanning
-    # It refuses the option if all splits share one blend.
-    if not has_option or not handoff.is_per_split:
-        return False
-    # For another number of samples, it would look for an index file that was not built, and fail.
+    is_in_old_version = not handoff.config.rules.starts_without_scanning
+    if is_in_old_version:
+        return False  # it has no such option
+    if not handoff.is_per_split:
+        return False  # it refuses the option if train, valid and test share their data
+    # If the run requests another number of samples than the data was built for, Megatron-LM would
+    # open index files that do not exist.
     return not handoff.sample_count_mismatch
 
 
@@ -186,23 +177,19 @@ def _data_lines(handoff: Handoff, split: SplitName) -> list[str]:
 def _preflight(handoff: Handoff) -> str:
     """Return the text of preflight.py, a script that checks the options of a training run.
 
-    It runs where the trainer runs, where nanoset is not installed. So it is a single file that
-    contains all that it needs to know. It is made from the source of our module `preflight`, in
-    which three constants are empty, by filling these in:
+    It runs where the trainer runs, without this package. So it is a single file: the source of our
+    module `preflight`, in which three empty constants are filled in:
 
         NANOSET = ""    becomes    NANOSET = 'pretrain'
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Returns:
-        The text of a Python script.
     """
-    other_files_by_description = {name: list(files) for name, files in handoff.indexes.items()}
-    # Each line is exactly as in the module.
-    value_by_line = {
+    # Description of each index → the names of its files.
+    indexes = {description: list(files) for description, files in handoff.indexes.items()}
+    value_by_line = {  # a line, exactly as in the module → the value to fill in
         'NANOSET = ""': handoff.section,
-        "INDEXES: dict[str, list[str]] = {}": other_files_by_description,
+        "INDEXES: dict[str, list[str]] = {}": indexes,
         "SAMPLES: dict[str, int | None] = {}": _samples_to_compare(handoff),
     }
     script = inspect.getsource(preflight)
@@ -213,22 +200,28 @@ def _preflight(handoff: Handoff) -> str:
 
 
 def _samples_to_compare(handoff: Handoff) -> dict[str, int | None]:
-    """Return how many samples each split was built for, so that a run can be compared with it.
+    """Return for how many samples each split was built, to compare this with the options of a run.
 
-    For example, {"train": 64000, "valid": 800, "test": None}, where None stands for one epoch. A
-    script compares these numbers with the options of a run before it starts.
+    For example, {"train": 64000, "valid": 800, "test": None}. None stands for one epoch.
 
     Args:
         handoff: Describes the data that was built, with the number of samples of each split.
 
     Returns:
-        Split → number of samples, for splits that have any. Empty if the run has phases, which read
-        data of their own: then the numbers do not follow from the options of one job.
+        Split → number of samples, for splits that have any. Empty if the numbers cannot be
+        compared.
     """
+    # If other data is read from some step on, several jobs train one after another. The numbers do
+    # not follow from the options of one job.
     has_phases = bool(handoff.spec.transitions)
     if has_phases:
         return {}
-    return {split: handoff.config.samples(split) for split in SPLITS if handoff.samples[split]}
+    samples: dict[str, int | None] = {}
+    for split in SPLITS:
+        has_data = bool(handoff.samples[split])
+        if has_data:
+            samples[split] = handoff.config.samples(split)
+    return samples
 
 
 def _arguments(handoff: Handoff, *, has_sequences: bool) -> Iterator[str]:
@@ -298,56 +291,47 @@ def _mask_option(mask: str) -> str:
 def _length_arguments(handoff: Handoff) -> Iterator[str]:
     """Yield the options of Megatron-LM that say how long the run is, and how often it evaluates.
 
-    With a `schedule` in nanoset.yaml, these are for example
+    For example, if nanoset.yaml has a `schedule`:
 
         --train-iters 1000
         --global-batch-size 64
         --eval-interval 100
         --eval-iters 10
 
-    Without one, the user chooses them; except that a run without data for evaluations must not
-    evaluate (--eval-iters 0).
-
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
     """
+    schedule = handoff.spec.schedule
+    n_train_samples = handoff.config.train_split_samples  # None if train is read once
+
     # Without data of valid and test, the trainer must not evaluate: core 0.16.1 would fail.
     if not handoff.evaluates:
         yield "--eval-iters 0"
 
-    # Without a schedule in nanoset.yaml, the user chooses all other options.
-    schedule = handoff.spec.schedule
-    if schedule is None:
-        if handoff.config.train_split_samples is not None:
-            yield f"--train-samples {handoff.config.train_split_samples}"
-        return
-
-    yield from _length_of_schedule(handoff, schedule)
-    yield f"--global-batch-size {schedule.global_batch_size}"
-    yield f"--eval-interval {schedule.eval_interval}"
-    if handoff.evaluates:
-        yield f"--eval-iters {schedule.eval_iters}"
+    if schedule is not None:
+        yield from _length_of_schedule(handoff, schedule)
+        yield f"--global-batch-size {schedule.global_batch_size}"
+        yield f"--eval-interval {schedule.eval_interval}"
+        if handoff.evaluates:
+            yield f"--eval-iters {schedule.eval_iters}"
+    elif n_train_samples is not None:
+        yield f"--train-samples {n_train_samples}"  # the user chooses the other options
 
 
 def _length_of_schedule(handoff: Handoff, schedule: ScheduleSpec) -> Iterator[str]:
-    """Yield the options of Megatron-LM that say how long a run with a schedule is.
-
-        usually                                --train-iters 1000
-        the data has too few samples           --train-samples 63000
-        the run has phases, which read data    --train-samples 64000
-        of their own from some step on         --phase-transition-iterations 500
+    """Yield the options of Megatron-LM that say how long a run is, such as --train-iters 1000.
 
     Args:
         handoff: Describes the data that was built, and the phases of the run.
         schedule: How many iterations the run has, and with which batch size.
     """
-    transitions = handoff.spec.transitions
-    if transitions:
-        # With phases, Megatron-LM needs --train-samples and does not accept --train-iters.
+    phase_starts = handoff.spec.transitions  # the steps at which the run goes on with other data
+    if phase_starts:
+        # With this option, Megatron-LM does not accept --train-iters.
         yield f"--train-samples {schedule.iterations * schedule.global_batch_size}"
-        yield f"--phase-transition-iterations {','.join(map(str, transitions))}"
+        yield f"--phase-transition-iterations {','.join(map(str, phase_starts))}"
     elif handoff.is_shortened:
-        # Fewer samples were built than the schedule requests, because of a limit on epochs.
+        # There are fewer samples than the iterations need, because of a limit on epochs.
         yield f"--train-samples {handoff.config.train_split_samples}"
     else:
         yield f"--train-iters {schedule.iterations}"
@@ -378,31 +362,31 @@ def _fast_load_notes(handoff: Handoff) -> Iterator[str]:
 
 
 def _sample_notes(handoff: Handoff) -> Iterator[str]:
-    """Tell the user which splits were built for another number of samples than the run requests.
+    """Yield notes on splits that were built for another number of samples than the run requests.
 
-    Megatron-LM finds prepared index files only if they were built for exactly as many samples as
-    the run requests. Otherwise it builds its own, which takes a while at each start, and ignores
-    the limit on epochs in nanoset.yaml.
+    Megatron-LM only finds index files that were built for exactly as many samples. Otherwise it
+    builds its own at each start. The splits are train, valid and test.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Yields:
-        Sentences for START.md; none if all numbers agree.
     """
-    n_train_samples = handoff.config.train_split_samples  # None for one epoch
-    if handoff.samples["train"] and n_train_samples is None:
+    n_train_samples = handoff.config.train_split_samples
+    was_built_for_one_epoch = n_train_samples is None
+    if handoff.samples["train"] and was_built_for_one_epoch:
         yield (
             "train was built for one epoch, but Megatron-LM always requests a number of samples: "
             "it would build its own index. Set `schedule`, or `samples: {train: …}`, to the "
             "numbers of your run."
         )
+    # `run` is how long the training is. It has fewer iterations than nanoset.yaml says if these
+    # would need more samples than there are.
     if handoff.run is not None and handoff.is_shortened:
         yield _shortened_run_note(handoff.run.iterations, n_train_samples)
-    for split, requested in handoff.sample_count_mismatch.items():
+    for split, n_requested in handoff.sample_count_mismatch.items():
+        n_built_for = handoff.config.samples(split)
         yield (
-            f"The cache of {split} is for {handoff.config.samples(split):,} samples, but the run "
-            f"requests {requested:,}: Megatron-LM would build its own index, without the limits "
+            f"The cache of {split} is for {n_built_for:,} samples, but the run "
+            f"requests {n_requested:,}: Megatron-LM would build its own index, without the limits "
             "of max_epochs. Change `schedule` until this note disappears."
         )
 
@@ -422,50 +406,32 @@ def _shortened_run_note(iterations: int, n_train_samples: int | None) -> str:
 
 
 def _evaluation_notes(handoff: Handoff) -> Iterator[str]:
-    """Tell the user for how many samples valid and test were built, if there is no schedule.
+    """Yield notes on how many samples of valid and test the user's options have to request.
 
-    Megatron-LM computes from its options how many samples of valid and test it needs:
-
-        valid    (train_iters // eval_interval + 1) * eval_iters * global_batch_size
-        test     eval_iters * global_batch_size
-
-    It finds the prepared index files only if they were built for the same number. Without a
-    `schedule` in nanoset.yaml, the user has to choose options that give it. With one, the build
-    computes the number from the same options.
+    Megatron-LM only finds index files that were built for exactly as many samples as it computes
+    from its options, for example: "The cache of test is for 800 samples: eval_iters *
+    global_batch_size must have that value."
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
-
-    Yields:
-        A sentence for each of valid and test that has samples.
     """
-    # How many batches of each split Megatron-LM reads, as formulas of its options.
+    # How many batches Megatron-LM reads of each split, by its options.
     batches_by_split: dict[SplitName, str] = {
         "valid": "(train_iters // eval_interval + 1) * eval_iters",
         "test": "eval_iters",
     }
     for split, batches in batches_by_split.items():
-        if handoff.samples[split]:
-            # For example "800 samples: eval_iters * global_batch_size must have that value".
-            rule = _evaluation_rule(handoff.config.samples(split), batches)
-            yield (
-                f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
-                "numbers agree."
+        if not handoff.samples[split]:
+            continue  # there is no data of this split
+        n_samples = handoff.config.samples(split)
+        if n_samples is None:
+            rule = (
+                "all samples of one epoch: Megatron-LM requests it with --full-validation "
+                "(valid only)"
             )
-
-
-def _evaluation_rule(n_samples: int | None, batches: str) -> str:
-    """Return for how many samples a split was built, and which options of Megatron-LM request them.
-
-    For example, "800 samples: eval_iters * global_batch_size must have that value".
-
-    Args:
-        n_samples: The number of samples; None for one epoch.
-        batches: How many batches of the split Megatron-LM reads, as a formula of its options:
-            "eval_iters".
-    """
-    if n_samples is None:
-        return (
-            "all samples of one epoch: Megatron-LM requests it with --full-validation (valid only)"
+        else:
+            rule = f"{n_samples:,} samples: {batches} * global_batch_size must have that value"
+        yield (
+            f"The cache of {split} is for {rule}. If `schedule` is set in nanoset.yaml, the "
+            "numbers agree."
         )
-    return f"{n_samples:,} samples: {batches} * global_batch_size must have that value"

@@ -40,17 +40,13 @@ def notes_of(
     views: Sequence[str],
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield what the user of a handoff, the files for a trainer, should know.
-
-        a split has no samples             why it has none
-        unusual settings                   a warning, as `nanoset status` shows it
-        a dataset is a view (selection)    which readers would not notice the selection
-        the run has read other data        that the prepared index files must be kept
+    """Yield notes on data that was built for a training, for the user who starts the trainer.
 
     Args:
-        config: The settings that the splits were built with.
-        empty: Split without samples → the reason, a clause without its full stop.
-        views: Names of the datasets that are views.
+        config: The settings that the data was built with.
+        empty: Split without samples → the reason, such as "its share of the data is too small for a
+            sample".
+        views: Names of the datasets that are selections of another dataset's documents (views).
         warnings: Settings that are allowed but rarely intended, each a sentence without its full
             stop.
 
@@ -62,12 +58,14 @@ def notes_of(
     for warning in warnings:
         yield f"Warning: {warning}."
     if views:
+        # Some programs would not notice that these are selections.
         yield _VIEWS_NOTE.format(names=", ".join(views))
 
-    # `orders` lists the datasets that the run read before it reads this nanoset, if any.
+    # The training may have read other data before, which `orders` lists. Then the user has to keep
+    # the index files that were built.
     if not config.orders:
         return
-    if config.consumed_samples:  # the run began with another nanoset
+    if config.consumed_samples:  # it began with another data mixture
         yield _CONTINUED_RUN_NOTE.format(consumed=config.consumed_samples)
-    else:  # it began with an earlier phase of the same nanoset
+    else:  # it began with an earlier phase of the same mixture
         yield _PHASE_NOTE

@@ -142,8 +142,8 @@ class RunSpec(Section):
     def _ramp_up_errors(self, where: str) -> Iterator[ConfigError]:
         """Yield an error if the batch size of a training run cannot grow as its settings say.
 
-        rampup_batch_size: [32, 32, 100000] means from 32 samples in steps of 32. A
-        global_batch_size of 256 is reached in this way, and 250 is not.
+        For example, `rampup_batch_size: [32, 32, 100000]` begins with 32 samples, and adds 32 again
+        and again. In this way, it reaches a global_batch_size of 256, but not one of 250.
 
         Args:
             where: The run.yaml, for messages.
@@ -155,15 +155,16 @@ class RunSpec(Section):
         if ramp is None:
             return
         size = self.global_batch_size
-        if not ramps_up(ramp, size or 0):  # no ramp-up leads to 0, so a missing size is an error
-            yield ConfigError(
-                "Megatron-LM does not accept this ramp-up",
-                where=f"{where}: rampup_batch_size",
-                found=f"{list(ramp)}, global_batch_size {size}",
-                expected="an increment that leads from the first batch size to global_batch_size, "
-                "which is larger, in whole steps",
-                remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
-            )
+        if size is not None and ramps_up(ramp, size):
+            return
+        yield ConfigError(
+            "Megatron-LM does not accept this ramp-up",
+            where=f"{where}: rampup_batch_size",
+            found=f"{list(ramp)}, global_batch_size {size}",
+            expected="an increment that leads from the first batch size to global_batch_size, "
+            "which is larger, in whole steps",
+            remedy="write [first batch size, increment, samples], as for --rampup-batch-size",
+        )
 
     def _schedule_errors(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each setting that cannot be used with a schedule of batch sizes.

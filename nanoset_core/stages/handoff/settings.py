@@ -175,43 +175,40 @@ class TrainerSpec:
         return self._core_identifiers()
 
     def _core_identifiers(self) -> dict[str, Any]:
-        """Return the identifiers of the tokenizer if its class is one of megatron.core.
+        """Return what newer versions of Megatron-LM record of the tokenizer, in their order.
+
+        Megatron-LM names its index files by a hash of these values, so the order matters, too.
 
         Returns:
             Name → value, such as `{"class": "…", "tokenizer_path": "/models/llama", "use_fast":
-            "True", …}`, in the order of Megatron-LM, which decides the names of index files.
+            "True"}`.
         """
-        # The class was renamed on the main branch.
         class_name = "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
-        if self.megatron_core == MAIN:
+        if self.megatron_core == MAIN:  # it was renamed on the main branch
             class_name = "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText"
 
-        # Some types of tokenizers always have the same path, whatever --tokenizer-model says.
         path = self.tokenizer_model
-        if self.tokenizer_type in _FIXED_PATH_BY_TYPE:
+        if self.tokenizer_type in _FIXED_PATH_BY_TYPE:  # these ignore --tokenizer-model
             path = _FIXED_PATH_BY_TYPE[self.tokenizer_type]
-        identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
 
-        # The other identifiers are the keyword arguments with which the trainer calls the class.
-        # They are different for each type, and so is the function that computes them.
-        keywords_of_type = _KEYWORDS_BY_TYPE[self.tokenizer_type]
-        for name, value in keywords_of_type(self):
-            identifiers[name] = str(value)  # Megatron-LM writes all values as text
+        identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": path}
+        # The options that a tokenizer has depend on its type, such as use_fast.
+        yield_options = _KEYWORDS_BY_TYPE[self.tokenizer_type]
+        for name, value in yield_options(self):
+            identifiers[name] = str(value)  # Megatron-LM records all values as text
         return identifiers
 
     def _legacy_identifiers(self) -> dict[str, Any]:
-        """Return the identifiers of the tokenizer if its class is one of megatron.training.
+        """Return what older versions of Megatron-LM record of the tokenizer, in their order.
 
-        The identifiers are the name of the class, its files, and further arguments, in the order of
-        Megatron-LM, which decides the names of index files.
+        Megatron-LM names its index files by a hash of these values, so the order matters, too.
 
         Returns:
             Name → value, such as `{"class": "_Llama2Tokenizer", "tokenizer_path":
             ["/models/llama"], …}`.
         """
-        # A class is named like the option's value, such as _Llama2Tokenizer, with one exception.
         class_name = f"_{self.tokenizer_type}"
-        if self.tokenizer_type == "TikTokenizer":
+        if self.tokenizer_type == "TikTokenizer":  # the only class with another name
             class_name = "CustomTikTokenizer"
 
         paths = [self.tokenizer_model]
@@ -220,34 +217,27 @@ class TrainerSpec:
 
         identifiers: dict[str, Any] = {"class": class_name, "tokenizer_path": paths}
         for name, value in self._legacy_arguments().items():
-            identifiers[name] = str(value)  # Megatron-LM writes all values as text
+            identifiers[name] = str(value)  # Megatron-LM records all values as text
         return identifiers
 
     def _legacy_arguments(self) -> dict[str, object]:
-        """Return the arguments of an old tokenizer class of Megatron-LM, in their order.
+        """Return the options with which old versions of Megatron-LM make a tokenizer.
 
-        Megatron-LM names its index files by a hash of many values. Among these are the arguments
-        with which it made the tokenizer. So they must be the same here as in the trainer. For the
-        classes of the package megatron.training, the old ones, they are:
-
-            type                         arguments
-            SentencePieceTokenizer       vocab_extra_ids, as the user has set it
-            GPTSentencePieceTokenizer    vocab_extra_ids, always 0: this class ignores the option
-            Llama2Tokenizer              the same
-            TikTokenizer                 pattern, vocab_size, num_special_tokens, special_tokens
-            NullTokenizer                vocab_size
-            others                       none: they only have files, which are recorded elsewhere
+        Megatron-LM names its index files by a hash of these values. So they must be exactly the
+        same, and in the same order.
 
         Returns:
-            Name → value, such as `{"vocab_extra_ids": 0}`.
+            Name → value, such as `{"vocab_extra_ids": 0}`. Empty for types that only have files.
         """
         kind = self.tokenizer_type
         if kind == "SentencePieceTokenizer":
             return {"vocab_extra_ids": self.vocab_extra_ids}
         if kind in ("GPTSentencePieceTokenizer", "Llama2Tokenizer"):
-            return {"vocab_extra_ids": 0}  # these ignore the option
+            return {"vocab_extra_ids": 0}  # these ignore what the user has set
+        if kind == "NullTokenizer":
+            return {"vocab_size": self.vocab_size}
         if kind == "TikTokenizer":
-            # `_check` refuses a missing pattern, so this is "v1" or "v2", and never "".
+            # "v1" or "v2"; `_check` has made sure that it is not None.
             pattern_name = self.tiktoken_pattern or ""
             return {
                 "pattern": _PATTERNS[pattern_name],  # a regular expression that finds words
@@ -255,8 +245,6 @@ class TrainerSpec:
                 "num_special_tokens": self.tiktoken_num_special_tokens,
                 "special_tokens": self.special_token_list,
             }
-        if kind == "NullTokenizer":
-            return {"vocab_size": self.vocab_size}
         return {}
 
     def arguments(self) -> tuple[str, ...]:
@@ -293,31 +281,25 @@ class TrainerSpec:
         return tuple(arguments)
 
     def _flag(self, name: str) -> str:
-        """Return how a version of Megatron-LM spells an option.
-
-            name of the setting      option
-            vocab_size               --vocab-size
-            special_tokens           --tokenizer-special-tokens, or in old versions
-                                     --tiktoken-special-tokens
-
-        A switch that is on by default has an option that turns it off, with "no" in front.
+        """Return how Megatron-LM spells an option: `vocab_size` is --vocab-size.
 
         Args:
-            name: Name of the field.
+            name: Name of the option as a field of this class.
         """
         if name == "special_tokens":
-            name = "tiktoken_special_tokens"
-            if self.minor > _CORE_TOKENIZERS:
-                name = "tokenizer_special_tokens"
+            # It was renamed.
+            is_renamed = self.minor > _CORE_TOKENIZERS  # after 0.15
+            name = "tokenizer_special_tokens" if is_renamed else "tiktoken_special_tokens"
         if name == "tokenizer_sentencepiece_ignore_extra_whitespaces":
+            # It is on unless the user sets it to false: then the option has "no" in front.
             name = f"no_{name}"
         return f"--{name.replace('_', '-')}"
 
     def _check(self) -> None:
-        """Check that the named version of Megatron-LM has all options, and that none is missing.
+        """Check that the user's version of Megatron-LM has all options, and that none is missing.
 
-        For example, chat_template exists from core 0.18 on, and a HuggingFaceTokenizer needs
-        tokenizer_model.
+        For example, --chat-template exists from core 0.18 on, and a HuggingFaceTokenizer needs
+        --tokenizer-model.
 
         Raises:
             ConfigError: An option does not exist in the version, or a required one is missing.
@@ -328,15 +310,16 @@ class TrainerSpec:
                 self._check_version(option)
 
         for name in _REQUIRED_BY_TYPE[self.tokenizer_type]:
-            # The tokenizers of megatron.core have a default for this option.
-            has_default = name == "tiktoken_pattern" and not self.is_legacy
-            if getattr(self, name) is None and not has_default:
-                raise ConfigError(
-                    f"{self.tokenizer_type} needs this option",
-                    where=name,
-                    found="nothing",
-                    remedy="write what the trainer is given",
-                )
+            if getattr(self, name) is not None:
+                continue
+            if name == "tiktoken_pattern" and not self.is_legacy:
+                continue  # newer versions have a default for this option
+            raise ConfigError(
+                f"{self.tokenizer_type} needs this option",
+                where=name,
+                found="nothing",
+                remedy="write what the trainer is given",
+            )
 
     def _check_version(self, option: Field[Any]) -> None:
         """Check that the trainer, in the version that the user names, has an option.
@@ -482,12 +465,10 @@ _Keywords = Iterator[tuple[str, object]]
 
 
 def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
-    """Yield what identifies a tokenizer of the type HuggingFaceTokenizer, in the trainer's order.
+    """Yield the options of a HuggingFaceTokenizer, as Megatron-LM records them.
 
-    Megatron-LM hashes these names and values, and uses the hash in the names of its index files. So
-    each version's names, and their order, must be exactly kept. For core 0.18 and later:
-
-        chat_template, vocab_file, merges_file, additional_special_tokens, use_fast, …
+    Megatron-LM names its index files by a hash of these names and values. So each version's names
+    have to be the same here, and in the same order.
 
     Args:
         spec: The settings of the trainer.
@@ -495,24 +476,20 @@ def _hugging_face_keywords(spec: TrainerSpec) -> _Keywords:
     Yields:
         (name, value).
     """
-    if spec.minor >= 18:
+    if spec.minor >= 18:  # megatron-core 0.18 or later
         yield "chat_template", spec.chat_template
     yield "vocab_file", spec.vocab_file
     yield "merges_file", spec.merge_file
     if spec.minor >= 16:
         yield "additional_special_tokens", list(spec.special_tokens)
-        yield from _hugging_face_switches(spec)
+        yield from _hugging_face_switches(spec)  # use_fast, …
 
 
 def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
-    """Yield what identifies a tokenizer of the type GPT2BPETokenizer, in the trainer's order.
+    """Yield the options of a GPT2BPETokenizer, as Megatron-LM records them.
 
-    Megatron-LM hashes these names and values, and uses the hash in the names of its index files. So
-    a version's names, and their order, must be exactly kept. For core 0.16 and later, they are:
-
-        additional_special_tokens, vocab_file, merges_file, use_fast, …
-
-    This type has its special tokens before its files, and no chat template, unlike other types.
+    Megatron-LM names its index files by a hash of these names and values. So each version's names
+    have to be the same here, and in the same order.
 
     Args:
         spec: The settings of the trainer.
@@ -520,12 +497,13 @@ def _gpt2_keywords(spec: TrainerSpec) -> _Keywords:
     Yields:
         (name, value).
     """
-    if spec.minor >= 16:
+    has_more_options = spec.minor >= 16  # megatron-core 0.16 or later
+    if has_more_options:
         yield "additional_special_tokens", list(spec.special_tokens)
     yield "vocab_file", spec.vocab_file
     yield "merges_file", spec.merge_file
-    if spec.minor >= 16:
-        yield from _hugging_face_switches(spec)
+    if has_more_options:
+        yield from _hugging_face_switches(spec)  # use_fast, …
 
 
 def _hugging_face_switches(spec: TrainerSpec) -> _Keywords:

@@ -12,21 +12,20 @@ from nanoset_core.stages.stage import Summary, counted
 def handoff_summary(manifest: Manifest, spec: ResolvedNanoset) -> Summary:
     """Return what `nanoset status` and Dagster show of a handoff, the files that start a trainer.
 
-    Megatron-LM names its index files by a hash that also covers its tokenizer. If nanoset.yaml does
-    not describe the tokenizer, the trainer will not find the index files that were built. Then
-    there is a warning, which names the file of the handoff with the lines to add.
-
     Args:
-        manifest: The record of the handoff.
+        manifest: The record of the files.
         spec: The section of nanoset.yaml on the training data.
 
     Returns:
-        The number and size of the files, and the warning.
+        The number and size of the files; and a warning if the trainer will not find the index files
+        that were built for it.
     """
-    warnings = []
-    names_contain_tokenizer = get_preset(spec.preset).hashes_tokenizer
-    if names_contain_tokenizer and not spec.tokenizer_identifiers:
-        # The warning names a file of the handoff, START.md, but not the version of the handoff.
-        # Otherwise Dagster would report it again after each rebuild.
+    warnings: list[str] = []
+    # Megatron-LM looks for index files whose names are a hash, also of the settings of its
+    # tokenizer. Other trainers do not.
+    needs_tokenizer_settings = get_preset(spec.preset).hashes_tokenizer
+    if needs_tokenizer_settings and not spec.tokenizer_identifiers:
+        # The text names no folder, so that it stays the same if the files are written again.
+        # Dagster would report another text as a new warning.
         warnings.append(f"{UNKNOWN_TOKENIZER}: {START} of the handoff has the lines to add")
     return Summary(counted(manifest), warnings=warnings)

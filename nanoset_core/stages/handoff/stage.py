@@ -67,47 +67,47 @@ class HandoffStage(BoundToMachine, Advising):
         For example:
 
             "train"            the index files of train; also "valid" and "test"
-            "export of web"    a copy of the dataset web in the trainer's format, if the trainer
+            "export of web"    a copy of the dataset web in the trainer's format, for a trainer that
                                does not read datasets themselves
 
         Args:
             config: The settings of the project.
-            key: Names the nanoset: a weighted blend of datasets.
+            key: Names the data mixture, such as "pretrain".
 
         Returns:
             Name of an input → the output.
         """
+        # The last step that makes index files depends on whether there is more than one dataset.
         last_stage = _last_stage(is_blended=config.nanosets[key.subject].is_blended)
         nodes: dict[str, Node] = {}
         for split in SPLITS:
             nodes[split] = Node(last_stage, Key(key.subject, split))
-        for corpus, node in _export_nodes(config, key.subject).items():
-            nodes[f"export of {corpus}"] = node
+        for dataset, export in _export_nodes(config, key.subject).items():
+            nodes[f"export of {dataset}"] = export
         return nodes
 
     def recipe(self, project: Project, key: Key, parents: Mapping[str, str]) -> Recipe:
-        """Return everything that decides the bytes of the files for a trainer.
+        """Return everything that decides the bytes of the files with which a trainer is started.
 
-        The digest of this recipe is the name of their folder. If nothing in it has changed, the
-        files are not written again.
+        If nothing in it has changed, the files are not written again.
 
         Args:
-            project: Its settings and its tokenizer are part of the recipe.
-            key: Names the nanoset: a weighted blend of datasets.
-            parents: Name of each input → its digest, such as {"train": "1a2b…"}.
+            project: Has the settings and the tokenizer.
+            key: Names the data mixture, such as "pretrain".
+            parents: What the files are made from: name → digest, such as {"train": "1a2b…"}.
         """
         nanoset = NanosetContext(project, key.subject)
         options: dict[str, Any] = {
             "trainer_path": nanoset.trainer_root,
             "vocab_size": project.tokenizer.max_id + 1,
+            # The iterations at which the run continues with other data, if any.
             "transitions": nanoset.spec.transitions,
             **_later_options(nanoset),
         }
-
-        # Some trainers get a script that looks for their index files, preflight.py. Handoffs with
-        # this script have another version.
-        has_preflight = get_preset(nanoset.spec.preset).hashes_tokenizer
-        version = VERSION_WITH_PREFLIGHT if has_preflight else VERSION
+        # For some trainers, a script is written as well (preflight.py). It checks whether the
+        # trainer will find its index files. The files have another version then.
+        has_script = get_preset(nanoset.spec.preset).hashes_tokenizer
+        version = VERSION_WITH_PREFLIGHT if has_script else VERSION
         return Recipe(STAGE, self.layout.name_of(key), version, parents, options)
 
     def make(self, project: Project, key: Key) -> Manifest:
@@ -250,14 +250,14 @@ def _parents(
 
 
 def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
-    """Return the newer settings of a nanoset, those that are set, for the recipe of its files.
+    """Return the values of newer settings for a recipe, without those that are not set.
 
-    A recipe lists what decides the bytes of an output, and the output is recognised by the digest
-    of it. If a new setting were listed even if it is not set, all digests would change, and all
-    older outputs would have to be built again.
+    A recipe lists what decides the bytes of an output, and a digest of it identifies the output. So
+    a new setting must not be listed if it is not set: all older outputs would have to be built
+    again.
 
     Args:
-        nanoset: The nanoset, with its settings in nanoset.yaml.
+        nanoset: The data mixture, with its settings in nanoset.yaml.
 
     Returns:
         Name of an option → value, such as {"tokenizer": ["--vocab-size 32000"]}.
@@ -270,8 +270,8 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
     }
     options: dict[str, Any] = {name: values for name, values in lists.items() if values}
     if spec.schedule is not None:
-        options["schedule"] = _numbers_of(spec.schedule)
-        # If the nanoset is one phase of a training run: its first iteration, and its end.
+        options["schedule"] = _numbers_of(spec.schedule)  # such as [1000, 64, 100, 10]
+        # The first and last iteration, if the data is only for a phase of the training.
         options["span"] = None if spec.span is None else list(spec.span)
     return options
 
@@ -279,29 +279,21 @@ def _later_options(nanoset: NanosetContext) -> dict[str, Any]:
 def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest]) -> None:
     """Check that nothing has changed since the index files of the splits were built.
 
-    Everything that is built has a recipe: its settings, and the digests of what it was made from.
-    The recipe of its time is recorded. Here it is compared with the recipe that a build would have
-    now. If, say, a dataset was built anew in the meantime, a digest in them differs.
-
-    What is compared for a split depends on how many datasets it reads:
-
-        one dataset         the index of its samples ("mappings")
-        several datasets    a blend, which says in what order their samples are mixed
-
-    A blend is made from mappings, so its recipe contains the digest of their recipe.
+    The record of an output contains its recipe: its settings, and digests of what it was made from.
+    Compare this with the recipe that a build would have now.
 
     Args:
         nanoset: The datasets and settings of a training run, as they are now.
-        splits: Split → the record of its blend, or of its mappings if it has no blend.
+        splits: Split → the record of its index files.
 
     Raises:
         StaleError: A split was made from other inputs or settings.
     """
     for split, manifest in splits.items():
-        # The recipe that a new build would have: first that of the mappings, then that of the
-        # blend, which is made from them.
+        # The index files of the single datasets are built first ("mappings").
         expected_recipe = mappings_recipe(nanoset, split)
-        if nanoset.spec.is_blended:  # several datasets
+        # If there are several datasets, a second step mixes them, and has the first as its input.
+        if nanoset.spec.is_blended:
             inputs_of_blend = {MAPPINGS: expected_recipe.digest}
             key = Key(nanoset.name, split)
             expected_recipe = BLENDED.recipe(nanoset.project, key, inputs_of_blend)
@@ -311,51 +303,47 @@ def _check_splits(nanoset: NanosetContext, splits: Mapping[SplitName, Manifest])
 def _export_nodes(config: ProjectConfig, name: str) -> dict[str, Node]:
     """Return the exports that a trainer reads: copies of datasets in its own format.
 
-    nanotron's main branch reads .ds files, for example. Most trainers read datasets themselves.
+    For example, nanotron reads .ds files. Most trainers read the datasets themselves.
 
     Args:
-        config: The settings of the project, with its nanosets and exports.
-        name: Name of the nanoset.
+        config: The settings of the project, with its data mixtures and exports.
+        name: Name of the mixture (a nanoset).
 
     Returns:
-        Name of a corpus or view → its export.
+        Name of a dataset → its export. Datasets without one are left out.
     """
-    export_by_corpus = exports_for_trainer(config.nanosets[name], config.exports)
-    return {
-        corpus: Node(EXPORT, Key(export))
-        for corpus, export in export_by_corpus.items()
-        if export is not None
-    }
+    nodes: dict[str, Node] = {}
+    export_by_dataset = exports_for_trainer(config.nanosets[name], config.exports)
+    for dataset, export_name in export_by_dataset.items():
+        if export_name is not None:
+            nodes[dataset] = Node(EXPORT, Key(export_name))
+    return nodes
 
 
 def _current_exports(nanoset: NanosetContext) -> dict[str, Manifest]:
-    """Return the current exports of a trainer that does not read our datasets themselves.
+    """Return the copies of datasets that a trainer reads, and check that they are up to date.
 
-    An export is a copy of a dataset in the trainer's format. The dataset, or a setting, may have
-    been changed since the copy was made. So compare the recipe of the copy, which lists what it was
-    made from, with the recipe that it would have now.
+    Such a copy in the trainer's format is called an export.
 
     Args:
-        nanoset: The nanoset: a weighted blend of datasets.
+        nanoset: The data mixture: a weighted blend of datasets.
 
     Returns:
-        Name of a dataset (a corpus or a view) → manifest of its export. Empty if the trainer reads
-        datasets.
+        Name of a dataset → the record of its export. Empty if the trainer reads our datasets.
 
     Raises:
         MissingError: An export has not been built.
         StaleError: An export was not made from the current dataset.
     """
     exports: dict[str, Manifest] = {}
-    for corpus, node in _export_nodes(nanoset.project.config, nanoset.name).items():
+    for dataset, node in _export_nodes(nanoset.project.config, nanoset.name).items():
         export = require(nanoset.project, EXPORT, node.key)  # raises MissingError
 
-        # A recipe lists what an output is made from. Compare that of the export, which was built
-        # earlier, with the one that it would have if it were built now.
-        parents = {"dataset": nanoset.dataset(corpus).digest}
-        present_recipe = EXPORT.recipe(nanoset.project, node.key, parents)
+        # Compare what the export was made from with what it would be made from now.
+        current_dataset = {"dataset": nanoset.dataset(dataset).digest}
+        present_recipe = EXPORT.recipe(nanoset.project, node.key, current_dataset)
         check_recipe(export, present_recipe)  # raises StaleError
-        exports[corpus] = export
+        exports[dataset] = export
     return exports
 
 

@@ -98,9 +98,8 @@ def _introduction(handoff: Handoff) -> list[str]:
 def _preflight_lines(handoff: Handoff) -> list[str]:
     """Return the lines of START.md that show how to check the options of a run before it starts.
 
-    preflight.py is a script that says whether the trainer will find the prepared index files. It
-    gets the same options as the trainer, except those that it can read from arguments.txt next to
-    it.
+    They contain the command of a script, preflight.py. It says whether the trainer will find the
+    index files that were built, and gets the same options as the trainer.
 
     Args:
         handoff: Describes the data that was built for the trainer: datasets, weights, index files.
@@ -108,15 +107,14 @@ def _preflight_lines(handoff: Handoff) -> list[str]:
     Returns:
         A section of Markdown with a heading.
     """
-    # The options of the tokenizer, or a placeholder if they are not known. Each entry of
-    # `handoff.tokenizer` is an option and its values, such as "--vocab-size 32000".
-    options = TOKENIZER_OPTIONS
-    if handoff.tokenizer:
-        words = " ".join(handoff.tokenizer).split()
-        options = shell_line(*words)
-
-    # Without a schedule in nanoset.yaml, arguments.txt does not say how long the run is.
+    options = TOKENIZER_OPTIONS  # "--tokenizer-type … --tokenizer-model …"
+    if handoff.tokenizer:  # the options are known, such as ["--vocab-size 32000", …]
+        words: list[str] = []
+        for option in handoff.tokenizer:
+            words += option.split()
+        options = shell_line(*words)  # quotes the words that a shell would change
     if not handoff.spec.schedule:
+        # The length of the run is not in nanoset.yaml, so the user has to add it.
         options += f" {_RUN_OPTIONS}"
 
     script = shell_line("python", f"{handoff.folder}/{PREFLIGHT}")

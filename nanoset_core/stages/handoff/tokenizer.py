@@ -98,13 +98,8 @@ def _tiktoken_arguments(source: TokenizerFile, converted: ConvertedTokenizer) ->
 def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
     """Return the arguments with which Megatron-LM loads a SentencePiece model.
 
-        --tokenizer-type GPTSentencePieceTokenizer
-        --tokenizer-model /data/tokenizer.model
-        --tokenizer-sentencepiece-legacy                only in legacy mode, which splits text at
-        --tokenizer-special-tokens <sep> <mask>         special tokens first
-
     Args:
-        source: The .model file, with settings of nanoset.yaml that describe it.
+        source: The .model file, with the settings of nanoset.yaml that describe it.
 
     Returns:
         Options, each with its values.
@@ -112,14 +107,14 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
     # This type has a newer name, too. But with that, versions up to 0.14 add other tokens.
     lines = [
         "--tokenizer-type GPTSentencePieceTokenizer",
-        f"--tokenizer-model {source.path.absolute()}",
+        f"--tokenizer-model {source.path.absolute()}",  # /data/tokenizer.model
     ]
-    # In legacy mode, text is split at special tokens first. Only this mode uses the option that
-    # names them. Without a name, the option would lack its value.
+    # In its legacy mode, Megatron-LM splits text at some special tokens first, which an option
+    # lists. The option needs at least one value.
     if source.legacy:
         lines.append("--tokenizer-sentencepiece-legacy")
-        special_tokens = " ".join(source.special_tokens or ())
-        if special_tokens:
+        if source.special_tokens:
+            special_tokens = " ".join(source.special_tokens)  # "<sep> <mask>"
             lines.append(f"--tokenizer-special-tokens {special_tokens}")
     return tuple(lines)
 
@@ -127,39 +122,29 @@ def _sentencepiece_arguments(source: TokenizerFile) -> tuple[str, ...]:
 def tokenizer_note(definition: Definition, eod: str | None = None) -> str | None:
     """Return a note for the user if Megatron-LM does not read a tokenizer without further help.
 
-    The note depends on the format of the tokenizer's file, its `kind`:
-
-        kind             the note says
-        tokenizer.json   that a second file is needed, with its content
-        tiktoken         that Megatron-LM has no such tokenizer, and how to train without
-        tekken.json      the same
-        vocab.json       that some versions ignore its second file, merges.txt
-        others           nothing
-
-    For vocab.json, and for two of the others, Megatron-LM is told the path of the file. If that
-    contains a space, which an argument cannot, the note says this instead.
-
     Args:
-        definition: The tokenizer.
+        definition: The tokenizer. Its `kind` is the format of its file.
         eod: Its end-of-document token.
+
+    Returns:
+        The note; None if Megatron-LM reads the tokenizer.
     """
     kind = definition.kind
     if kind == "tokenizer.json":
-        return _second_file_note(eod)
+        return _second_file_note(eod)  # a second file is needed
 
-    # Megatron-LM has no tokenizer for these two kinds. They have always been converted to a
-    # tokenizer.json, which tells the size of the vocabulary.
     if kind in ("tiktoken", "tekken.json") and definition.converted is not None:
+        # Megatron-LM has no such tokenizer. The note says how to train without.
         return _unknown_format_note(definition.source.name, kind, definition.converted.vocab_size)
 
-    # These are the kinds whose file is named by an argument, such as --tokenizer-model.
+    # The other kinds are loaded by arguments with paths. These cannot contain a space.
     if kind in _NAMED_BY_ARGUMENTS and _contains_spaces(definition):
         return (
             "The arguments do not name the tokenizer, since its path or a special token contains "
             "a space."
         )
     if kind == "vocab.json":
-        return _IGNORED_MERGES_NOTE
+        return _IGNORED_MERGES_NOTE  # some versions ignore a second file, merges.txt
     return None
 
 

@@ -102,11 +102,8 @@ class TrainLog:
     def _read(self, lines: Iterable[str]) -> None:
         """Record from a trainer's log when it was started, and how many samples each step has read.
 
-        Megatron-LM prints, in this order, each time that it is started:
-
-            its arguments, in a block       global_batch_size ... 64
-            the checkpoint that it loads    if any; it continues after the step of the checkpoint
-            a line for each step            with the number of samples that have been read so far
+        Each time that it is started, Megatron-LM prints its arguments, then the checkpoint that it
+        loads (if any), and then a line for each step.
 
         Args:
             lines: The lines of the log.
@@ -115,17 +112,17 @@ class TrainLog:
         lines = iter(lines)
         for line in lines:
             if _BLOCK.search(line):
-                arguments = _read_arguments(lines)  # takes the lines of the block
+                arguments = _read_arguments(lines)  # takes the next lines, such as "seed ... 1234"
                 continue
 
-            # A start is recorded at the first line that tells whether it loaded a checkpoint.
-            checkpoint = _LOADED.search(line)
+            checkpoint = _LOADED.search(line)  # with the number of the step that it was saved after
             step = None if checkpoint else _STEP.search(line)
+            # The first such line after the arguments shows at which step the trainer has started.
             if arguments and (checkpoint or step):
                 steps_before = int(checkpoint[1]) if checkpoint else 0
                 self._record_start(steps_before, arguments)
                 arguments = {}
-            if step:
+            if step:  # its number, and how many samples have been read after it
                 self.consumed[int(step[1])] = int(step[2])
 
         # The run has not ended its first step.
@@ -135,28 +132,24 @@ class TrainLog:
     def _record_start(self, iteration: int, arguments: Mapping[str, Any]) -> None:
         """Record that the trainer was started or resumed, as its log shows.
 
-        If it continues from a checkpoint, it may repeat steps. For example, it was stopped at step
-        1,200, and resumed from a checkpoint of step 1,000. Then what was recorded of the steps
-        1,001 to 1,200 is removed, as they are done again.
+        Suppose that it was stopped at step 1,200, and resumed from a checkpoint of step 1,000. The
+        steps 1,001 to 1,200 are done again, so what was recorded about them is removed.
 
         Args:
             iteration: Number of steps that were done before the start; 0 without a checkpoint.
             arguments: Arguments of the start.
         """
-        # The steps up to number `iteration` remain. Keep an earlier start if it was before one of
-        # these.
+        # An earlier start at this step or a later one does not count any more.
         self.starts = [start for start in self.starts if start.iteration < iteration]
         self.starts.append(TrainerRestart(iteration, arguments))
         self.consumed = {step: count for step, count in self.consumed.items() if step <= iteration}
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of a training run that its log shows, for a run.yaml.
+        """Return the settings of a training run that the trainer's log shows.
 
-        A run.yaml describes a run, so that it can be computed which samples each step has read.
-        Megatron-LM prints all of its arguments at each start, from which most keys follow:
-
-            data_parallel_size ... 8      → {"data_parallel_size": 8,
-            micro_batch_size ... 4           "micro_batch_size": 4, …}
+        Megatron-LM prints all of its arguments at each start, such as `micro_batch_size ... 4`. The
+        result has those that decide which samples each step has read: {"micro_batch_size": 4, …}.
+        They can be written into a run.yaml, a file that describes a run.
 
         Returns:
             Key → value. Keys whose option was not set are left out.
@@ -164,75 +157,68 @@ class TrainLog:
         Raises:
             ConfigError: The order in which the trainer read samples cannot be computed.
         """
-        # The arguments of the first start. What changed later is in `resumes`.
-        arguments = self.starts[0].arguments
+        arguments = self.starts[0].arguments  # of the first start
         _check_order_is_known(arguments)
-
-        # Take the arguments that may change as a run resumes, such as micro_batch_size, and the
-        # others of run.yaml, such as dataloader_type.
+        # Some of them may change when the run is resumed, the others may not.
         settings = {name: arguments.get(name) for name in (*_RESUMED, *_CONSTANT)}
 
-        # If the batch size follows a schedule, the fixed batch size does not count. The schedule
-        # may be in tokens: then run.yaml also needs seq_length, the tokens of a sample.
+        # A schedule of the batch size takes the place of a fixed one. It may be in tokens, so the
+        # number of tokens in a sample has to be known, too.
         if settings["step_batch_size_schedule"] is not None:
             settings["seq_length"] = arguments.get("seq_length")
             settings["global_batch_size"] = None
 
         settings["skipped_iterations"] = self._skipped()
-        settings["resumes"] = _resumes(settings, self.starts[1:])
+        settings["resumes"] = _resumes(settings, self.starts[1:])  # changes at later starts
         return {name: value for name, value in settings.items() if not _is_unset(value)}
 
     def _skipped(self) -> list[list[int]]:
         """Return the training steps that a trainer skipped, because the user told it so.
 
-        A user may skip steps whose samples have made the loss jump, by the option
-        iterations_to_skip. Versions of Megatron-LM that count steps from 1 in this option skip the
-        steps 3 and 4 for the numbers 3 and 4. Versions that count from 0 skip the steps 4 and 5.
-        (In the log, and in the result, the first step is always 1.) `_skips_count_from_one` finds
-        out which of the two this trainer does.
+        A user may skip steps that have made the loss jump, by the option iterations_to_skip. In
+        some versions of Megatron-LM, this option counts steps from 0. The result counts from 1, as
+        the log.
 
         Returns:
             Ranges of consecutive steps, each as [first, last], with both included: the steps 3, 4
             and 8 are [3, 4] and [8, 8].
         """
         numbers: set[int] = set()
-        for start in self.starts:
+        for start in self.starts:  # of the trainer: it may have been resumed with other options
             skipped_numbers = start.arguments.get("iterations_to_skip") or []
             numbers.update(int(number) for number in skipped_numbers)
         if not numbers:
             return []
 
-        steps = np.array(sorted(numbers), np.int64)  # (n_skipped,) [3, 4]
+        steps = np.array(sorted(numbers), np.int64)  # (n_skipped,)
         if not self._skips_count_from_one(numbers):
-            steps += 1  # [4, 5]
-        return _ranges(steps)  # [[3, 4]], or [[4, 5]] if the option counts from 0
+            steps += 1  # the numbers 2 and 3 mean the third and the fourth step
+        return _ranges(steps)
 
     def _skips_count_from_one(self, numbers: Iterable[int]) -> bool:
         """Return whether the option iterations_to_skip counts steps from 1, as the log does.
 
-        Some versions of Megatron-LM count from 1 in this option, and some from 0. The log tells
-        which, since it has a line for each step that was done, and none for a step that was
-        skipped. For example, if the option names the number 5:
+        Some versions of Megatron-LM count from 1 in this option, and some from 0. The log shows
+        which, since steps that were skipped have no line. If the option names the number 5, for
+        example:
 
             steps in the log    4 . 6 7    step 5 was skipped, so the option counts from 1
             steps in the log    4 5 . 7    step 6 was skipped, so the option counts from 0
-
-        `self.consumed` has these steps as keys.
 
         Args:
             numbers: The numbers that the option names.
 
         Returns:
-            False also if the log does not show it.
+            False also if the log does not show it: core 0.16.1 counts from 0.
         """
-        # If only every tenth step has a line, say, missing lines mean nothing. Then assume core
-        # 0.16.1, which counts from 0. (Megatron-LM's main branch counts from 1.)
+        # If only every tenth step has a line, for example, missing lines mean nothing.
         logs_every_step = self.starts[-1].arguments.get("log_interval") == 1
         if not logs_every_step:
             return False
+        steps_in_log = self.consumed.keys()
         for number in numbers:
-            # Step 5 is missing, and step 6 is not: so 5 means step 5.
-            if number not in self.consumed and number + 1 in self.consumed:
+            was_skipped = number not in steps_in_log
+            if was_skipped and number + 1 in steps_in_log:
                 return True
         return False
 
