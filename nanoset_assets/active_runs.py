@@ -58,20 +58,17 @@ class ActiveRuns:
     def corpora(self) -> set[str]:
         """The text collections (corpora) of which a run makes something now, such as {"web"}.
 
-        There are two kinds of such runs. One executes the whole job of the corpora; the other was
-        started for some of their assets, which it lists. Both have a tag that names the corpus.
+        A run either executes a whole job, or makes some assets, which it lists. If these belong to
+        corpora, the run has a tag with the name of the corpus.
         """
-        # The job and the assets whose partitions are corpora. The job has the prefix of the project
-        # and the name `corpus`, which is the kind of an inventory.
-        corpus_job = self.names.definition(INVENTORY.kind)
+        corpus_job = self.names.definition(INVENTORY.kind)  # "corpus", with the project's prefix
         corpus_assets = {self.names.asset(shape_of(stage).asset) for stage in stages_of_corpora()}
-
         corpora: set[str] = set()
         for run in self.runs:
-            # A run of the whole job does not list the assets that it makes.
-            is_of_whole_job = run.job_name == corpus_job
-            makes_corpus_asset = bool(corpus_assets & (run.asset_selection or set()))
-            if (is_of_whole_job or makes_corpus_asset) and PARTITION_TAG in run.tags:
+            is_of_corpus_job = run.job_name == corpus_job
+            listed_assets = run.asset_selection or set()  # empty for a run of the whole job
+            makes_corpus_assets = is_of_corpus_job or not corpus_assets.isdisjoint(listed_assets)
+            if makes_corpus_assets and PARTITION_TAG in run.tags:
                 corpora.add(run.tags[PARTITION_TAG])
         return corpora
 

@@ -31,21 +31,20 @@ def is_asset(stage: Stage) -> bool:
 
 
 def asset_path(node: Node) -> tuple[str, ...]:
-    """Return the name (key) of the asset to which an output belongs, without the project's prefix.
+    """Return the name of the Dagster asset that an output belongs to, as the parts of a path.
 
-    An output of a text collection (corpus) shares its asset with those of all others. Everything
-    else belongs to one *subject*, such as a data mixture (nanoset), whose name is the first part:
+        the index files of the data mixture `pretrain`      ("pretrain", "index_mappings")
+        the dataset of `web`, a text collection (corpus)    ("indexed_dataset",)
 
-        dataset of the corpus `web`                ("indexed_dataset",)
-        blend of the nanoset `pretrain`            ("pretrain", "blend")
+    The datasets of all corpora belong to the same asset, so its name does not contain `web`.
 
     Args:
-        node: The output.
+        node: The output. Its key has the name of the mixture or the corpus.
     """
-    asset = _shape_of(node.stage).asset
+    asset_name = _shape_of(node.stage).asset
     if is_of_corpora(node.stage):
-        return (asset,)
-    return (node.key.subject, asset)
+        return (asset_name,)
+    return (node.key.subject, asset_name)
 
 
 def partition_of(node: Node) -> str | None:
@@ -103,23 +102,22 @@ def input_label(node: Node) -> str:
 
 
 def job_of(node: Node) -> str:
-    """Return the name of the job in Dagster that makes an output, without the project's prefix.
+    """Return the name of the Dagster job that makes an output, possibly with others in one run.
 
-    A job makes several assets in one run. All outputs of a data mixture (nanoset) share a job, as
-    do those of a webdataset. For text collections (corpora), a job makes one kind of output:
-
-        dataset of the corpus `web`               corpus
-        .pbin file of the corpus `web`            packed
-        blend of the nanoset `pretrain`           pretrain
-        blend of the nanoset `pretrain-v1.5`      pretrain_v1_5    (Dagster allows no - and .)
+        all outputs of the data mixture `pretrain`          pretrain
+        all outputs of the data mixture `pretrain-v1.5`     pretrain_v1_5
+        the dataset of `web`, a text collection (corpus)    corpus
+        the .pbin file of `web`                             packed
 
     Args:
         node: The output.
     """
-    name = node.stage.kind
-    if not is_of_corpora(node.stage):
+    if is_of_corpora(node.stage):
+        # One job for all corpora. Each step has a kind, which is "corpus" for most of these.
+        name = node.stage.kind
+    else:
         name = _shape_of(node.stage).job.format(subject=node.key.subject)
-    return _NO_JOB_CHARACTER.sub("_", name)
+    return _NO_JOB_CHARACTER.sub("_", name)  # Dagster allows only letters, digits and "_"
 
 
 def check_asset_names() -> None:

@@ -87,15 +87,7 @@ class AssetRun:
         """Make the output of this run, and yield what Dagster is to record about it.
 
         Dagster calls this when somebody materialises an asset, such as the dataset of the text
-        collection `web`. There are three cases. `_make_page` makes the output and returns what
-        Dagster's web page of the asset shows; it also sets `self.manifest` to the record of the
-        output's files:
-
-            case                                `_make_page` returns    self.manifest    yielded
-            the output was made                 values for the page     is set           a result
-            the settings do not request it,     values for the page     None             nothing
-            so nothing was made
-            it has no record of its own         a complete result       does not count   this result
+        collection `web`.
 
         Yields:
             What Dagster records, at most once.
@@ -105,12 +97,14 @@ class AssetRun:
         """
         self._warn_of_settings()
         self.project_defs.started(self.node)  # counts it: "3 of 71"
-        metadata = self._make_page()  # makes the output; the metadata is for Dagster's UI
-        if isinstance(metadata, dg.MaterializeResult):
-            yield metadata
-            return
-        if self.manifest is not None:
-            yield result(self.project, self.manifest, self.seconds, metadata=metadata)
+        # Make the output. The result is what Dagster's web page shows of it.
+        page = self._make_page()
+        if isinstance(page, dg.MaterializeResult):
+            yield page  # it is complete already
+        elif self.manifest is not None:
+            # `_make_page` has stored the manifest, the list of the output's files.
+            yield result(self.project, self.manifest, self.seconds, metadata=page)
+        # Otherwise nothing was made, because the settings do not request it.
 
     def _warn_of_settings(self) -> None:
         """Log warnings about settings of the output that are allowed, but rarely intended.

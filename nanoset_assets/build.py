@@ -189,18 +189,7 @@ class _Builder:
         return second_report
 
     def _plan(self, survey: OutputSurvey, *, rebuild: bool) -> _BuildPlan:
-        """Decide which outputs are made, and in which runs of Dagster.
-
-        An output is, for example, the dataset of the text collection `web`. This has three steps:
-        find the outputs that are missing or out of date, keep those that the user has selected and
-        what they need, and divide them into runs.
-
-        All assets, jobs and sensors of the project together are called its *definitions*. To create
-        them takes a while. So they are only created if they are needed:
-
-            the user has selected outputs          yes, at once: a selection has Dagster's syntax
-            if not, and something has to be made   yes, at the end: to execute runs
-            if not, and nothing has to be made     no
+        """Decide which outputs of the project are made, and in which runs of Dagster.
 
         Args:
             survey: The outputs of the project, as they are now.
@@ -214,7 +203,7 @@ class _Builder:
         state = self._compare_with_history(survey, project_defs.names)
 
         # Which outputs has the user selected, by a text such as "+key:pretrain/blend", or by naming
-        # text collections? If by neither, all.
+        # text collections? To resolve such a text, Dagster needs the definitions of all assets.
         definitions = dg.Definitions()  # empty
         if self.select:
             definitions = definitions_of(project_defs)
@@ -222,7 +211,8 @@ class _Builder:
             survey.graph.nodes(), self.select, self.corpora, definitions, project_defs.names
         )
 
-        # Divide those that have to be made into runs.
+        # Divide those that have to be made into runs. To execute runs, Dagster needs the
+        # definitions, too. They are slow to create, so this is not done if nothing has to be made.
         runs = _runs_to_execute(survey.steps, state, nodes, rebuild=rebuild)
         if runs and not self.select:
             definitions = definitions_of(project_defs)
@@ -233,36 +223,27 @@ class _Builder:
     def _compare_with_history(self, survey: OutputSurvey, names: Names) -> GraphState:
         """Bring Dagster's history up to date, and return which outputs have to be made.
 
-        The history is a database of what was built when, and is shown in Dagster's UI. This does,
-        in this order:
-
-            1. runs whose process was killed are marked as failed 2. all corpora (collections of
-            documents) become partitions, which the UI shows 3. outputs that another machine has
-            made, and the history lacks, are added to it 4. if nothing is left to do, this is noted
-            in a file, so that the next build need not read the
-               history
+        The history is a database of what was built when. Dagster's web pages show it.
 
         Args:
             survey: The outputs of the project, as they are now.
             names: The names of the project in Dagster.
         """
         read_at_ns = time.time_ns()
-        close_abandoned_runs(self.instance, names)  # of killed processes
-        # Even corpora that this build was not asked to look at, since the UI shows all of them.
+        close_abandoned_runs(self.instance, names)  # runs of killed processes have failed
+        # Every text collection becomes a partition. The pages show them all, so do this even for
+        # those that this build was not asked to look at.
         register(self.instance, names, survey.all_corpora, self.project.config)
-
-        # Another run may be making outputs at the moment. If it has ended between the survey and
-        # now, it looks as if its outputs were missing, but it has recorded them itself, and
-        # `BuildRuns` looks again before it makes them.
+        # Add the outputs that the history lacks, because another machine has made them. Leave out
+        # those of active runs, which record their outputs themselves.
         active_runs = ActiveRuns(self.instance, names)
         state = load_graph_state(survey.graph, self.instance, names, active_runs)
 
-        # Is nothing left to do? Not while a run is active: it could be killed, and as that changes
-        # nothing in the history, the next build would not notice it.
-        examined_all_corpora = not self.corpora
+        # If nothing is left to do, remember this, so that the next build need not read the history.
+        # A run that is still active may be killed, so it counts as something to do.
         is_complete = survey.is_up_to_date and not state.failed_check and not active_runs.runs
-        database = asset_database(self.instance)
-        if examined_all_corpora and is_complete and database is not None:
+        database = asset_database(self.instance)  # the file of the history; None on a server
+        if is_complete and not self.corpora and database is not None:
             digest = digest_of_outputs(self.project.config, survey.steps)
             remember_outputs(Path(self.instance.root_directory), database, digest, read_at_ns)
         return state
@@ -285,19 +266,17 @@ class _Builder:
     def _execute(self, plan: _BuildPlan, *, rebuild: bool) -> BuildReport:
         """Execute the runs of a plan, and return a report of what was made and what failed.
 
-        The report is filled step by step: first with what is known before the runs, then by each
-        run. At the end, the user sees the outputs as they are after the build. The graph, which
-        knows all outputs, still has them as they were before. So it looks up again those that were
-        made, and is told which ones failed.
-
         Args:
             plan: The runs, and the definitions that Dagster needs for them.
             rebuild: Whether outputs are made even if they are up to date.
         """
-        # `self.corpora` are the text collections that the user has named; if none, all are built.
-        report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=not self.corpora)
-        tags = _run_tags(plan.project_defs.names, rebuild=rebuild)
-        run_config = _run_config(verbose=self.verbose)
+        # The user may have named some text collections. If not, all are built.
+        has_all_corpora = not self.corpora
+        report = _report_before_runs(plan.survey, plan.steps, has_all_corpora=has_all_corpora)
+        options = {
+            "tags": _run_tags(plan.project_defs.names, rebuild=rebuild),
+            "run_config": _run_config(verbose=self.verbose),
+        }
         build_runs = BuildRuns(
             project=self.project,
             project_defs=plan.project_defs,
@@ -306,11 +285,11 @@ class _Builder:
             counter=plan.counter,  # prints "3 of 71" when an output begins
             say=self.say,  # prints other lines
             instance=self.instance,
-            options={"tags": tags, "run_config": run_config},
+            options=options,
         )
-        _execute_runs(build_runs, plan.runs)  # adds the results to `report`
+        _execute_runs(build_runs, plan.runs)  # adds what was made and what failed to `report`
 
-        # Let the graph forget what it knows of the outputs that the runs were to make.
+        # The graph remembers what each output was before. Let it look again at those of the runs.
         graph = plan.survey.graph
         graph.forget(plan.nodes)
         graph.set_failures(_failures_of(report, plan.steps))
@@ -318,20 +297,15 @@ class _Builder:
 
 
 def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
-    """Execute the runs of a build one after the other, so that Dagster's web pages show them.
-
-    These pages list runs by *code location*: a set of definitions that Dagster's server has loaded.
-    A run that is executed by a command, as here, belongs to none by itself. Dagster stores with
-    each sensor of the project to which code location it belongs, so that of one sensor is used for
-    the runs.
-
-    Runs that follow each other and belong to the same subject, such as the text collection `web`,
-    are executed together: meanwhile, no other build may work on `web`.
+    """Execute the runs of a build one after the other.
 
     Args:
         build_runs: Executes runs, and adds their results to the report of the build.
-        runs: The runs, each a list of steps. Those of one subject follow one another.
+        runs: The runs, each a list of steps. Those of one subject, such as the text collection
+            `web`, follow one another.
     """
+    # Dagster's web pages list runs by code location: a module with definitions that its server has
+    # loaded. Dagster stores the location of each sensor, so look up that of one of the sensors.
     instance = build_runs.instance
     sensor_name = build_runs.project_defs.names.definition(OVERVIEW)
     location = code_location_of(instance, sensor_name, DEFINITIONS_MODULE)
@@ -340,6 +314,7 @@ def _execute_runs(build_runs: BuildRuns, runs: Sequence[list[Step]]) -> None:
         connections_kept(),  # all runs share one connection to a Dask cluster
         runs_in_code_location(instance, location),
     ):
+        # While the runs of a subject are executed, no other build may work on it.
         for subject, subject_runs in groupby(runs, _subject_of):
             build_runs.execute(subject, list(subject_runs))
 
@@ -360,10 +335,7 @@ def dry_run(
     corpora: Sequence[str] = (),
     force: bool = False,
 ) -> DryRun:
-    """Return what `build` would do with the same arguments, without writing anything.
-
-    For example: the tokens and the dataset of the text collection `web`, since its files have
-    changed.
+    """Return what `build` would make with the same arguments, without making anything.
 
     Args:
         project: Its outputs, settings and raw text are compared.
@@ -384,29 +356,25 @@ def dry_run(
     examined_corpora = corpora_to_examine(project, existing_corpora, corpora)
     survey = survey_project(project, examined_corpora)
 
-    # Find the selected outputs. The definitions, which are slow to make, are only needed to resolve
-    # Dagster's selection syntax.
+    # Find the selected outputs. Only Dagster's selection syntax needs the definitions of all
+    # assets, which are slow to create.
     project_defs = ProjectDefs.of(project.config)
-    definitions = dg.Definitions()
     if select:
         definitions = definitions_of(project_defs)
+    else:
+        definitions = dg.Definitions()  # empty
     chosen = selected(survey.graph.nodes(), select, corpora, definitions, project_defs.names)
 
-    # Decide what is made, and in which order. The plan names outputs by their labels.
     return plan(survey, chosen, label_of, force=force)
 
 
 def _runs_to_execute(
     steps: Iterable[Step], state: GraphState, selected_nodes: Collection[Node], *, rebuild: bool
 ) -> list[list[Step]]:
-    """Return the runs that make what the user has selected, together with what that is made from.
+    """Return the runs that make the selected outputs, and what has to be made before them.
 
-    For example, the user selects the dataset of `web`. It is out of date, and so are the tokens
-    that it is made from, but not the list of files:
-
-        list of files    up to date
-        tokens           out of date    first step of the run
-        dataset          selected       second step of the run
+    For example, the user selects the dataset of `web`, and the text of `web` has changed. Then one
+    run makes the tokens of `web` first, and the dataset from them.
 
     Args:
         steps: The work of making each output that the build considers.
@@ -417,13 +385,13 @@ def _runs_to_execute(
     Returns:
         The steps of each run, in the order in which the runs have to be executed.
     """
-    nodes = [step.node for step in steps if step.node in selected_nodes]  # the dataset
+    nodes = [step.node for step in steps if step.node in selected_nodes]
     if rebuild:
-        state = replace(state, forced=frozenset(nodes))  # then all of them need a run
-    due_nodes = [node for node in nodes if state.needs_run(node)]  # the dataset is out of date
-
-    # Add what has to be made before: the tokens.
-    nodes_to_make = add_stale_inputs(due_nodes, inputs_of=state.inputs_of, is_stale=state.is_stale)
+        state = replace(state, forced=frozenset(nodes))  # counts all of them as out of date
+    due_nodes = [node for node in nodes if state.needs_run(node)]  # the dataset
+    nodes_to_make = add_stale_inputs(  # the dataset and its tokens
+        due_nodes, inputs_of=state.inputs_of, is_stale=state.is_stale
+    )
 
     def is_to_be_made(step: Step) -> bool:
         """Return whether a run has to execute a step."""
@@ -436,30 +404,24 @@ def _runs_to_execute(
 def _report_before_runs(
     survey: OutputSurvey, steps: Sequence[Step], *, has_all_corpora: bool
 ) -> BuildReport:
-    """Return the report of a build as it is before anything is made.
-
-    For example, the text of the corpus `code` cannot be read. The data mixture `tuning` needs it.
-    The user has changed the seed of another mixture, `pretrain`. So the report has, in its fields:
-
-        failed      raw_jsonl [code]           the error (raw_jsonl is the list of the files)
-        skipped     tuning                     nothing else: it cannot be made without `code`
-        replaced    pretrain/blend [train]     "seed: 7 → 8": the present version has other settings
+    """Return the report of a build with what is known before anything is made.
 
     Args:
-        survey: The outputs of the project, and the corpora (collections of texts).
+        survey: The outputs of the project, and the text collections (corpora).
         steps: The work that the build is going to do.
         has_all_corpora: Whether all corpora were examined, and not only some that the user named.
     """
     report = BuildReport(
         survey.steps, survey.graph, survey.unread_entries, has_all_corpora=has_all_corpora
     )
+    # Corpora with text that cannot be read, such as a damaged file: their first step has failed.
     for node, error in survey.unreadable.items():
         report.failed[label_of(node)] = error
+    # What needs such a corpus cannot be made, such as a mixture of it with others. This is only
+    # known if all corpora were examined.
     if has_all_corpora:
-        # Outputs that need a corpus which cannot be read. (If only some corpora were examined, the
-        # graph knows nothing of the others. It would also report outputs that need these, although
-        # nothing is wrong with them.)
         report.skipped += _blocked_labels(survey.graph)
+    # What is made again because of a changed setting: {"pretrain/blend [train]": ["seed: 7 → 8"]}
     report.replaced |= _replaced_settings(survey.graph, steps)
     return report
 
@@ -483,28 +445,25 @@ def _failures_of(report: BuildReport, steps: Iterable[Step]) -> dict[Node, Excep
 
 
 def _blocked_labels(graph: Graph) -> list[str]:
-    """Return which outputs cannot be made because a corpus cannot be read.
+    """Return which outputs cannot be made because the text of a corpus cannot be read.
 
-    For example, the text of the corpus `web` is damaged. Its dataset cannot be made, but that is
-    not listed, since the corpus is reported as failed anyway. What is listed is everything else
-    that needs it:
+    A corpus is a text collection, such as `web`. The result may be, for example:
 
         `packed_dataset [web]`    an export of the corpus for a certain trainer
         `pretrain`                a data mixture with this corpus: one entry for all of its outputs
 
+    Its tokens and its dataset are left out, since the corpus itself is reported as failed.
+
     Args:
         graph: The outputs of the project, with the corpora that cannot be read.
     """
-    labels: dict[str, None] = {}  # a set that keeps the order
+    labels: list[str] = []
     for node in graph.blocked():
-        is_of_corpus_pipeline = node.stage.kind == INVENTORY.kind
-        if is_of_corpus_pipeline:
-            continue
-        if is_of_corpora(node.stage):
-            labels[label_of(node)] = None
-        else:
-            labels[node.key.subject] = None
-    return list(labels)
+        if not is_of_corpora(node.stage):
+            labels.append(node.key.subject)  # the mixture
+        elif node.stage.kind != INVENTORY.kind:  # not the list of files, tokens or dataset
+            labels.append(label_of(node))
+    return list(dict.fromkeys(labels))  # each once
 
 
 def _replaced_settings(graph: Graph, steps: Iterable[Step]) -> dict[str, list[str]]:

@@ -77,19 +77,16 @@ class BuildReport:
         return self.replaced.get(label_of(node), [])
 
     def skip(self, nodes: Collection[Node]) -> None:
-        """Record outputs that were not made because of a failure, except the failed ones.
+        """Record that outputs were not made because something has failed before.
 
-        For example, a run makes the files list, tokens and dataset of `web`, and fails at the
-        tokens. It records the tokens as failed, and calls this with the tokens and the dataset.
-        Then:
-
-            failed     tokenized_shards [web]
-            skipped    indexed_dataset [web]
+        Outputs that are recorded as failed themselves are left out. So a caller may pass all the
+        outputs of a run that has failed, apart from those made before.
 
         Args:
-            nodes: The outputs of steps that have failed or were not executed.
+            nodes: The outputs, such as the dataset of the text collection `web`, after making its
+                tokens has failed.
         """
         for node in nodes:
-            label = label_of(node)
+            label = label_of(node)  # such as "indexed_dataset [web]"
             if label not in self.failed:
                 self.skipped.append(label)

@@ -89,23 +89,15 @@ class BuildRuns:
     def execute(self, subject: str, runs: Sequence[list[Step]]) -> None:
         """Make all outputs of one subject, such as a text collection or a data mixture, run by run.
 
-        A run of Dagster makes one or several outputs, one step for each. For example, the data
-        mixture `pretrain` has these runs:
-
-            run    makes                             needs
-            1      pretrain/index_mappings [train]   indexed_dataset [web]
-            2      pretrain/handoff                  pretrain/index_mappings [train]
-
-        Two builds must not make the same outputs at once. So this waits until no other build works
-        on the subject. If an output has failed, the runs that need it are skipped: here, run 2 if
-        run 1 fails.
+        If an output fails, the runs that need it are skipped, and the others are executed.
 
         Args:
             subject: Name of the text collection (corpus), data mixture (nanoset) or webdataset.
-            runs: The steps of each run, in order.
+            runs: The runs in their order, each with the steps that it executes. A step makes an
+                output.
         """
         with self._lease_of(subject):  # waits while another build works on the subject
-            # A build that this one waited for may have made some of the outputs.
+            # Another build that this one has waited for may have made some of the outputs.
             steps = list(chain.from_iterable(runs))
             made_elsewhere = self._made_elsewhere(steps)
             for run in runs:
@@ -129,23 +121,22 @@ class BuildRuns:
 
     @contextlib.contextmanager
     def _lease_of(self, subject: str) -> Iterator[None]:
-        """Hold the lease of a subject, so that no other build makes its outputs meanwhile.
+        """Make sure that no other build makes the same outputs while the `with` block is executed.
 
-        A lease is a lock between machines: a file next to the outputs that says which build works
-        on them. If another build holds it, this waits for its end. If the file cannot be written,
-        nothing is held: the outputs cannot be written either, and the steps that make them will
-        report the reason.
+        If another build is making them, this waits for its end. Builds may run on several machines,
+        so this is done by a lease: a file next to the outputs that says which build works on them.
 
         Args:
             subject: Name of the text collection (corpus), data mixture (nanoset), … that will be
                 made.
         """
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(StorageError):  # raised if the file cannot be written
+            # If the file cannot be written, continue without it: the outputs cannot be written
+            # either, and the step that fails will report the reason.
+            with contextlib.suppress(StorageError):
                 names = names_of(self.project, subject)  # the subject, and what it is made from
                 access = self.project.outputs.access
-                lease = leased(access, names, subject, on_wait=self._report_wait)
-                stack.enter_context(lease)
+                stack.enter_context(leased(access, names, subject, on_wait=self._report_wait))
             yield
 
     def _report_wait(self, subject: str, work: Work) -> None:
@@ -165,32 +156,27 @@ class BuildRuns:
             self.say(f"waits for {work.owner}, which makes {subject}; {work.owner.remedy()} …")
 
     def _made_elsewhere(self, steps: Sequence[Step]) -> set[Node]:
-        """Return the outputs that another build has made while this one waited, to leave them out.
+        """Return the outputs that another build has made while this one waited for it.
 
-        For example, this build was to make the list of files, tokens and dataset of `web`. It
-        waited for a build on another machine, which was stopped after the tokens. Then only the
-        dataset is left:
-
-            output                    looked up    complete
-            raw_jsonl [web]           yes          yes
-            tokenized_shards [web]    yes          yes
-            indexed_dataset [web]     yes          no
+        For example, both builds want to make the tokens and the dataset of the text collection
+        `web`. The other one made the tokens, and was stopped. Then only the dataset is left for
+        this one.
 
         Args:
             steps: The steps that this build is about to execute, in order. Each makes one output.
         """
-        # Read the outputs again: `seen` is what this process remembers of them.
+        # `seen` is what this process remembers of the outputs. Without it, they are read again.
         project = replace(self.project, seen=None)
-        complete_nodes: set[Node] = set()
+        made_nodes: set[Node] = set()
         for step in steps:
             if step.is_up_to_date:
-                continue  # rebuilt because the user asked for it, or because its check failed
-            # All builds make the outputs of a subject in the same order. So nobody has made those
-            # after one that is still missing, and they need not be looked up.
+                continue  # the user wants it to be made again, or its check has failed
             if not self._is_made(project, step.node):
+                # Every build makes the outputs of `web` in this order. The other one has not made
+                # this output, so it has not made later ones either.
                 break
-            complete_nodes.add(step.node)
-        return complete_nodes
+            made_nodes.add(step.node)
+        return made_nodes
 
     def _is_made(self, project: Project, node: Node) -> bool:
         """Return whether an output is up to date now: there is nothing left to do for it.
@@ -271,19 +257,19 @@ class BuildRuns:
     def _run_and_catch(self, nodes: Sequence[Node]) -> Exception | None:
         """Execute a run of Dagster that makes outputs; return the error if it fails, or None.
 
-        A build continues after a failed run with the runs that do not need its outputs. The
-        exception is a history that cannot be written: then no later run could be recorded, and the
-        build ends.
-
         Args:
-            nodes: The outputs, in the order in which the run makes them.
+            nodes: The outputs, in the order in which the run makes them. One job can make all of
+                them.
 
         Raises:
-            HistoryError: The run could not be recorded in Dagster's history.
+            HistoryError: The run could not be recorded in Dagster's history. As later runs could
+                not be recorded either, the build has to end.
         """
-        job_name = self.project_defs.names.definition(job_of(nodes[0]))
+        job_name = self.project_defs.names.definition(job_of(nodes[0]))  # such as "pretrain"
         job = self.definitions.resolve_job_def(job_name)
-        self.project_defs.failures.clear()  # the steps of the run record their errors there
+        # A step of the run that fails adds its own error to this list. Remove those of earlier
+        # runs.
+        self.project_defs.failures.clear()
         try:
             self._execute_in_dagster(job, nodes)
         except HistoryError:
@@ -347,16 +333,15 @@ class BuildRuns:
 
 
 def _run_label(steps: Sequence[Step]) -> str:
-    """Return how a run is called in the lines that a build prints.
+    """Return how a run of Dagster is called in the lines that a build prints.
 
-    A run makes the same partition of one or several assets, so the partition is named once. For
-    example, `raw_jsonl, tokenized_shards, indexed_dataset [web]` makes three outputs of the text
-    collection `web`. An asset without partitions is named alone: `pretrain/handoff`.
+    A run makes one partition of some assets: `raw_jsonl, tokenized_shards, indexed_dataset [web]`.
+    If an asset has no partitions, only its name is printed: `pretrain/handoff`.
 
     Args:
-        steps: The steps of the run, each of which makes one output.
+        steps: The steps of the run, each of which makes one output: a partition of an asset.
     """
     assets = ["/".join(asset_path(step.node)) for step in steps]
     label = ", ".join(assets)
-    partition = partition_of(steps[0].node)
+    partition = partition_of(steps[0].node)  # the same for all steps
     return f"{label} [{partition}]" if partition else label

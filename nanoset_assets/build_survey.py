@@ -151,12 +151,12 @@ class _Inventories:
 
 
 def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
-    """List the files of each corpus (text collection), by which a build sees what has changed.
+    """Look which files each text collection (corpus) has now, to see what has changed.
 
-    A corpus that cannot be read, since its folder has no permissions for example, does not stop the
-    others. For `web` and `books`, of which only `web` can be read:
+    A corpus whose folder cannot be read does not stop the others. For `web` and `books`, of which
+    only `web` can be read:
 
-        recipes    {"web": the names, sizes and so on of its files}
+        recipes    {"web": what identifies its files}
         errors     {the output "list of files of books": PermissionError(…)}
 
     Args:
@@ -165,9 +165,12 @@ def _inventories(project: Project, corpora: Iterable[str]) -> _Inventories:
     """
     inventories = _Inventories()
     for corpus in corpora:
-        node = inventory_node(corpus)
+        file_list = inventory_node(corpus)  # an output of the pipeline, which is made from no other
+        no_parents: dict[str, str] = {}
         try:
-            inventories.recipes[corpus] = node.stage.recipe(project, node.key, {})
+            recipe = file_list.stage.recipe(project, file_list.key, no_parents)
         except (NanosetError, OSError) as error:
-            inventories.errors[node] = error
+            inventories.errors[file_list] = error
+        else:
+            inventories.recipes[corpus] = recipe
     return inventories

@@ -102,24 +102,20 @@ def _checks_of(stage: Stage) -> list[_Check]:
 def _define_check(
     project_defs: ProjectDefs, stage: Stage, subject: str, keys: Sequence[Key], kind: _Check
 ) -> dg.AssetChecksDefinition:
-    """Define one check of one asset for Dagster, which calls it after each run of the asset.
-
-    An asset such as `indexed_dataset` has partitions, such as the dataset of `web`. A run makes one
-    partition, and the check examines that one.
+    """Define a check of an asset, which Dagster executes after each run of the asset.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        stage: The stage (step of the pipeline) whose outputs the asset contains.
-        subject: The data mixture (nanoset), webdataset, … whose asset is checked; `ALL_CORPORA` for
-            an asset whose partitions are text collections (corpora).
-        keys: The outputs of the asset, which decide its partitions.
-        kind: The name of the check, and what it does.
+        stage: The step of the pipeline that makes the asset.
+        subject: What the asset is made for, such as the data mixture "pretrain"; `ALL_CORPORA` for
+            an asset of all text collections.
+        keys: The outputs of the asset, such as its splits. A check examines one of them.
+        kind: The name of the check, and the function that does it.
     """
-    any_output = Node(stage, Key(subject))  # all outputs of the subject are of the same asset
-    asset = project_defs.names.asset(asset_path(any_output))
+    asset = project_defs.names.asset(asset_path(Node(stage, Key(subject))))
     with warnings.catch_warnings():
         # Dagster warns that checks with partitions are a preview feature. They are needed: without
-        # partitions, the UI would not show which corpus or split has failed.
+        # partitions, the UI would not show which output has failed.
         warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
         @dg.asset_check(

@@ -307,21 +307,22 @@ def _print_planned_outputs(outputs: Sequence[PlannedRow]) -> None:
 
 
 def _view_line(name: str, view: PlannedView) -> str:
-    """Return how much a view would choose. A view is a selection of the documents of a corpus.
+    """Return how many documents a view would choose: a selection of a corpus's documents.
 
-    For example, the view `best` takes the 10 documents with the best quality by a rule `top`. The
-    line says where such a rule ends, so that users see whether it is too strict:
+    For example:
 
         view best would hold 10 documents, 900 tokens; top 10 documents by quality: the cut is at
-        quality = 4. Documents with higher values are chosen, and …
+        quality = 4. …
 
     Args:
-        name: Name of the view.
-        view: What it would choose; its `cuts` say where the rules `top` end.
+        name: Name of the view, such as `best`.
+        view: What it would choose. Its `cuts` are sentences on rules such as "the 10 documents with
+            the best quality": which quality the last of these documents has.
     """
     documents = format_count(view.documents, "document")
     tokens = format_count(view.tokens, "token")
-    return "; ".join([f"view {name} would hold {documents}, {tokens}", *view.cuts])
+    size = f"view {name} would hold {documents}, {tokens}"
+    return "; ".join([size, *view.cuts])
 
 
 def _disk_line(plan: DryRun) -> str:
@@ -438,15 +439,8 @@ def _readable_splits(rows: Iterable[StatusRow]) -> list[_ReadableSplit]:
 def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRow]) -> None:
     """Print the tables of `nanoset status` with times, and how many outputs were made.
 
-    A user sees one row for the text collection `web`, but the build has several steps for it. So
-    the times of the steps of each row are added up:
-
-        step                         seconds    row          seconds
-        raw_jsonl [web]                  0.1    corpus web       4.2
-        tokenized_shards [web]           3.1    corpus web
-        indexed_dataset [web]            1.0    corpus web
-
-    If the second row of two was up to date before, the last line is "Made 1 of 2 outputs in 4.5 s."
+    A row, such as that of the text collection `web`, stands for several steps of the build, such as
+    making its tokens and its dataset. The time of a row is that of all its steps.
 
     Args:
         project: The project that was built; its settings are read.
@@ -455,13 +449,13 @@ def _print_tables(project: Project, report: BuildReport, rows: Sequence[StatusRo
     """
     from nanoset_core.cli.commands.status import print_tables
 
-    seconds_by_row: dict[RowKey, float] = defaultdict(float)
-    for step in report.steps:
-        seconds_by_row[step.node.row] += report.seconds_of(step.node)  # ("corpus", "web", None)
+    seconds_by_row: dict[RowKey, float] = defaultdict(float)  # {("corpus", "web", None): 4.2}
+    for step in report.steps:  # all steps, also those that were not executed: 0 seconds
+        seconds_by_row[step.node.row] += report.seconds_of(step.node)
     print_tables(rows, seconds_by_row, project=project)
 
-    n_rows_made = len(_rows_made(report))
-    n_rows = len(seconds_by_row)  # includes rows of which no step was executed
+    n_rows_made = len(_rows_made(report))  # with at least one step that was executed
+    n_rows = len(seconds_by_row)
     echo(f"Made {n_rows_made:,} of {n_rows:,} outputs in {report.seconds:.1f} s.")
 
 
@@ -539,16 +533,10 @@ def _print_nothing_to_do(project: Project, report: BuildReport, rows: Sequence[S
 
 
 def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
-    """Return notices on outputs that have taken the place of versions that may still be in use.
+    """Return notices on outputs that were made anew because of other settings.
 
-    Somebody may be training on the earlier version, or may not have meant to change a setting.
-    There are two notices:
-
-        Made by other settings than before: nanoset pretrain (seed: 7 → 8).
-        If another nanoset.yaml uses the same root, these outputs are stale for it now: …
-
-    The second one is for two projects that store their outputs in the same folder (root): each
-    build of one replaces outputs of the other.
+    Somebody may be training on the earlier version, or may not have meant to change a setting. For
+    example: "Made by other settings than before: nanoset pretrain (seed: 7 → 8)."
 
     Args:
         report: What the build did.
@@ -556,10 +544,11 @@ def _notices_of_replaced_outputs(report: BuildReport) -> list[str]:
     steps_made = [step for step in report.steps if report.was_made(step.node)]
     notices: list[str] = []
     for changes, outputs in _outputs_by_changes(report, steps_made).items():
-        names = abbreviated(outputs, _MAX_NAMES)
+        names = abbreviated(outputs, _MAX_NAMES)  # such as "nanoset pretrain"
         notices.append(f"Made by other settings than before: {names} ({changes}).")
-    # A version with these settings existed already, but a build with other settings has replaced
-    # it since. If these are two projects, they will replace each other's outputs forever.
+
+    # Was this version made before, and then replaced by one with other settings? Then there may be
+    # two projects that use the same folder, and replace each other's outputs in each build.
     if any(ANOTHER_IS_CURRENT in step.reasons for step in steps_made):
         notices.append(
             "If another nanoset.yaml uses the same root, these outputs are stale for it now: "
@@ -627,47 +616,37 @@ def _next_steps(
         readable: The splits (train, valid, test) that have samples. Without any, the lines on
             reading and training are left out.
     """
-    manifest_by_name = _existing_outputs(graph)
+    manifests = _existing_outputs(graph)
     lines: list[str] = []
-    if manifest_by_name:
-        example = next(iter(manifest_by_name.values()))
-        lines.append(_location_line(config, example))
+    if manifests:
+        lines.append(_location_line(config, manifests[0]))  # any output is an example
     if readable:
         split = readable[0]
         lines.append(f"Read samples: python -c {shell_word(_reading_program(config, split))}")
-        # The handoff is the output of a nanoset that a trainer starts with.
-        handoff = manifest_by_name.get(f"{split.nanoset}/{HANDOFF}")
-        if handoff is not None:
-            lines.append(f"Train on it: {handoff.url(START)} says how to start.")
+        # The files that start a trainer are an output of their own, called the handoff.
+        handoff_name = f"{split.nanoset}/{HANDOFF}"
+        for manifest in manifests:
+            if manifest.name == handoff_name:
+                lines.append(f"Train on it: {manifest.url(START)} says how to start.")
     lines.append(_server_line(config))
     return lines
 
 
-def _existing_outputs(graph: Graph) -> dict[str, Manifest]:
-    """Return the outputs that exist, each with its manifest, which lists the files of its folder.
-
-    At its end, `nanoset build` advises what to do next. The advice needs any one of the outputs, to
-    say how its current version is found, and the handoff, which has the instructions for training.
-    This finds both, and all others:
-
-        {"web": …, "pretrain/train/blend": …, "pretrain/handoff": …}
-
-    Several outputs may have the same name: the list of files, the tokens and the dataset of the
-    text collection `web` are all called "web". The first one is returned; as the advice needs just
-    any output, it does not matter which.
+def _existing_outputs(graph: Graph) -> list[Manifest]:
+    """Return the records of all outputs that exist, in the order in which they are made.
 
     Args:
         graph: The outputs of the project, with their current versions.
 
     Returns:
-        Name of each output → its current manifest, in the order of the pipeline.
+        The manifests, each of which lists the files in the folder of an output.
     """
-    manifest_by_name: dict[str, Manifest] = {}
+    manifests: list[Manifest] = []
     for node in graph.nodes():
         manifest = graph.current(node).manifest
         if manifest is not None:
-            manifest_by_name.setdefault(manifest.name, manifest)  # keeps the first one of a name
-    return manifest_by_name
+            manifests.append(manifest)
+    return manifests
 
 
 def _location_line(config: ProjectConfig, manifest: Manifest) -> str:

@@ -106,32 +106,27 @@ def known_outputs(home: Path) -> tuple[str, ...]:
 
 
 def remember_outputs(home: Path, database: Path, digest: str, read_at_ns: int) -> None:
-    """Note that Dagster's history has all outputs of a project, for as long as it does not change.
+    """Note that Dagster's history lacks none of a project's outputs, in a small file next to it.
 
-    The next build then need not read the history, which saves more than a second: it only compares
-    the sizes and times of the history's files with those that are noted. Nothing is noted in two
-    cases, in which this could go wrong:
-
-        the next build may read another       its settings name an environment variable, such as
-        history                               `{env: HISTORY_FOLDER}`, which may change
-        a file of it was changed just now     clocks of file systems are so coarse that another
-                                              change, right after it, may have the same time
+    The next build then need not read the history, which saves more than a second. The note counts
+    as long as the files of the history keep their sizes and times.
 
     Args:
         home: The folder of the history.
         database: Dagster's SQLite file with the events of all assets.
-        digest: What `digest_of_outputs` returns for the outputs.
-        read_at_ns: When the first query of the history began, in nanoseconds since 1970. A change
-            up to two seconds before that, or later, counts as "just now".
+        digest: A hash of all outputs of the project, from `digest_of_outputs`.
+        read_at_ns: When the first query of the history began, in nanoseconds since 1970.
     """
-    # The file is only an optimisation: if it cannot be written, the next build reads the history.
-    with suppress(OSError):
+    with suppress(OSError):  # without the note, the next build only takes longer
+        # If an environment variable says where the history is, as in `{env: FOLDER}`, the next
+        # build may have another history: note nothing.
         settings = (home / _SETTINGS).read_text(encoding="utf-8", errors="replace")
-        if _ENVIRONMENT.search(settings):  # such as `{env: HISTORY_FOLDER}`
+        if _ENVIRONMENT.search(settings):
             return
+        # Clocks of file systems are coarse. A change may have the same time as one that came a
+        # moment before it. So note nothing if a file was changed in the last two seconds.
         files = _stats(home, database)
-        last_safe_change_ns = read_at_ns - _RACY_NS  # two seconds before it was read
-        if any(file.mtime_ns > last_safe_change_ns for file in files):
+        if any(file.mtime_ns > read_at_ns - _RACY_NS for file in files):
             return
         # Several projects may share the history. Keep what is noted for the others.
         digests = {*known_outputs(home), digest}

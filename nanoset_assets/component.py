@@ -20,8 +20,8 @@ from nanoset_assets.asset_run import AssetRun
 from nanoset_assets.component_attributes import (
     checked,
     checked_path,
-    named_projects,
-    no_project,
+    not_one_project,
+    project_attributes,
     rendered,
 )
 from nanoset_assets.definitions import definitions_of
@@ -114,15 +114,11 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions of the project: its assets, checks, jobs, sensors and schedules.
 
-        Dagster calls this for each defs.yaml that names the component. There are two ways to say
-        what the project is:
+        Dagster calls this for each defs.yaml that names the component. The attributes of the
+        component say what the project is:
 
             config: nanoset.yaml        the path of a file with the settings
             project: {raw: …, …}        the settings themselves
-
-        A file is edited independently of Dagster, and may have a mistake for a while. Then the
-        definitions are those of its last valid version, so that the assets do not disappear from
-        Dagster.
 
         Args:
             context: Says in which folder the component is.
@@ -131,12 +127,14 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             ConfigError: Not exactly one of `config` and `project` is given, or the settings are
                 invalid.
         """
-        # The settings are in `project`; or both or none are given: `project_defs` raises an error.
         if self.config is None or self.project is not None:
+            # There is no file, or there are both, which is an error that `project_defs` raises.
             return definitions_of(self.project_defs(context.path), self.automation)
 
+        # The file is edited independently of Dagster, and may have a mistake for a while. Then use
+        # its last valid version, so that the assets do not disappear from Dagster.
         def make_definitions(config: ProjectConfig) -> dg.Definitions:
-            """Return the definitions for the settings of the file, or of its last valid version."""
+            """Return the definitions for certain settings."""
             return definitions_of(self._defs_from(config), self.automation)
 
         file = _folder_of(context.path) / self.config
@@ -180,10 +178,8 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
 
         A user writes one of two attributes into the defs.yaml of the component:
 
-            config: nanoset.yaml     the settings are in a file of their own. Each run and each call
-                                     of a sensor reads it again: changes have an effect at once
-            project: {raw: …, …}     the settings are in the defs.yaml itself. They stay the same
-                                     until Dagster loads the defs.yaml again
+            config: nanoset.yaml     the path of a file with the settings
+            project: {raw: …, …}     the settings themselves
 
         Args:
             folder: The component's folder, in which relative paths start; or its defs.yaml.
@@ -194,16 +190,17 @@ class NanosetComponent(dg.Component, dg.Resolvable, dg.Model):
             MissingError: The file that `config` names does not exist.
         """
         folder = _folder_of(folder)
-        # Which of the two attributes are set? `no_project` makes an error that says what is wrong.
-        attributes = named_projects({"config": self.config, "project": self.project})
+        attributes = project_attributes({"config": self.config, "project": self.project})
         if len(attributes) != 1:
-            raise no_project(attributes)
+            raise not_one_project(attributes)
         if self.config is not None:
+            # Each run and each call of a sensor reads the file again.
             return self._defs_from(load_config(folder / self.config))
 
-        # `reread` is called whenever the settings are needed again: return the same ones.
-        inline_config = config_from(self.project, folder / "defs.yaml")
-        return self._defs_from(inline_config, reread=lambda: inline_config)
+        # These settings stay as they are until Dagster loads the defs.yaml again. So where a file
+        # would be read again, the same settings are returned.
+        settings = config_from(self.project, folder / "defs.yaml")
+        return self._defs_from(settings, reread=lambda: settings)
 
     def _defs_from(
         self, config: ProjectConfig, reread: Callable[[], ProjectConfig] | None = None
@@ -257,24 +254,22 @@ def _folder_of(path: Path) -> Path:
 def _attribute_model(component: type[NanosetComponent]) -> type[BaseModel]:
     """Return a pydantic model that says what a user may write about a component in a defs.yaml.
 
-    Editors and commands such as `dg check yaml` use it to report mistakes and to show descriptions.
-    Dagster makes such a model from the component's class, but it is not precise enough. So this
-    makes a subclass of Dagster's model:
+    Editors and commands such as `dg check yaml` use it to report mistakes. Dagster can make such a
+    model from the component's class, but allows too much:
 
         attribute     Dagster's model        this model
         automation    any text               own, host or none
         project       any mapping, or text   the keys of a nanoset.yaml
-        all           no descriptions        the descriptions of the component's fields
 
     Args:
         component: `NanosetComponent`, or a subclass of it with further attributes.
     """
-    # `create_model` writes a class with these fields, each with its type and default.
+    # `create_model` is like a `class` statement, whose names and types are computed.
     model = create_model(
         component.__name__,  # the name of the class
-        __base__=component.model(),  # Dagster's model, from which it inherits
-        __validators__={"check_project": _attributes_validator()},  # checks all values together
-        project=(_inline_project_type(), Field(default=None)),
+        __base__=component.model(),  # its base class: Dagster's model
+        __validators__={"check_project": _attributes_validator()},  # called with all values
+        project=(_inline_project_type(), Field(default=None)),  # type and default of a field
         automation=(Automation, Field(default="own")),
     )
 

@@ -51,36 +51,34 @@ def rendered(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def checked_path(context: dg.ResolutionContext, value: str | None) -> str | None:
-    """Check the nanoset.yaml that a defs.yaml names, and return its path.
+    """Return the path of the nanoset.yaml that a defs.yaml names, after a check of that file.
 
-    Dagster calls this for the line `config: {{ env.HOME }}/nanoset.yaml` of a defs.yaml. If the
-    nanoset.yaml has mistakes, Dagster reports them at this line. For example, in the folder /defs:
+    Dagster calls this for the line `config:` of a defs.yaml, and reports errors at this line. For
+    example, in the folder /defs:
 
         as written                     returned                   file that is checked
         conf/nanoset.yaml              conf/nanoset.yaml          /defs/conf/nanoset.yaml
         {{ env.HOME }}/nanoset.yaml    /home/ann/nanoset.yaml     /home/ann/nanoset.yaml
 
     Args:
-        context: Knows the values of the templates, and the folder of the defs.yaml.
+        context: Knows the values of the templates, such as `env.HOME`, and the folder of the
+            defs.yaml.
         value: The path as written in the defs.yaml, or None.
 
-    Returns:
-        The path with its templates filled in. It may stay relative: whoever uses it knows the
-        folder.
-
     Raises:
-        ConfigError: The file has mistakes, and no earlier valid version of it is known.
-        MissingError: The file does not exist, and no earlier version of it is known.
+        ConfigError: The file has mistakes. (But if this process has read a valid version of it
+            before, there is no error: that version is used.)
+        MissingError: The file does not exist; the same applies.
     """
-    path: str | None = rendered(context, value)
+    path: str | None = rendered(context, value)  # with the templates filled in
     if path is None:
         return None
     check_file(context.resolve_source_relative_path(path))
     return path
 
 
-def named_projects(attributes: Mapping[str, Any]) -> list[str]:
-    """Return which of the attributes `config` and `project` are given. There should be exactly one.
+def project_attributes(attributes: Mapping[str, Any]) -> list[str]:
+    """Return which of the attributes `config` and `project` have a value. Exactly one should.
 
     A defs.yaml names a project either by the path of its nanoset.yaml (`config`), or has the keys
     of a nanoset.yaml itself (`project`):
@@ -89,7 +87,7 @@ def named_projects(attributes: Mapping[str, Any]) -> list[str]:
         {}                                              []
 
     Args:
-        attributes: Name → value. An attribute whose value is None is not given.
+        attributes: Name → value; None stands for no value.
     """
     return [name for name in ("config", INLINE) if attributes.get(name) is not None]
 
@@ -140,31 +138,29 @@ class _Mistake:
 
 
 def _mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
-    """Return the mistakes in the attributes of a component, each with the keys that lead to it.
+    """Return what is wrong with the attributes of a component in a defs.yaml.
 
-    For example, `key_prefix: my-team` is a mistake, since a prefix has no hyphens. Its keys are
-    ("key_prefix",): Dagster finds the line in the defs.yaml by them. A mistake such as the lack of
-    any project belongs to no line, and has no keys.
-
-    Values with templates such as `{{ env.RAW }}`, whose text is not known yet, are not checked.
+    Each mistake has the keys that lead to its line in the file. For example, `key_prefix: my-team`
+    is a mistake, since a prefix has no hyphens. Its keys are ("key_prefix",).
 
     Args:
-        attributes: The attributes as written in a defs.yaml.
+        attributes: The attributes as written. A value with a template such as `{{ env.RAW }}` is
+            not checked, since its text is not known yet.
     """
     mistakes: list[_Mistake] = []
-
-    # Exactly one of `config` and `project` has to be given.
-    given_attributes = named_projects(attributes)
-    if len(given_attributes) != 1:
-        path: KeyPath = ()
-        if given_attributes:
-            path = (given_attributes[1],)  # point to the second of both
-        mistakes.append(_Mistake(no_project(given_attributes), path))
+    names = project_attributes(attributes)  # ["config"] or ["project"], if nothing is wrong
+    if not names:
+        no_line: KeyPath = ()
+        mistakes.append(_Mistake(not_one_project(names), no_line))
+    elif len(names) == 2:
+        second_line: KeyPath = (names[1],)
+        mistakes.append(_Mistake(not_one_project(names), second_line))
 
     mistakes += _prefix_mistakes(attributes)
-    inline = attributes.get(INLINE)
-    if isinstance(inline, Mapping) and _TEMPLATE not in str(inline):
-        mistakes += _inline_mistakes(inline)
+
+    settings = attributes.get(INLINE)  # the attribute `project`, which may have many keys
+    if isinstance(settings, Mapping) and _TEMPLATE not in str(settings):
+        mistakes += _inline_mistakes(settings)
     return mistakes
 
 
@@ -197,34 +193,39 @@ def _prefix_mistakes(attributes: Mapping[str, Any]) -> list[_Mistake]:
 
 
 def _inline_mistakes(settings: Mapping[str, Any]) -> list[_Mistake]:
-    """Return what is wrong with the attribute `project`, which has the keys of a nanoset.yaml.
+    """Return what is wrong with settings that are written in a defs.yaml, below the key `project`.
 
-    For example, the value of `nanosets.pretrain.blend` is invalid. The keys of this mistake are
-    ("project", "nanosets", "pretrain", "blend"), since the settings are below `project` in a
-    defs.yaml.
+    Usually, a project has a settings file of its own. Its defs.yaml may contain them instead:
+
+        project:
+          nanosets:
+            pretrain: {blend: 7}
+
+    Here, the value 7 is wrong. The keys that lead to it are ("project", "nanosets", "pretrain",
+    "blend"). Dagster finds the line in the file by them.
 
     Args:
-        settings: The value of the attribute, without templates.
+        settings: What is written below `project`.
     """
     _, errors = check_config(settings, Path(INLINE))
     mistakes: list[_Mistake] = []
     for error in errors:
-        path_in_project = _key_path(settings, error.where or "")
-        mistakes.append(_Mistake(error, (INLINE, *path_in_project)))
+        keys_below_project = _key_path(settings, error.where or "")
+        mistakes.append(_Mistake(error, (INLINE, *keys_below_project)))
     return mistakes
 
 
-def no_project(projects: list[str]) -> ConfigError:
+def not_one_project(attributes: list[str]) -> ConfigError:
     """Return the error for a component that names no project, or two.
 
     A defs.yaml names a project either by `config` or by `project`.
 
     Args:
-        projects: Which of the two are given: either both or none.
+        attributes: Which of the two are given: either both or none.
     """
     found = "neither `config` nor `project`"
     remedy = f"run `nanoset init` to write a {CONFIG_FILE}, and name it by `config`"
-    if projects:
+    if attributes:
         found = "both `config` and `project`"
         remedy = "remove one of them"
     return ConfigError(

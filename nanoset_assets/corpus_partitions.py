@@ -141,42 +141,32 @@ class _PartitionSets:
     """The corpora that the last tick knew."""
 
     def change_members(self, set_name: str, members: set[str], changes: PartitionChanges) -> None:
-        """Request changes of a set of partitions in Dagster, so that it contains the right corpora.
+        """Request that a set of Dagster's partitions is changed to contain the right corpora.
 
-        Some assets are made for some corpora (text collections) only, such as the .pbin files.
-        Their set of partitions follows nanoset.yaml. For example, while a run is making `old`:
-
-            registered     in the set now                     web, gone, old, theirs
-            members        should be in it                    web, news
-            added_before   added by earlier calls             web, gone, old (not theirs)
-            unneeded       should not be in it any more       gone, old
-            removed        can be deleted now                 gone            (a run is making old)
-            postponed      has to be deleted later            old
-
-        So this requests to add news, and to delete gone. The partition theirs was added by another
-        project, and stays.
+        For example, an asset is made for a few corpora (text collections) only, which the settings
+        name. If the set has `web` and `old`, and should have `web` and `news`, then `news` is added
+        and `old` is deleted. But `old` has to stay for now if a run is making it.
 
         Args:
             set_name: The name of the set.
             members: The corpora that should be in the set.
-            changes: Receives the requests, notes for the log, and what this has added or left,
-                which the next call gets as `added_before`.
+            changes: Receives the requests, and notes for the log. Its `members` is what the next
+                call of the sensor gets as `self.before.members`.
         """
-        registered = set(self.active_runs.instance.get_dynamic_partitions(set_name))
+        present = set(self.active_runs.instance.get_dynamic_partitions(set_name))
+        new = members - present
 
-        # Remove only what an earlier call has added: the rest may belong to another project.
-        added_before = registered.intersection(self.before.members.get(set_name, ()))
+        # Delete only what an earlier call has added: other partitions may belong to another
+        # project.
+        added_before = present.intersection(self.before.members.get(set_name, ()))
         unneeded = added_before - members
-        removed = self.without_active_runs(set_name, unneeded, changes.notes)
-        definition = dg.DynamicPartitionsDefinition(name=set_name)
-        changes.requests += _change_requests(
-            definition, added=members - registered, removed=removed
-        )
+        deletable = self.without_active_runs(set_name, unneeded, changes.notes)
 
-        # A partition that a run is making has to stay. Remember that it was added by this, so that
-        # a later call removes it.
-        postponed = unneeded - removed
-        changes.members[set_name] = sorted(members | postponed)
+        definition = dg.DynamicPartitionsDefinition(name=set_name)
+        changes.requests += _change_requests(definition, added=new, removed=deletable)
+        # Those that cannot be deleted yet are remembered, so that a later call deletes them.
+        undeleted = unneeded - deletable
+        changes.members[set_name] = sorted(members | undeleted)
 
     def without_active_runs(self, set_name: str, corpora: set[str], notes: list[str]) -> set[str]:
         """Return those of some partitions that no run or backfill is making at the moment.

@@ -172,21 +172,19 @@ class OpenBackfill:
     """
 
     def targets(self, asset: dg.AssetKey, partition: str) -> bool:
-        """Return whether the backfill may make a partition of an asset.
+        """Return whether the backfill may make a certain partition of an asset.
 
-        A backfill is a request for many partitions. For one of the asset `indexed_dataset`:
-
-            partitions of the backfill     may make `indexed_dataset [web]`
-            web, books                     yes
-            books                          no
-            unknown                        yes: assume the worst
+        A backfill is a request for many partitions, such as `web` and `books` of one asset. In some
+        cases, Dagster's record of it does not say which. Then this assumes that it makes all.
 
         Args:
             asset: Key of the asset.
             partition: Name of the partition.
         """
-        concerns_asset = not self.assets or asset in self.assets
-        return concerns_asset and (self.partitions is None or partition in self.partitions)
+        are_assets_unknown = not self.assets  # a backfill of a job does not list them
+        may_make_asset = are_assets_unknown or asset in self.assets
+        may_make_partition = self.partitions is None or partition in self.partitions
+        return may_make_asset and may_make_partition
 
 
 def open_backfills(instance: dg.DagsterInstance) -> list[OpenBackfill]:
@@ -454,38 +452,31 @@ def interruptible_runs(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def _log_helpers_shielded(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Let the helper processes that Dagster starts in the `with` block ignore Ctrl-C.
+    """Let the processes that capture Dagster's logs ignore Ctrl-C, within the `with` block.
 
-    For each step of a run, Dagster executes `with logs.capture_logs(…)`. When this `with` block is
-    entered, Dagster starts a process that copies the output of the step to a file. If the user
-    presses Ctrl-C, the terminal sends it to this process, too, which ends with a traceback. Dagster
-    has no option for that. So `capture_logs` is replaced for a while:
-
-        capture_logs               starts the process; the step is executed; ends the process
-        capture_logs_shielded      makes new processes ignore Ctrl-C; starts the process;
-                                   lets new processes react to Ctrl-C again; the step is executed; …
+    Dagster starts such a process for each step of a run, in its method `capture_logs`. If the user
+    presses Ctrl-C, the terminal sends it to this process, too, which would print a traceback.
+    Dagster has no option for that, so its method is replaced.
 
     Args:
         instance: The instance of Dagster with which runs are executed in the block.
     """
     logs: Any = instance.compute_log_manager
-    capture_logs = logs.capture_logs
+    original_method = logs.capture_logs
 
     @contextmanager
-    def capture_logs_shielded(log_key: Sequence[str]) -> Iterator[Any]:
-        """Do what `capture_logs` does, and let the processes that it starts ignore Ctrl-C."""
-        with ExitStack() as capture:
-            # The step, which is executed in place of `yield`, may start processes, too. These have
-            # to end on Ctrl-C, so they must not be started in the block `children_shielded`.
-            with children_shielded():
-                context = capture.enter_context(capture_logs(log_key))  # starts the processes
-            yield context
+    def capture_logs(log_key: Sequence[str]) -> Iterator[Any]:
+        """Do what Dagster's method does, but let the processes that it starts ignore Ctrl-C."""
+        with ExitStack() as stack:
+            with children_shielded():  # processes that are started in this block ignore Ctrl-C
+                context = stack.enter_context(original_method(log_key))
+            yield context  # the step is executed: processes that it starts do react to Ctrl-C
 
-    logs.capture_logs = capture_logs_shielded
+    logs.capture_logs = capture_logs
     try:
         yield
     finally:
-        logs.capture_logs = capture_logs
+        logs.capture_logs = original_method
 
 
 @contextmanager
@@ -544,36 +535,28 @@ def remember_for_runs(key: str, text: str) -> None:
 def code_location_of(
     instance: dg.DagsterInstance, sensor: str, module: str
 ) -> RemoteRepositoryOrigin:
-    """Return below which entry of Dagster's web pages a run of the project is shown.
+    """Return where Dagster's server has loaded a project from, by what it stored with a sensor.
 
-    Dagster's pages list runs below a *code location*: a Python module whose assets and sensors a
-    server has loaded. A run that a command in a terminal executes belongs to none by itself, and
-    would be missing in some pages. So look up in which code location the project was loaded. With
-    each sensor that it has called, Dagster has stored this:
-
-        the sensor of the project was called    result
-        in one code location                    that one
-        in several, since it was moved          the one in which it was called last
-        never                                   the one that `dagster dev -m <module>` would create
+    Dagster's web pages list the runs of each such place, a *code location*. A run that a command in
+    a terminal executes has none by itself, and would be missing in some pages.
 
     Args:
         instance: The instance of Dagster.
         sensor: Name of a sensor of the project.
-        module: The module with the definitions of the project.
+        module: The Python module with the definitions of the project. If no server has called the
+            sensor yet, assume that `dagster dev -m <module>` will load it.
 
     Returns:
         Dagster's record of the code location.
     """
-    # Dagster stores a state of each sensor that it has called. The state has an *origin*: the name
-    # of the sensor ("instigator"), and where the sensor was loaded from.
+    # If the project was moved, there are several states of the sensor. Take the latest.
     states = [state for state in _sensor_states(instance) if state.origin.instigator_name == sensor]
     if states:
         latest_state = max(states, key=_last_tick)
         return cast(RemoteRepositoryOrigin, latest_state.origin.repository_origin)
 
-    # No state was found. Make the record that `dagster dev -m <module>` would make with this
-    # Python: a server process that loads the module. All definitions of a module have the same name
-    # in Dagster, SINGLETON_REPOSITORY_NAME.
+    # Make the record that `dagster dev -m <module>` would make. In Dagster, all definitions of a
+    # module have the same name, SINGLETON_REPOSITORY_NAME.
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=module)
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target)
     return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)

@@ -197,10 +197,9 @@ def _sensors(
 
 
 def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefinition]]:
-    """Make all assets of the project, and return them by the job that makes them.
+    """Make all assets of the project, and return them by the Dagster job that makes them.
 
-    In Dagster, an asset is something that is made, and a job makes one or several assets in a run.
-    For a project with the data mixture (nanoset) `pretrain`:
+    For example, with the data mixture `pretrain`:
 
         corpus      raw_jsonl, tokenized_shards, indexed_dataset
         pretrain    pretrain/index_mappings, pretrain/blend, pretrain/handoff
@@ -209,11 +208,11 @@ def _assets_by_job(project_defs: ProjectDefs) -> Mapping[str, list[dg.AssetsDefi
         project_defs: The names and settings of the project in Dagster.
     """
     assets_by_job: dict[str, list[dg.AssetsDefinition]] = defaultdict(list)
-    for stage in stages():
-        for subject, keys in asset_outputs(stage, project_defs.config).items():
+    for stage in stages():  # the steps of the pipeline
+        # A step has an asset for each mixture, for example: {"pretrain": its outputs}.
+        for subject, outputs in asset_outputs(stage, project_defs.config).items():
             job = job_of(Node(stage, Key(subject)))
-            asset = stage_asset(stage, project_defs, subject, keys)
-            assets_by_job[job].append(asset)
+            assets_by_job[job].append(stage_asset(stage, project_defs, subject, outputs))
     return assets_by_job
 
 

@@ -150,53 +150,48 @@ class _RecordedHandoff:
 
 
 def _recorded_handoff(event: dg.EventLogEntry | dg.AssetMaterialization | None) -> _RecordedHandoff:
-    """Return which version of which handoff Dagster has recorded.
+    """Return which handoff a Dagster event is about: a folder of files that start a trainer.
 
-    A handoff is the folder of files with which a trainer is started on a nanoset (a data mixture).
-    When it was made, its name, place and digest were recorded with it:
+    When Dagster makes a handoff, it records, for example:
 
-        nanoset    pretrain
+        nanoset    pretrain     (the data mixture on which the trainer is started)
         root       /data/out
-        digest     81c2…
+        digest     81c2…        (identifies the version)
 
     Args:
-        event: Dagster's record that the handoff was made (its materialisation), or the log entry
-            with this record.
+        event: The record (a materialisation), or an entry of Dagster's log with this record.
 
     Raises:
-        MissingError: There is no event, or it is about another asset.
+        MissingError: There is no event, or it is about something else.
     """
     if isinstance(event, dg.EventLogEntry):
         materialization = event.asset_materialization  # None if the entry is about something else
     else:
         materialization = event
     if materialization is None:
-        raise _no_handoff(None)
+        raise _not_a_handoff(None)
 
     metadata = materialization.metadata
     digest = (materialization.tags or {}).get(DATA_VERSION_TAG)
     if NAME not in metadata or digest is None:  # it is of another asset
-        raise _no_handoff(materialization.asset_key)
+        raise _not_a_handoff(materialization.asset_key)
     nanoset: Any = metadata[NAME].value
     root: Any = metadata[ROOT].value  # recorded together with the name
     return _RecordedHandoff(nanoset=nanoset, root=root, digest=digest)
 
 
-def _no_handoff(key: dg.AssetKey | None) -> MissingError:
-    """Return the error for a user who has passed the event of another asset, or none at all.
+def _not_a_handoff(asset: dg.AssetKey | None) -> MissingError:
+    """Return the error for a Dagster event that does not say where the files for a trainer are.
 
-    `load_materialized` needs the event in which the handoff of a nanoset was made: the asset whose
-    files start a trainer.
+    In Dagster, the asset with the files for a trainer is called `handoff`. The user has passed the
+    event of another asset, or none, because `handoff` was never made.
 
     Args:
-        key: The asset of the event; None if there is no event.
+        asset: The asset of the event; None if there is no event.
     """
-    asset = None
-    if key is not None:
-        asset = key.to_user_string()  # such as "pretrain/blend"
     return MissingError(
         "this is not a materialisation of a nanoset's handoff",
-        where=asset,
+        where=None if asset is None else asset.to_user_string(),  # such as "pretrain/blend"
         expected="the latest event of <prefix>/<nanoset>/handoff",
         remedy="materialise the handoff with this version of the platform first",
     )

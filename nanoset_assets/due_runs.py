@@ -35,15 +35,13 @@ class DueRuns:
 
 
 def run_key(step: Step) -> Hashable:
-    """Return a key that is equal for steps which belong to the same run of Dagster.
+    """Return which run of Dagster a step belongs to: all steps with the same key are one run.
 
-    A run makes one partition of some assets. So everything that is made of the corpus `web` is one
-    run:
+    A run makes one partition of some assets, such as everything of the text collection `web`:
 
-        list of files of web, tokens of web, dataset of web    ("corpus", "web")
-        dataset of books                                       ("corpus", "books")
-
-    An asset without partitions has a run of its own.
+        file list of web, tokens of web, dataset of web    ("corpus", "web")
+        dataset of books                                   ("corpus", "books")
+        an asset without partitions                        the output itself: a run of its own
 
     Args:
         step: The work of making one output.
@@ -143,30 +141,20 @@ def _reason_to_wait(
 def run_request(names: Names, run: Sequence[Step], requested_by: str, **more: Any) -> dg.RunRequest:
     """Return the request with which a sensor or schedule asks Dagster for a run.
 
-    For example, a run that makes the tokens and the dataset of the text collection `web`:
-
-        partition    web
-        assets       tokenized_shards, indexed_dataset
-        tags         who requests the run, and the digests "5f0c… 81c2…" of the two outputs
-
-    A digest is a hash of what an output is made from. Later ticks recognise by them that the run
-    was to make the same outputs.
-
     Args:
         names: The names of the project in Dagster.
-        run: The steps of the run, each of which makes one output. All make the same partition, if
-            they have partitions.
+        run: The steps of the run, each of which makes one output, such as the tokens and the
+            dataset of the text collection `web`. All make the same partition (`web`), if any.
         requested_by: Name of the sensor or schedule.
         more: Further arguments of `dg.RunRequest`, such as `job_name`.
     """
-    digests = [step.digest for step in run]
-    tags = {
-        AUTOMATION_TAG: requested_by,
-        names.tag(WANTED_TAG): " ".join(digests),
-    }
+    assets = [names.asset(asset_path(step.node)) for step in run]
+    # A digest identifies the version of an output that the run is to make. A later call of the
+    # sensor finds the runs for a version by this tag: "5f0c… 81c2…".
+    digests = " ".join(step.digest for step in run)
     return dg.RunRequest(
         partition_key=partition_of(run[0].node),
-        asset_selection=[names.asset(asset_path(step.node)) for step in run],
-        tags=tags,
+        asset_selection=assets,
+        tags={AUTOMATION_TAG: requested_by, names.tag(WANTED_TAG): digests},
         **more,
     )

@@ -85,34 +85,26 @@ def reason_not_requested(instance: dg.DagsterInstance, names: Names, step: Step)
 def _read_or_add_digests_tag(
     instance: dg.DagsterInstance, names: Names, record: dg.RunRecord, current_digest: str
 ) -> str:
-    """Return the digests that the outputs of a run were to have, from a tag of the run.
+    """Return for which versions of its outputs a run was started, from a tag of the run.
 
-    The digest of an output is a hash of what it is made from. A sensor that requests a run stores
-    the digests in a tag of it. If the output has another digest later, something has changed.
+    A version is known by its digest, a hash of what it is made from. The sensor that requests a run
+    stores the digests in the tag, such as "3f9c… 81aa…" for two outputs.
 
-        who has started the run      its tag            result
-        a sensor                     "3f9c… 81aa…"      the same (the run makes two outputs)
-        a person, in Dagster's UI    none               the present digest, which becomes its tag
-
-    In the second case, it is unknown what the digest was when the run was started. But this is
-    called some seconds after the run has ended, and again and again. With the tag, later calls see
-    whether something has changed since the first call.
+    A run that a person has started has no such tag. Then it is supposed to be for the present
+    version, and gets the tag now. A later call, with another present version, sees the difference.
 
     Args:
         instance: The instance of Dagster, which stores the tag.
         names: The names of the project, for the name of the tag.
         record: The run, which has ended.
-        current_digest: The digest that the output should have now.
-
-    Returns:
-        The digests, with spaces between them.
+        current_digest: The digest of the present version.
     """
     tag = names.tag(WANTED_TAG)
     digests = record.dagster_run.tags.get(tag)
-    if digests is None:
-        digests = current_digest
-        instance.add_run_tags(record.dagster_run.run_id, {tag: digests})
-    return digests
+    if digests is not None:
+        return digests
+    instance.add_run_tags(record.dagster_run.run_id, {tag: current_digest})
+    return current_digest
 
 
 def reason_not_repeated(

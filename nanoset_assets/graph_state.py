@@ -40,18 +40,10 @@ def load_graph_state(
     names: Names,
     active_runs: ActiveRuns | None = None,
 ) -> GraphState:
-    """Return which outputs of the project are up to date, and which have failed their check.
+    """Return which outputs are up to date, and which have failed their check in Dagster.
 
-    There are two sources. The files of an output show whether it is up to date; Dagster's history,
-    a database, shows whether its check has passed:
-
-        output             files            check in Dagster    what follows
-        dataset of web     up to date       passed              nothing
-        dataset of books   up to date       found errors        it is made again
-        dataset of code    out of date      passed              it is made again
-
-    Dagster's web pages show an output as built only if the history says so. One that another
-    machine has built is missing there, and is added.
+    Outputs that exist, but are missing in Dagster's history since another machine has made them,
+    are added to it, so that Dagster's web pages show them.
 
     Args:
         graph: The outputs of the project.
@@ -62,9 +54,10 @@ def load_graph_state(
     """
     if active_runs is None:
         active_runs = ActiveRuns(instance, names)
-    # Each step says whether an output is up to date, and why not.
+    # A step makes an output. By the files of the output, it knows whether it is up to date.
     step_by_node = {step.node: step for step in graph.steps()}
     record_existing_outputs(graph, step_by_node, instance, names, active_runs)
+    # Files that are up to date may be damaged: then the check, which Dagster records, has failed.
     failed_check = _outputs_with_failed_check(step_by_node, instance, names)
     return GraphState(step_by_node, failed_check=failed_check)
 
@@ -191,7 +184,7 @@ def _materialization_of_existing(graph: Graph, step: Step, names: Names) -> dg.A
 
 
 def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
-    """Return what Dagster's web page shows about an output that no run of this history has made.
+    """Return what Dagster's web page shows about an output that another machine has made.
 
     For example, for a dataset:
 
@@ -215,29 +208,31 @@ def _metadata_of_existing(graph: Graph, node: Node) -> dict[str, Any]:
         metadata["size_bytes"] = size_bytes(manifest)
         metadata["path"] = place(project, manifest.url())
         metadata["digest"] = manifest.digest
-    # Assets of other teams, which train on the outputs, find the samples by further values.
     if node.stage is TRAINER_FILES:
+        # Code of other teams, which trains on the files, looks here for the folder of the project.
         metadata |= reader_metadata(project, node.key.subject)
     return metadata
 
 
 def current_inventories(project: Project, corpora: Iterable[str]) -> dict[str, Recipe]:
-    """Return by which files each text collection (corpus) was built last.
+    """Return what identifies the files with which each text collection (corpus) was last built.
 
-    The first output of a corpus is its inventory, a list of its files. The recipe of the inventory
-    has what identifies these files. A sensor compares it with the files that are in the folder now.
+    A sensor compares this with the files that are in the folder of the corpus now.
 
     Args:
         project: Its outputs are read.
         corpora: Names of corpora, such as {"web", "books"}.
 
     Returns:
-        Corpus → recipe. Corpora whose inventory is missing or damaged are left out.
+        Corpus → recipe, with a digest of all names and bytes of its files. Corpora that were never
+        built are left out.
     """
     names = sorted(corpora)
+    # The first output of a corpus is its inventory, a list of its files.
     versions = project.outputs.current_versions(INVENTORY.layout.folder, names)
     recipes: dict[str, Recipe] = {}
     for corpus, version in zip(names, versions, strict=True):
-        if version.manifest is not None and version.problem is None:
+        is_intact = version.problem is None
+        if version.manifest is not None and is_intact:
             recipes[corpus] = from_plain(Recipe, version.manifest.recipe)
     return recipes

@@ -145,21 +145,19 @@ def open_instance(config: ProjectConfig) -> dg.DagsterInstance:
         HistoryError: The database cannot be read or written.
         ConfigError: The file dagster.yaml in the folder has a mistake.
     """
-    is_set_by_variable = bool(os.environ.get(HOME_VARIABLE))
+    setting = HOME_VARIABLE if os.environ.get(HOME_VARIABLE) else f"`history` in {config.file}"
     home = dagster_home(config)
     os.environ[HOME_VARIABLE] = str(home)
 
-    # Opening an instance may create tables, so only one process may do it at a time. A history in
-    # Postgres also works on a file system without locks.
-    with _locked_if_possible(home) as why_not_locked:
+    # Opening an instance may create tables, so only one process may do it at a time.
+    with _locked_if_possible(home) as lock_error:
         try:
             return _open_instance_in(home)
         except HistoryError as error:
-            if why_not_locked is None:
+            if lock_error is None:
                 raise
-            # SQLite needs file locks, but its own error does not say so.
-            setting = HOME_VARIABLE if is_set_by_variable else f"`history` in {config.file}"
-            raise _no_file_locks(home, why_not_locked, setting) from error
+            # The history is in SQLite, which needs file locks, but its own error does not say so.
+            raise _no_file_locks(home, lock_error, setting) from error
 
 
 def _open_instance_in(home: Path) -> dg.DagsterInstance:
@@ -236,27 +234,23 @@ def _no_file_locks(home: Path, reason: str, setting: str) -> HistoryError:
 
 @contextlib.contextmanager
 def _locked_if_possible(home: Path) -> Iterator[str | None]:
-    """Let only one process at a time execute a block, by a lock on a file, if that is possible.
+    """Let only one process at a time execute a block, if the file system has locks.
 
-    The block opens the history of runs. It is executed in any case: even if the file cannot be
-    locked, the history may be in a database on another machine, and work without locks. What the
-    block gets:
-
-        the file is locked                       None
-        its file system has no locks             "No locks available (errno 37)"
-        the file cannot be created, since        None: this is no fault of the locks. If the history
-        the folder cannot be written, say        is in this folder, it cannot be opened either
+    Otherwise the block is executed without a lock. It opens the history of runs, which may be in a
+    database on another machine, and then needs no locks here.
 
     Args:
         home: The folder of the history, in which the file `.lock` is created.
 
     Yields:
-        Why there is no lock, if that is the file system's fault; otherwise None.
+        Why the file cannot be locked, such as "No locks available (errno 37)"; None if it is.
     """
     lock_path = home / LOCK
     try:
         file = lock_path.open("ab")
     except OSError:
+        # The folder cannot be written, say. This says nothing about locks. If the history is in
+        # this folder, it cannot be opened either, and will report the reason.
         yield None
         return
 
@@ -265,13 +259,13 @@ def _locked_if_possible(home: Path) -> Iterator[str | None]:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # SQLite uses locks of this kind, too
 
     with file:  # closing the file ends the lock
-        why_not_locked: str | None = None
+        lock_error: str | None = None
         try:
             # Call `try_to_lock` again and again, until no other process has a lock on the file.
             wait_for_lock(file.fileno(), try_to_lock, lock_path)
         except OSError as error:
-            why_not_locked = f"{error.strerror} (errno {error.errno})"
-        yield why_not_locked
+            lock_error = f"{error.strerror} (errno {error.errno})"
+        yield lock_error
 
 
 @contextlib.contextmanager

@@ -35,19 +35,16 @@ LANDED_SECONDS = 5
 
 
 def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
-    """Make a sensor that builds a corpus as soon as another asset has written its raw text.
+    """Make a sensor that builds a text collection as soon as another asset has written its text.
 
-    For example, a user's Dagster asset `crawl` downloads the text of the corpus `web`. Its run says
-    that the text is complete. So a build can start at once, while otherwise the project waits some
-    time after the last change of a file.
+    A sensor is a function that Dagster calls every few seconds. For example, a user's Dagster asset
+    `crawl` downloads the text of the collection (corpus) `web`. After a run of `crawl`, the text is
+    complete, so that this sensor can request a build of `web` at once.
 
     Args:
         project_defs: The names and settings of the project in Dagster. `upstream` says which assets
             write which text, such as `{"web": (AssetKey("crawl"),)}`.
         job: The job that builds a corpus.
-
-    Returns:
-        The sensor `landed`, a function that Dagster calls every few seconds.
     """
     assets = _landing_assets(project_defs)
     asset_names = ", ".join(asset.to_user_string() for asset in assets)
@@ -59,7 +56,7 @@ def landing_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
         **project_defs.sensor_options(SENSOR, LANDED_SECONDS),
     )
     def landed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Request a build of each corpus whose text has landed since the last tick."""
+        """Request a build of each corpus whose text has been written since the last call."""
         return _evaluate(context, project_defs, assets)
 
     return landed
@@ -149,17 +146,14 @@ def _candidates(
 
 
 def _corpora_with_text(project: Project, candidates: Sequence[str]) -> _LandedCorpora:
-    """Leave out the corpora that have no text, although an asset should have written it.
+    """Divide text collections (corpora) into those that do have text, and notes on the others.
 
-    For example, a user's asset `crawl` was run to download the text of the corpus `web`, but has
-    found nothing. Then there is nothing to build, and the log says so.
+    For example, a user's Dagster asset was run to download the text of `web`, but has found
+    nothing. Then there is nothing to build, and a note says so.
 
     Args:
         project: The project, which knows the folder of raw text.
-        candidates: The corpora whose text should have been written.
-
-    Returns:
-        The corpora with text, and a note on each one without.
+        candidates: The corpora for which such an asset was run.
     """
     if not candidates:
         return _LandedCorpora([], [])
@@ -226,47 +220,46 @@ def _landed_since(
     assets: Sequence[dg.AssetKey],
     handled: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the corpora that have new raw text for which no build was started yet.
+    """Return the text collections (corpora) whose text was written after their last build began.
 
     Dagster numbers all events of its history, so a later event has a larger number:
 
-        4700    a build of `web` was started
-        4711    the asset that writes the text of `web` was run    →    {"web": 4711}
-
-    But if a build of `web` was started as event 4720, by another sensor or by a person, it has read
-    the new text already. Then nothing is returned.
+        4700    a build of `web` began
+        4711    a run of the asset `crawl` has written the text of `web`     →     {"web": 4711}
 
     Args:
         instance: Dagster's instance, which has the history.
-        project_defs: The names and settings of the project in Dagster. `upstream` says which assets
-            write the text of which corpus; several may write the same.
+        project_defs: Its `upstream` says which assets write the text of which corpus.
         assets: All these assets.
-        handled: Corpus → number of the last such event for which a build was requested.
+        handled: Corpus → number of the last such event for which a build was already requested.
 
     Returns:
         Corpus → number of the event.
     """
-    latest_landing_ids = latest_materializations(instance, assets)
-    landing_ids: dict[str, int] = {}
+    latest_event_ids = latest_materializations(instance, assets)  # asset → its last run
+    new_event_ids: dict[str, int] = {}
     for corpus, writers in project_defs.upstream.items():
-        landing_id = max(latest_landing_ids.get(writer, 0) for writer in writers)
-        is_new = landing_id > handled.get(corpus, 0)
-        if is_new and landing_id > _latest_build_id(instance, project_defs.names, corpus):
-            landing_ids[corpus] = landing_id
-    return landing_ids
+        event_id = max(latest_event_ids.get(writer, 0) for writer in writers)
+        if event_id <= handled.get(corpus, 0):
+            continue  # a build was requested for this text
+        if event_id <= _latest_build_id(instance, project_defs.names, corpus):
+            continue  # another sensor, or a person, has started a build, which reads this text
+        new_event_ids[corpus] = event_id
+    return new_event_ids
 
 
 def _latest_build_id(instance: dg.DagsterInstance, names: Names, corpus: str) -> int:
-    """Return the number of the event with which the last build of a corpus began, or 0.
-
-    Dagster numbers all events of its history. The first step of a build makes the list of the
-    corpus's files, so it began when a run of this step was planned.
+    """Return the number of the event in Dagster's history with which a corpus's last build began.
 
     Args:
-        instance: Dagster's instance, with the history.
+        instance: Dagster's instance, with the history. It numbers all events in their order.
         names: Knows the names of the project in Dagster.
-        corpus: Name of the corpus, such as "web".
+        corpus: Name of the corpus (a text collection), such as "web".
+
+    Returns:
+        The number; 0 if the corpus was never built.
     """
-    # A build of a corpus begins with the asset of its inventory, whose partitions are the corpora.
-    inventory_asset = names.asset(shape_of(INVENTORY).asset)
-    return latest_planned(instance, inventory_asset, corpus).storage_id
+    # A build makes several assets. The first one is the list of the corpus's files. So the build
+    # began when Dagster planned to make this list.
+    file_list = names.asset(shape_of(INVENTORY).asset)
+    return latest_planned(instance, file_list, corpus).storage_id

@@ -108,36 +108,31 @@ def _definitions_of_last_version(
     definitions = make(_parsed(text, file))
     warning = f"{file} is not loaded; its last valid version is used instead:\n{error}"
     _logger.warning(Multiline(warning))
+    # The process of a run makes the definitions again. It has to use the same text.
     remember_for_runs(_key(file), text)
     return definitions
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """Check a settings file, but accept mistakes if an older version can be used in its place.
-
-    Other code calls this before it makes Dagster definitions of the file. There are four cases:
-
-        the file has no mistakes                                              accepted
-        it has, but a version from before the last edit is known              accepted
-        it has, and no other version is known                                 error
-        it has, and the running command looks for mistakes (`dg check defs`)  error
-
-    In a process of a run, nothing is checked: it uses the text that the run was started with.
+    """Check a settings file, unless an older version of it can be used if it has mistakes.
 
     Args:
         path: The settings file, nanoset.yaml.
 
     Raises:
-        ConfigError: The file has mistakes.
-        MissingError: The file does not exist.
+        ConfigError: The file has mistakes, and no older version can be used.
+        MissingError: The file does not exist; the same applies.
     """
     if is_run_loading():
-        return  # a run uses the text that its code server had read, not the file
+        # In the process of a run, the text with which the run was started is used, not the file.
+        return
     file = _absolute(path)
     try:
         load_config(file)
     except NanosetError:
-        older_text = _last_valid_text(file)  # None if there is none that may be used
+        # The text before the last edit. It is None if it is not known; or if a command such as
+        # `dg check defs` is running, which should report mistakes.
+        older_text = _last_valid_text(file)
         if older_text is None:
             raise
 
@@ -189,8 +184,9 @@ def _parsed(text: str, file: Path) -> ProjectConfig:
     Raises:
         ConfigError: The text has mistakes.
     """
-    resolved = file.resolve()
-    return config_from(parse_yaml(text, resolved, remedy="correct the line"), resolved, text)
+    real_file = file.resolve()
+    values = parse_yaml(text, real_file, remedy="correct the line")
+    return config_from(values, real_file, text)  # with the text, an error names the line
 
 
 def _text_of(file: Path, config: ProjectConfig) -> str | None:
@@ -293,21 +289,20 @@ def _write_copy_if_changed(copy: Path, data: bytes, original: Path) -> None:
 def _text_of_copy(file: Path) -> str | None:
     """Return the last text of a settings file without mistakes, from the copy that was kept of it.
 
-    There may be copies at two paths: next to the file, and in a folder of Dagster. When a copy is
-    stored at the first path, the second is deleted. So if both exist, the first could not be
-    written the last time, and the second is newer.
-
     Args:
         file: Absolute path of the settings file.
 
     Returns:
         The text; None if there is no copy without mistakes.
     """
-    for copy in reversed(_copies(file)):  # the second path first
+    # There may be a copy in the folder of the file, and another one in a folder of Dagster. The
+    # second is only written if the first cannot be written, so it is newer: try it first.
+    newest_first = reversed(_copies(file))
+    for copy in newest_first:
         try:
             text = copy.read_bytes().decode("utf-8")
             _parsed(text, file)
         except (OSError, UnicodeDecodeError, NanosetError):
-            continue
+            continue  # there is no such copy, or it has mistakes
         return text
     return None

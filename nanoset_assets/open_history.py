@@ -177,23 +177,20 @@ class OpenEventLog(SqliteEventLogStorage):
     def run_connection(self, run_id: str | None = None) -> Iterator[Connection]:
         """Yield a connection to the SQLite file with the events of a run, in a transaction.
 
-        Dagster calls this to store an event, such as "step 3 has started". Each run has a file of
-        its own, in addition to one for all runs (the index). Dagster would open and close the file
-        for each event. Here, it stays open until the file of another run is needed, as runs are
-        executed in sequence.
+        Dagster calls this to store an event, such as "step 3 has started". It would open and close
+        the file for each event. Here, the file stays open until another run begins.
 
         Args:
             run_id: The run. Dagster declares that it may be None, but always names one.
         """
         assert run_id is not None
         with self._lock:  # one thread at a time
-            # An engine, of the library SQLAlchemy, has the open connection to a file.
             is_new_run = run_id not in self._engine_by_database
             if is_new_run:
-                self._close_databases(except_for=_INDEX)  # that of the last run
+                self._close_databases(except_for=_INDEX)  # the file of the last run
                 self._create_run_database(run_id)
 
-            database = self._engine(run_id)
+            database = self._engine(run_id)  # SQLAlchemy's object for the file
             with database.begin() as connection:
                 yield connection
 

@@ -86,13 +86,13 @@ class _Cursor:
 def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.AssetsDefinition:
     """Make a Dagster asset whose page shows the state of the whole project.
 
-    The other assets each show one output. This one answers questions about all of them: how much
-    text is there, what is out of date and why, and who reads the outputs?
+    The other assets each show one output. This one shows how much text there is, what is out of
+    date and why, and who reads the outputs.
 
     Args:
         project_defs: The names and settings of the project in Dagster.
-        automation: What builds outputs that are out of date: sensors of the project, a sensor of
-            the user, or nothing. The page warns if nothing does.
+        automation: What builds outputs that are out of date, such as sensors. The page warns if
+            nothing does.
 
     Returns:
         The asset `overview`, with a check that fails if an output is missing or out of date.
@@ -115,13 +115,13 @@ def overview_asset(project_defs: ProjectDefs, automation: Automation) -> dg.Asse
         """Compare all outputs, and yield the page with the result of its check."""
         project = project_defs.load_in_step(context)
         try:
-            content = overview_content(
+            page = overview_content(
                 project_defs, automation, project, context.instance, repository_of(context)
             )
         except NanosetError as error:
             raise failure(error) from error
-        check = dg.AssetCheckResult(check_name=CHECK, **content.verdict)
-        yield dg.MaterializeResult(metadata=content.metadata, check_results=[check])
+        check = dg.AssetCheckResult(check_name=CHECK, **page.verdict)  # such as passed=False
+        yield dg.MaterializeResult(metadata=page.metadata, check_results=[check])
 
     return overview
 
@@ -157,18 +157,12 @@ def overview_sensor(project_defs: ProjectDefs, automation: Automation) -> dg.Sen
 def _evaluate(
     context: dg.SensorEvaluationContext, project_defs: ProjectDefs, automation: Automation
 ) -> dg.SensorResult:
-    """Return what one call of the sensor reports: the state of the project, if it has changed.
+    """Report the state of the project to Dagster, if it has changed since the last report.
 
-    Dagster calls the sensor every few seconds. Making the page takes long, since all outputs are
-    compared. So a digest of what is quick to look up (runs, settings, names of corpora) decides
-    whether the page is made at all:
-
-        the digest is the same, and the page is recent    nothing is done
-        the page was made, and is the same as before      it is not reported again
-        the page was made, and is another one             it is reported to Dagster
+    Dagster calls this every few seconds.
 
     Args:
-        context: Dagster's context of the call, with what the last call stored.
+        context: Dagster's context of the call. Its cursor is a text that the last call has left.
         project_defs: The names and settings of the project in Dagster.
         automation: What builds missing and stale outputs.
     """
@@ -180,7 +174,8 @@ def _evaluate(
     except NanosetError as error:
         return _result_for_invalid_config(context, key, error, last_cursor)
 
-    # Has anything changed? If it does not look so, make the page only once an hour.
+    # To make the page takes long, since all outputs are compared. So look first at what is quick to
+    # find out, such as the latest runs. If that is unchanged, make the page only once an hour.
     instance = context.instance
     repository = context.repository_def
     quick_digest = _quick_digest(project_defs, automation, project, instance, repository)
@@ -200,25 +195,24 @@ def _evaluate(
 def _result_with_page(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, page: OverviewContent, cursor: _Cursor
 ) -> dg.SensorResult:
-    """Report a page of the UI to Dagster that has changed, and return this as the sensor's result.
+    """Return a sensor's result that shows a page with the state of the project in Dagster.
 
-    Usually, a run reports what an asset's page shows. Here, a sensor (a function that Dagster calls
-    regularly) does it: its result contains a new version of the asset, with all tables, and the
-    result of its check, which fails if outputs are missing or out of date.
+    Dagster shows it as the latest version of an asset, as if a run had made it.
 
     Args:
         context: Dagster's context of this call of the sensor.
-        key: The key of the asset `overview`.
+        key: The key of the asset.
         page: The tables of the page, and the outputs that are out of date.
-        cursor: What the sensor has to remember until its next call.
+        cursor: What Dagster hands to the next call of the sensor.
     """
     new_version = dg.AssetMaterialization(key, metadata=page.metadata)
-    # The check warns of missing and stale outputs. `verdict` has its arguments, such as `passed`.
+    # The check of the asset fails if an output is missing or out of date. `page.verdict` has the
+    # arguments, such as passed=False.
     check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)
     return tick_result(
         context,
-        notes=[*page.warnings, *page.stale[:_MAX_NAMES]],
-        idle_reason="reported",  # the tick's text in the UI, if the page warns of nothing
+        notes=[*page.warnings, *page.stale[:_MAX_NAMES]],  # lines for the log
+        idle_reason="reported",  # shown if there are no notes
         cursor=str(cursor),
         asset_events=[new_version, check],
     )
@@ -227,30 +221,25 @@ def _result_with_page(
 def _result_for_invalid_config(
     context: dg.SensorEvaluationContext, key: dg.AssetKey, error: NanosetError, last_cursor: _Cursor
 ) -> dg.SensorResult:
-    """Report to Dagster that the settings cannot be loaded, and return this as the sensor's result.
+    """Return a sensor's result that reports an error in the settings file to Dagster's users.
 
-    The page with the state of the project cannot be made then. Its check fails, so that users see
-    the error. Dagster calls the sensor every minute or so, but the check is reported only once:
-
-        first call with this error     the check fails, and the log has the error
-        next calls                     only the log has the error
-        the file is correct again      the page is made and reported
+    Dagster calls the sensor every minute or so. Each result has a line for the log. The first one
+    with this error also lets the check of the project's asset fail.
 
     Args:
         context: Dagster's context of this call of the sensor.
-        key: The key of the asset `overview`.
+        key: The key of the asset that shows the state of the project.
         error: Why the settings cannot be loaded.
-        last_cursor: What the sensor has stored in its last call.
+        last_cursor: What the last call of the sensor has stored, with a hash of what it reported.
     """
     warning = f"{CONFIG_FILE} cannot be loaded, so nothing is built: {one_line(error)}"
     error_digest = _digest(str(error))
-    was_reported = error_digest == last_cursor.reported_digest
-    if was_reported:
-        return tick_result(context, notes=[warning])
+    if error_digest == last_cursor.reported_digest:
+        return tick_result(context, notes=[warning])  # the check has failed already
 
     page = OverviewContent(metadata={}, stale=[], warnings=[warning])
-    check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)
-    # With this cursor, the first tick after the file is corrected reports the whole page.
+    check = dg.AssetCheckEvaluation(key, CHECK, **page.verdict)  # passed=False, …
+    # After the file is corrected, the digest will be another one, so that the page is made.
     cursor = _Cursor(quick_digest=_UNLOADABLE, compared_at=0, reported_digest=error_digest)
     return tick_result(context, notes=[warning], cursor=str(cursor), asset_events=[check])
 

@@ -26,15 +26,14 @@ def stages_of_corpora() -> list[Stage]:
 
 
 def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefinition:
-    """Return the set of Dagster partitions of a pipeline step that is done for corpora.
+    """Return the set of Dagster partitions of a pipeline step that is done for text collections.
 
-    A corpus is a collection of documents. In Dagster, it is a partition of each asset that is made
-    of it. Most steps are done for all corpora, and share one set. A few are only done for some,
-    such as writing a `.pbin`, and each of these has a set of its own:
+    Each collection (corpus) is a partition. Most steps are done for all corpora, and share one set.
+    Others are done only for some corpora, and have a set of their own:
 
-        step                    partitions
-        tokenized_shards        web, books, code     (the common set `corpora`)
-        packed_dataset          web                  (the set `packed_dataset`)
+        step                       set                partitions
+        tokenizing                 corpora            web, books, code
+        writing a .pbin            packed_dataset     web
 
     Args:
         names: Knows the names of the project in Dagster.
@@ -43,23 +42,21 @@ def partition_set_of(names: Names, stage: Stage) -> dg.DynamicPartitionsDefiniti
     is_done_for_all_corpora = isinstance(stage, CorpusStage)
     if is_done_for_all_corpora:
         return names.corpora
-    return names.partition_set(shape_of(stage).asset)
+    asset_name = shape_of(stage).asset  # such as "packed_dataset"
+    return names.partition_set(asset_name)
 
 
 def corpora_by_partition_set(
     config: ProjectConfig, names: Names, corpora: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Return which corpora belong to which set of partitions in Dagster.
+    """Return which text collections (corpora) are in each set of partitions in Dagster.
 
-    A corpus is a collection of documents. In Dagster, an asset such as the dataset is divided into
-    partitions, one for each corpus. Which partitions an asset has is a set with a name:
+    One set has all corpora. Each step that is only done for some corpora has a set of its own:
 
-        "corpora"           web, books    used by the assets that are made of every corpus
-        "packed_dataset"    web           used by the asset packed_dataset, which the settings
-                                          request only for web
+        {"corpora": {"web", "books"}, "packed_dataset": {"web"}}
 
     Args:
-        config: The settings, which say which asset is made of which corpora.
+        config: The settings, which say for which corpora a step is done.
         names: Knows the names of the project in Dagster.
         corpora: Names of all corpora.
 
@@ -68,36 +65,35 @@ def corpora_by_partition_set(
     """
     all_corpora = set(corpora)
     corpora_by_set = {names.corpora_name: all_corpora}
-    for stage in stages_of_corpora():  # the steps of the pipeline that are done for corpora
-        if isinstance(stage, CorpusStage):
-            continue  # this step is done for every corpus, so its asset uses the first set
-        # For which corpora do the settings request this step? `stage.keys` names its outputs: the
-        # subject of each is the corpus.
-        requested = {key.subject for key in stage.keys(config, sorted(all_corpora))}
+    for stage in stages_of_corpora():
+        is_done_for_all_corpora = isinstance(stage, CorpusStage)
+        if is_done_for_all_corpora:
+            continue
+        requested_keys = stage.keys(config, sorted(all_corpora))  # such as [Key("web")]
+        requested_corpora = {key.subject for key in requested_keys}
         set_name = names.path_name(shape_of(stage).asset)  # such as "packed_dataset"
-        corpora_by_set[set_name] = requested & all_corpora
+        corpora_by_set[set_name] = requested_corpora & all_corpora
     return corpora_by_set
 
 
 def assets_of_partition_set(names: Names, set_name: str) -> list[dg.AssetKey]:
-    """Return the Dagster assets that have a certain set of corpora as partitions.
+    """Return the Dagster assets that have a certain set of partitions.
 
-    For example:
-
-        corpora           raw_jsonl, tokenized_shards, indexed_dataset     (made of every corpus)
-        packed_dataset    packed_dataset                                   (made of some corpora)
+    For example, the set `corpora` of all text collections belongs to the assets raw_jsonl,
+    tokenized_shards and indexed_dataset.
 
     Args:
         names: Knows the names of the project in Dagster.
-        set_name: Name of the set, such as "corpora".
+        set_name: Name of the set.
 
     Returns:
         The keys of the assets, in the order in which they are made.
     """
     keys: list[dg.AssetKey] = []
-    for stage in stages_of_corpora():
+    for stage in stages_of_corpora():  # each of these steps has one asset
         if partition_set_of(names, stage).name == set_name:
-            keys.append(names.asset(shape_of(stage).asset))
+            asset_name = shape_of(stage).asset
+            keys.append(names.asset(asset_name))
     return keys
 
 

@@ -111,11 +111,10 @@ class ProjectDefs:
         return ProjectDefs(config, names, **details)
 
     def load(self, progress: Progress = SILENT, *, rebuild: bool = False) -> Project:
-        """Open the project with its current settings. Each run and each call of a sensor does this.
+        """Open the project with its current settings: each run and each call of a sensor does this.
 
         So an edit of the settings file has an effect at once, although Dagster loaded the
-        definitions of assets earlier. The exception is the command `nanoset build`: all of its runs
-        use the settings with which the command was started (`build_project`).
+        definitions of assets earlier.
 
         Args:
             progress: Shows how far the work is.
@@ -128,10 +127,11 @@ class ProjectDefs:
             ConfigError: The settings file has a mistake.
             MissingError: The settings file does not exist.
         """
+        # The command `nanoset build` is an exception. All of its runs use the settings with which
+        # it was started, and share what it knows about outputs.
         if self.build_project is not None:
-            # The runs of a `nanoset build` also share what it knows about outputs. Reading a long
-            # settings file in each run would take most of the time of small outputs.
             return replace(self.build_project, progress=progress, rebuild=rebuild)
+
         if self.reread is not None:
             config = self.reread()  # the settings are in a defs.yaml, for example
         else:
@@ -176,36 +176,27 @@ class ProjectDefs:
             raise failure(error, allow_retries=False) from error
 
     def open_in_run(self, context: dg.AssetExecutionContext, *, rebuild: bool) -> Project:
-        """Open the project with its current settings, in a Dagster run that builds an output.
-
-        This is the first thing that such a run does. It depends on who has started the run:
-
-                                       a server of Dagster            the command `nanoset build`
-            shows progress             in the log of the run          on its terminal
-            builds an output again     if the caller, or a tag of     the same
-            that is up to date         the run, says so
-
-        In addition, the run gets a tag that names the process which executes it. If the process is
-        killed, a later one can tell by this tag that the run will never end, and report it as
-        failed.
+        """Open the project with its current settings, when a run begins to build an output.
 
         Args:
             context: Dagster's context of the run.
-            rebuild: Whether the output is built again even if it is up to date.
+            rebuild: Whether the output is built again even if it is up to date. A tag of the run
+                can request this, too.
 
         Raises:
             dg.Failure: The settings file has a mistake, or was deleted.
         """
         run = context.run
-        # Name this process in a tag, unless it is a child process that executes only this step of
-        # the run: that ends before the run does, so its end would say nothing about the run.
+        # Store in a tag which process executes the run. If the process is killed, the run never
+        # ends. A later process notices that by the tag, and marks the run as failed. (Dagster may
+        # execute each step of a run in a child process. A child does nothing here: it ends before
+        # the run.)
         if is_run_process():
             context.instance.add_run_tags(run.run_id, owner_tag(self.names, run.run_id))
 
-        # `nanoset build` has opened the project before (`build_project`). A server has not.
-        if self.build_project is None:
+        if self.build_project is None:  # a server of Dagster has started the run
             progress = Progress(RunLog(context.log))
-        else:
+        else:  # the command `nanoset build` has, and shows the progress in its terminal
             progress = self.build_project.progress
         must_rebuild = rebuild or run.tags.get(REBUILD_TAG) == "true"
         return self.load_in_step(context, progress, rebuild=must_rebuild)

@@ -198,10 +198,9 @@ def condition_note(
     instance: dg.DagsterInstance,
     repository: dg.RepositoryDefinition | None,
 ) -> str | None:
-    """Say which sensor builds the outputs; warn if it is switched off, so that nothing is built.
+    """Say which sensor of Dagster builds the outputs; warn if it is switched off.
 
-    In Dagster, an asset can have a condition that says when it has to be built. A sensor evaluates
-    the conditions. Teams can use one sensor for all their assets (`automation` is then "host").
+    A team may let one sensor build the assets of all its projects (`automation` is then "host").
     Dagster creates such a sensor, but switched off, and users forget to switch it on.
 
     Args:
@@ -215,7 +214,8 @@ def condition_note(
     """
     if automation != "host" or repository is None:
         return None
-    # A sensor that watches one asset of the project usually watches all, so look up any of them.
+    # The sensors that build a certain asset: name → whether it is on. Take any asset of the
+    # project, since a sensor usually builds all or none of them.
     any_asset = project_defs.names.asset(shape_of(TOKENIZED).asset)
     is_on_by_sensor = condition_sensors(instance, repository, any_asset)
     for sensor, is_on in is_on_by_sensor.items():
@@ -375,13 +375,9 @@ def _count_cells(row: StatusRow, counts: Sequence[str]) -> dict[str, Any]:
 def _seconds_by_row(
     names: Names, instance: dg.DagsterInstance, nodes: Sequence[Node]
 ) -> Mapping[RowKey, float]:
-    """Return how long it took to build the current version of each output.
+    """Return how long it took to build each output, by its row in a table of all outputs.
 
-    Dagster records the time of each run. The command `nanoset status` combines some outputs in one
-    row, such as the groups of files of one dataset. Then their times are added up:
-
-        files of group 0    20 s
-        files of group 1    30 s      the row of the dataset: 50 s
+    Some outputs share a row, such as the groups of files of one dataset. Their times are added up.
 
     Args:
         names: Knows the names of the project in Dagster.
@@ -391,17 +387,18 @@ def _seconds_by_row(
     Returns:
         Row, such as ("nanoset", "pretrain", "train") → seconds.
     """
-    seconds_by_row: dict[RowKey, float] = defaultdict(float)
-    nodes_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+    # Dagster records the times by asset, and by the partition of it, such as a split.
+    outputs_by_asset: dict[tuple[str, ...], list[Node]] = defaultdict(list)
     for node in nodes:
-        nodes_by_asset[asset_path(node)].append(node)
-    for asset, asset_nodes in nodes_by_asset.items():
+        outputs_by_asset[asset_path(node)].append(node)
+
+    seconds_by_row: dict[RowKey, float] = defaultdict(float)
+    for asset, outputs in outputs_by_asset.items():
         seconds_by_partition = _seconds_by_partition(instance, names.asset(asset))
-        for node in asset_nodes:
-            # Several outputs may share a row, such as all groups of tars: add up their times.
-            partition = partition_of(node)
-            if partition in seconds_by_partition:
-                seconds_by_row[node.row] += seconds_by_partition[partition]
+        for output in outputs:
+            seconds = seconds_by_partition.get(partition_of(output))
+            if seconds is not None:
+                seconds_by_row[output.row] += seconds
     return seconds_by_row
 
 

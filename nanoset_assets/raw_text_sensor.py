@@ -13,7 +13,7 @@ the others after a while (`PATIENCE`).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import dagster as dg
 
 from nanoset_assets.active_runs import ActiveRuns
 from nanoset_assets.asset_table import shape_of
-from nanoset_assets.corpus_partitions import KnownCorpora, PartitionsRequest, partition_changes
+from nanoset_assets.corpus_partitions import KnownCorpora, PartitionChanges, partition_changes
 from nanoset_assets.dagster_compat import latest_data_versions
 from nanoset_assets.failed_runs import has_made, reason_not_repeated
 from nanoset_assets.graph_state import current_inventories, record_existing_outputs
@@ -94,30 +94,28 @@ def raw_text_sensor(project_defs: ProjectDefs, job: Any) -> dg.SensorDefinition:
 
 
 def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
-    """Look at the folders of raw text, and return the runs that Dagster shall start for them.
+    """Return the runs that Dagster shall start now, for the folders of raw text that have changed.
 
     Dagster calls this every few seconds.
 
     Args:
-        context: Dagster's context of this call, with the cursor: what the last call has remembered.
+        context: Dagster's context of this call. Its cursor is a text that the last call has left.
         project_defs: The names and settings of the project in Dagster.
 
     Raises:
         NanosetError: Something is wrong with the folders, and there is no run to start.
     """
-    instance = context.instance
     # A run whose process was killed would count as active forever: mark it as failed.
-    close_abandoned_runs(instance, project_defs.names)
+    close_abandoned_runs(context.instance, project_defs.names)
+    # Look up the active runs before the files. If a run ends in between, it still counts as active,
+    # so that what it has just built is not requested again.
+    active_runs = ActiveRuns(context.instance, project_defs.names, project_defs.upstream)
     project = project_defs.load()  # with the current nanoset.yaml
-
-    # Look up the active runs before anything else: if one ends meanwhile, it still counts as
-    # active, so that what it has just built is not requested again.
-    active_runs = ActiveRuns(instance, project_defs.names, project_defs.upstream)
     tick = _Tick(
         project_defs=project_defs,
         project=project,
         active_runs=active_runs,
-        text=scan_corpora(project),
+        text=scan_corpora(project),  # the names, sizes and times of all files
         last_cursor=read_cursor(context.cursor),
     )
     tick.notes += reload_notes(project_defs.config, project.config)
@@ -156,7 +154,7 @@ class _ChangedCorpus:
 class _Tick:
     """One tick: compares the raw folder with partitions, inventories and active runs.
 
-    The methods fill `next_cursor`, `notes` and `errors` as they go.
+    Its methods add to `next_cursor` and `notes`.
     """
 
     project_defs: ProjectDefs
@@ -170,8 +168,6 @@ class _Tick:
     """The cursor that this tick stores."""
     notes: list[str] = field(default_factory=list)
     """Lines for the log of the tick."""
-    errors: list[NanosetError] = field(default_factory=list)
-    """Errors of the raw folder, or of the corpora that nanoset.yaml names."""
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -184,132 +180,79 @@ class _Tick:
         return self.project_defs.names.asset(shape_of(INVENTORY).asset)
 
     def result(self) -> dg.SensorResult:
-        """Return what this call of the sensor requests, and what the next call has to know.
+        """Return what Dagster has to do: runs to start, and partitions to add or to remove.
 
-        Dagster calls the sensor every few seconds. The result has three parts: runs to start,
-        partitions to add or remove, and the cursor, a text that Dagster hands to the next call. By
-        it, the next call sees which files have changed in the meantime.
+        A cursor is returned, too: a text that Dagster hands to the next call of the sensor, so that
+        this can see what has changed in the meantime.
 
         Raises:
-            NanosetError: Something is wrong with the raw text, and the result would be empty.
+            NanosetError: Something is wrong with the raw text, and there is nothing else to return.
         """
-        # These two methods also fill `next_cursor`, `notes` and `errors`.
-        partition_requests = self._partition_requests()
+        changes = self._partition_changes()
+        self.notes += changes.notes  # such as why a partition cannot be removed yet
+        errors = self._errors_of_corpora(changes.registered)
         run_requests = self._run_requests()
-        # The signature of a corpus is a hash of the names, sizes and times of its files. By it, the
-        # next tick sees whether they have changed.
-        for name, contents in self.text.corpora.items():
-            self.next_cursor.signatures[name] = contents.signature
 
-        has_requests = bool(run_requests or partition_requests)
-        self._raise_or_note_errors(has_requests=has_requests)
-        skip_reason = None if run_requests else self._skip_reason()
-        return dg.SensorResult(
-            run_requests=run_requests,
-            skip_reason=skip_reason,
-            cursor=dump(self.next_cursor).decode(),
-            dynamic_partitions_requests=partition_requests,
-        )
-
-    def _raise_or_note_errors(self, *, has_requests: bool) -> None:
-        """Raise the errors that this call has found, or only log them if it has a result.
-
-        Dagster calls a sensor every few seconds. The call returns runs to start, and a cursor,
-        which is the state for the next call. If it raises an error instead, Dagster discards both.
-        So an error must not keep healthy corpora from being built:
-
-            this call has found                      what happens to the error
-            an error in `books`, new text in `web`   logged, and a run of `web` is requested
-            an error in `books`, nothing else        raised: Dagster shows that the sensor fails
-
-        Args:
-            has_requests: Whether this call requests runs, or changes of partitions.
-
-        Raises:
-            NanosetError: There are errors, and this call has no other result.
-        """
-        has_new_cursor = self.next_cursor != self.last_cursor
-        if self.errors and not has_requests and not has_new_cursor:
-            raise _joined(self.errors)
-        for error in self.errors:
-            self.notes.append(str(error))
-
-    def _partition_requests(self) -> list[PartitionsRequest]:
-        """Request partitions in Dagster for new folders of raw text; for deleted ones, removals.
-
-        Each corpus (a folder of raw text, such as `raw/web`) is a partition of the assets that are
-        made from it. This compares the folders with those that the last call of the sensor has
-        seen. That call stored them in a *cursor*, a text that Dagster hands to this call:
-
-            raw/ in the last call    web, books
-            raw/ now                 web, books, news
-            requested                add the partition `news`
-
-        In addition, this fills fields of this object: `next_cursor` (for the next call), `notes`
-        (for the log), and `errors`, if a corpus cannot be read.
-
-        Returns:
-            Requests that add and delete partitions.
-        """
-        known_before = KnownCorpora(
-            seen=set(self.last_cursor.signatures),  # those that had text
-            missing=set(self.last_cursor.missing),  # partitions without text
-            members=self.last_cursor.members,  # partition set → its corpora
-        )
-        changes = partition_changes(
-            self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
-        )
-        # What the next call has to know: its `missing` and `members` above.
         self.next_cursor.missing.extend(changes.missing)
         self.next_cursor.members.update(changes.members)
+        for name, contents in self.text.corpora.items():
+            self.next_cursor.signatures[name] = contents.signature  # a hash of its list of files
 
-        self.notes += changes.notes  # such as why a partition cannot be deleted yet
-        self._find_errors_of_corpora(registered=changes.registered)
-        return changes.requests
+        # If an error is raised, Dagster discards everything else. So only log the errors if there
+        # is something else: a mistake in one folder must not keep the others from being built.
+        has_requests = bool(run_requests or changes.requests)
+        if errors and not has_requests and self.next_cursor == self.last_cursor:
+            raise _joined(errors)
+        self.notes += map(str, errors)
+        return dg.SensorResult(
+            run_requests=run_requests,
+            skip_reason=None if run_requests else self._skip_reason(),
+            cursor=dump(self.next_cursor).decode(),
+            dynamic_partitions_requests=changes.requests,
+        )
 
-    def _find_errors_of_corpora(self, registered: set[str]) -> None:
-        """Add to `errors` what is wrong with corpora: folders of raw text, such as raw/web.
+    def _partition_changes(self) -> PartitionChanges:
+        """Return which partitions to add and to remove, since folders of raw text came or went.
 
-        A corpus is missing if the settings name it, but it has no folder. For example:
+        Each folder, such as `raw/web`, is a partition of the assets that are made from it:
 
-            corpus                                                 error?
-            exists, but cannot be read                             yes
-            is missing: the settings misspell it, as `boks`        yes
-            is missing, but an asset of the user will write it     no: it is not written yet
-            is missing, but had text before                        yes: it was deleted
+            raw/ in the last call of the sensor    web, books
+            raw/ now                               web, news
+            changes                                add `news`; remove `books`, if nothing needs it
+        """
+        known_before = KnownCorpora(
+            seen=set(self.last_cursor.signatures),  # folders with text in the last call
+            missing=set(self.last_cursor.missing),  # partitions without text in the last call
+            members=self.last_cursor.members,  # partitions of assets that only some corpora have
+        )
+        return partition_changes(
+            self.project.config, self.project_defs.names, self.active_runs, self.text, known_before
+        )
+
+    def _errors_of_corpora(self, registered: set[str]) -> list[NanosetError]:
+        """Return what is wrong with the corpora, which are folders of raw text such as raw/web.
+
+        There are two kinds of errors: a folder cannot be read, or the settings name a folder that
+        does not exist.
 
         Args:
-            registered: The corpora that are partitions in Dagster. They had text before.
+            registered: Corpora that are partitions in Dagster. They had text before.
         """
-        # 1. Corpora that exist, but cannot be read: `faults` has an error for each. Several corpora
-        #    may have the same error: report it once.
-        unique_faults = dict.fromkeys(self.text.faults.values())
-        self.errors += unique_faults
+        # Several corpora may have the same error: report it once.
+        errors = list(dict.fromkeys(self.text.faults.values()))
 
-        # 2. Corpora that the settings name, and that are missing. It is fine if an asset has yet to
-        #    write a corpus, but not if the corpus was there before (`registered`).
+        # If a user's Dagster asset writes a corpus, but has not done so yet, it is not missing.
         existing = [*self.text.corpora, *self.text.faults]  # readable or not
-        not_written_yet = self._not_written_yet([*existing, *registered])
+        not_written_yet = sorted(self.project_defs.upstream.keys() - {*existing, *registered})
+        for corpus in not_written_yet:
+            writers = self.project_defs.upstream[corpus]  # such as [AssetKey("crawl")]
+            labels = ", ".join(writer.to_user_string() for writer in writers)
+            self.notes.append(f"{corpus}: there is no text yet; {labels} lands it")
         try:
             check_requested_corpora(self.project.config, [*existing, *not_written_yet])
         except ConfigError as error:
-            self.errors.append(error)
-
-    def _not_written_yet(self, known_corpora: list[str]) -> list[str]:
-        """Return the corpora whose text has yet to be written by other assets, and note each.
-
-        For example, a user's Dagster asset `crawl` downloads the text of the corpus `web`, but was
-        never run. So it is no mistake that the folder `raw/web` is missing.
-
-        Args:
-            known_corpora: The corpora that have text, or had some before.
-        """
-        upstream = self.project_defs.upstream
-        corpora = sorted(upstream.keys() - set(known_corpora))
-        for corpus in corpora:
-            writers = ", ".join(key.to_user_string() for key in upstream[corpus])
-            self.notes.append(f"{corpus}: there is no text yet; {writers} lands it")
-        return corpora
+            errors.append(error)
+        return errors
 
     def _run_requests(self) -> list[dg.RunRequest]:
         """Return requests for runs that build the corpora whose raw text has changed.
@@ -317,8 +260,15 @@ class _Tick:
         At most 200 are requested (MAX_REQUESTS). The next call of this sensor, some seconds later,
         finds that the other corpora are still not built, and requests them.
         """
+        # A build stores an inventory of each corpus: the list of the files that it has read.
+        inventories = current_inventories(self.project, self.text.corpora)
+        up_to_date = self._up_to_date(inventories)
+        self._record_in_history(up_to_date)  # if another machine has built them
+        for name, recipe in up_to_date.items():  # saves the next call the comparison
+            self.next_cursor.up_to_date[name] = recipe.digest
+
         requests: list[dg.RunRequest] = []
-        changed = self._changed_corpora()
+        changed = self._changed_corpora(inventories, up_to_date)
         n_examined = 0
         for corpus in changed:
             if len(requests) == MAX_REQUESTS:
@@ -332,37 +282,28 @@ class _Tick:
             self.notes.append(f"{n_later:,} more are requested later")
         return requests
 
-    def _changed_corpora(self) -> list[_ChangedCorpus]:
-        """Return the corpora whose raw files have changed, and that can be built now.
+    def _changed_corpora(
+        self, inventories: Mapping[str, Recipe], up_to_date: Collection[str]
+    ) -> list[_ChangedCorpus]:
+        """Return the corpora (folders of raw text) that have changed, and can be built now.
 
-        A corpus is a folder of raw text. When it is built, its files are recorded in a list, the
-        inventory. For example:
+        A corpus cannot be built while somebody is writing its files. The log says so then.
 
-            files now            inventory            the corpus
-            a.jsonl              a.jsonl              is up to date
-            a.jsonl, b.jsonl     a.jsonl              has changed: it is returned
-            a.jsonl, c.jsonl     a.jsonl              waits, if somebody is just writing c.jsonl
-
-        In addition, this stores which corpora are up to date: in `next_cursor`, so that the next
-        call of the sensor need not compare them, and in Dagster's history, if another machine has
-        built them. It adds to `notes`, for the log, why a corpus waits.
+        Args:
+            inventories: Corpus → the list of the files that its last build has read.
+            up_to_date: Names of the corpora that have not changed since.
         """
-        inventories = current_inventories(self.project, self.text.corpora)
-        up_to_date = self._up_to_date(inventories)
-        for name, recipe in up_to_date.items():  # saves the next tick the comparison
-            self.next_cursor.up_to_date[name] = recipe.digest
-        self._record_in_history(up_to_date)  # if another machine has built them
-
-        # All other corpora have changed. Leave out those that have to wait.
         now_ns = time.time_ns()
         changed: list[_ChangedCorpus] = []
         for name, contents in self.text.corpora.items():
             if name in up_to_date:
                 continue
             inventory = inventories.get(name)
-            current_digest = None if inventory is None else inventory.digest
-            is_quiet = self._is_quiet(contents, now_ns)
-            corpus = _ChangedCorpus(contents, is_quiet, current_digest)
+            corpus = _ChangedCorpus(
+                contents=contents,
+                is_quiet=self._is_quiet(contents, now_ns),
+                current_digest=None if inventory is None else inventory.digest,
+            )
             if self._can_be_built(corpus, now_ns / 1e9):
                 changed.append(corpus)
         return changed
@@ -475,102 +416,85 @@ class _Tick:
         )
 
     def _has_to_wait(self, corpus: _ChangedCorpus, now: float) -> bool:
-        """Return whether a corpus (a folder of raw text) waits, since something writes to it.
+        """Return whether to wait with building a corpus, because something writes to its folder.
 
-        Usually it waits, so that an upload leads to one build at its end. But if something writes
-        to it all the time, such as a crawler, it would wait forever. After a long wait (20 times
-        `settle_seconds`), the files to which nothing is written any more are built without the
-        others:
-
-            a.jsonl    written an hour ago       built now
-            b.jsonl    written 5 seconds ago     left out, and built later
-
-        This is not done if nothing new would be built, or if text of the last build would be lost.
-
-        In addition, this stores in `next_cursor`, for the next call, since when the corpus waits.
+        Usually it waits, so that an upload leads to one build at its end. But a crawler may write
+        all the time. So after a long wait (20 times the setting `settle_seconds`), the corpus is
+        built without the files that are being written, if that makes sense.
 
         Args:
-            corpus: A changed corpus to which something was written a short time ago.
+            corpus: A corpus to which something was written a short time ago.
             now: The present time, in seconds since 1970.
         """
         waiting_since = self.last_cursor.written_since.get(corpus.name, now)
         max_wait = PATIENCE * self.project.config.automation.settle_seconds
         has_waited_long = now - waiting_since >= max_wait
-        if (
-            has_waited_long
-            and self._has_new_settled_files(corpus)
-            and not self._would_lose_text(corpus)
-        ):
-            # From now on, the corpus waits again, for the files that are left out. As no time is
-            # stored in the next cursor, the next call takes its own time as the start.
+        if has_waited_long and self._can_be_built_in_part(corpus):
             self.notes.append(f"{corpus.name}: built without the files that something writes to")
             return False
+        # The next call of the sensor has to know since when it waits.
         self.next_cursor.written_since[corpus.name] = waiting_since
         return True
 
-    def _would_lose_text(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a build without the files that are being written would lose text.
+    def _can_be_built_in_part(self, corpus: _ChangedCorpus) -> bool:
+        """Return whether to build a corpus without the files that are still being written.
 
-        Suppose that the last build has read `a.jsonl`, and somebody is uploading a new version of
-        this file. A build now would have to leave it out. So the text of its old version would
-        vanish from the dataset, until the upload is complete. A note in the log names the file.
+        For example, the last build has read `a.jsonl`, and now some files (marked *) are written:
 
-        Args:
-            corpus: A corpus to which something is written.
-        """
-        changed_file = overwritten_file(self.project, corpus.name, corpus.contents.texts)
-        if changed_file is None:
-            return False
-        self.notes.append(
-            f"{corpus.name}: {changed_file} of the last build was overwritten, "
-            "and something still writes to it"
-        )
-        return True
-
-    def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
-        """Return whether a corpus has new text, apart from the files that are still being written.
-
-        If not, there is nothing to build now. For example, the last build has read `a.jsonl`:
-
-            files now                          result
-            a.jsonl, b.jsonl (being written)   False
-            a.jsonl, b.jsonl (complete)        True
+            files now                       result
+            a.jsonl, b.jsonl *              False: nothing new would be built
+            a.jsonl, b.jsonl *, c.jsonl     True: c.jsonl would be built
+            a.jsonl *, c.jsonl              False: the old text of a.jsonl would be lost
 
         Args:
             corpus: A corpus (a folder of raw text) to which something is written.
         """
-        # Compare the current inventory, the list of files that the last build read, with the one
-        # that such a build would make. The latter is known if all settled files were read before.
-        quiet_period = quiet_period_of(self.project, corpus.name)
-        settled_inventory = remembered_inventory(self.project, corpus.contents, quiet_period)
-        if settled_inventory is None:
-            return True  # a settled file is new, and was never read
-        if not settled_inventory.pieces:
-            return False  # no settled file has text, so there is nothing to build
-        return inventory_recipe(settled_inventory).digest != corpus.current_digest
+        if not self._has_new_settled_files(corpus):
+            return False
+        overwritten = overwritten_file(self.project, corpus.name, corpus.contents.texts)
+        if overwritten is not None:
+            self.notes.append(
+                f"{corpus.name}: {overwritten} of the last build was overwritten, "
+                "and something still writes to it"
+            )
+            return False
+        return True
+
+    def _has_new_settled_files(self, corpus: _ChangedCorpus) -> bool:
+        """Return whether a corpus has new text in files that nobody is writing any more.
+
+        Args:
+            corpus: A corpus (a folder of raw text), with the digest of the list of files that its
+                last build has read.
+        """
+        # List the files to which nothing was written for a while. A file that was never read before
+        # has no digest yet, so the list cannot be made: the result is None.
+        quiet_seconds = quiet_period_of(self.project, corpus.name)
+        settled_files = remembered_inventory(self.project, corpus.contents, quiet_seconds)
+        if settled_files is None:
+            return True
+        if not settled_files.pieces:
+            return False  # there is no text in them
+        return inventory_recipe(settled_files).digest != corpus.current_digest
 
     def _run_request(self, corpus: _ChangedCorpus) -> dg.RunRequest | None:
         """Return the request for a run that builds a corpus, or None if no run is needed.
 
-        Each run has a tag that identifies the files of the corpus for which it was requested. So
-        the runs that were already requested for the present files can be found:
-
-            earlier runs for these files             result
-            none                                     a request with the key "3f9c"
-            one, but another may be successful       a request with the key "3f9c:1"
-            one, and another would do the same       None
+        Each run has a tag that identifies the files for which it was requested, such as "web:5f0c".
+        So the runs that were already requested for the present files can be found.
 
         Args:
-            corpus: A changed corpus that can be built now.
+            corpus: A changed corpus (a folder of raw text) that can be built now.
         """
         tags = {self.project_defs.names.tag(RAW_TAG): corpus.files_id}
         earlier_runs = self.instance.get_run_records(dg.RunsFilter(tags=tags))  # the latest first
-        run_key = corpus.files_id
-        if earlier_runs:
-            if not self._needs_another_run(corpus, earlier_runs):
-                return None
-            # Dagster starts one run for each run key, so another attempt needs a new one.
-            run_key = f"{corpus.files_id}:{len(earlier_runs)}"
+        if not earlier_runs:
+            return dg.RunRequest(run_key=corpus.files_id, partition_key=corpus.name, tags=tags)
+        if not self._needs_another_run(corpus, earlier_runs):
+            return None
+        # Dagster starts only one run for each key, so another attempt needs a new one:
+        # "web:5f0c:1".
+        run_key = f"{corpus.files_id}:{len(earlier_runs)}"
         return dg.RunRequest(run_key=run_key, partition_key=corpus.name, tags=tags)
 
     def _needs_another_run(
@@ -578,20 +502,10 @@ class _Tick:
     ) -> bool:
         """Return whether to build a corpus once more, although there were runs for its files.
 
-        A corpus is a folder of raw text. The first case that applies decides:
-
-            1. a run has failed, and would fail again       no
-            2. no build of the corpus has ever succeeded    yes
-            3. something is still writing to the corpus     yes: the runs have built only some files
-            4. the latest run has succeeded                 no: it has built the present files
-            5. otherwise                                    yes
-
-        In case 1, the reason is added to `notes`, for the log. In case 4, `next_cursor` gets the
-        digest of the corpus, so that the next call of the sensor takes it for up to date without
-        these questions.
+        No other run is needed if the latest run has succeeded, or has failed and would fail again.
 
         Args:
-            corpus: The corpus.
+            corpus: The corpus, which is a folder of raw text.
             earlier_runs: The runs for its present files, the latest first.
         """
         latest_run = earlier_runs[0]
@@ -600,19 +514,17 @@ class _Tick:
             self.notes.append(f"{corpus.name}: {failure_reason}")
             return False
 
-        if corpus.current_digest is None:
-            return True  # no build has succeeded yet
+        # The digest of the list of files that the last successful build has read.
+        built_files = corpus.current_digest
+        if built_files is None:
+            return True  # no build has ever succeeded
         if not corpus.is_quiet:
-            return True  # something still writes to it, so the runs have not built all files
-
-        # Has the latest run made the present list of files (the inventory)? It was a run for the
-        # present files, so the corpus is up to date then.
-        is_up_to_date = has_made(
-            self.instance, latest_run, self.inventory_asset, corpus.name, corpus.current_digest
-        )
-        if is_up_to_date:
-            self.next_cursor.up_to_date[corpus.name] = corpus.current_digest
-        return not is_up_to_date
+            return True  # something still writes to it, so the runs have built only some files
+        if not has_made(self.instance, latest_run, self.inventory_asset, corpus.name, built_files):
+            return True  # the latest run has not made that list
+        # It has built the present files. Remember that, so that the next call need not ask again.
+        self.next_cursor.up_to_date[corpus.name] = built_files
+        return False
 
     def _skip_reason(self) -> str:
         """Say for Dagster's UI why this call of the sensor starts no run.

@@ -49,27 +49,21 @@ class RunOwner:
         return f"{self.host}:{self.pid}:{self.start}:{self.run_id}"
 
     def is_of(self, run: dg.DagsterRun) -> bool:
-        """Return whether this tag was made for a certain run, and was not copied from another run.
+        """Return whether this tag of a run was made for it, or was copied from an earlier run.
 
-        The tag of a run names the process that executes it. If Dagster tries a failed run again, it
-        creates another run with copies of all tags. So until the process of the new run replaces
-        the tag, the tag names the process of the failed run. Cases, for a run 1a2b that is tried
-        again as 3c4d:
-
-            tag                      of run 1a2b    of run 3c4d
-            node7:4711:98765:1a2b    True           False: it names the other run
-            node7:4711:98765:        True           False: see the comment
+        If Dagster tries a failed run again, it creates a new run, and copies all tags of the failed
+        one to it. So the new run has a tag with the process of the failed one, until its own
+        process replaces the tag.
 
         Args:
             run: The run that has the tag.
         """
         if self.run_id:
             return self.run_id == run.run_id
-        # The tag names no run if it was made before the run was created, as `nanoset build` does.
-        # Dagster itself creates the later attempts, with the failed run as their parent. So if this
-        # run has a parent, its tag is a copy.
-        is_first_attempt = run.parent_run_id is None
-        return is_first_attempt
+        # The command `nanoset build` makes the tag before it creates the run, so the tag has no id.
+        # A new run for a failed one has this as its parent, so its tag is a copy.
+        is_new_attempt = run.parent_run_id is not None
+        return not is_new_attempt
 
     def is_gone(self) -> bool:
         """Return whether the process that executes a run has ended. If that is not certain: False.

@@ -27,7 +27,6 @@ from nanoset_core.outputs.manifest import Recipe
 from nanoset_core.project.graph import Step, graph_over
 from nanoset_core.project.project import Project
 from nanoset_core.project.running import not_a_cron_line
-from nanoset_core.project.runs import GraphState
 from nanoset_core.stages.inventory.corpora import scan_corpora
 from nanoset_core.stages.inventory.make import (
     inventory_recipe,
@@ -93,91 +92,39 @@ def reconcile_schedule(project_defs: ProjectDefs) -> list[dg.ScheduleDefinition]
 def _tick_result(
     context: dg.ScheduleEvaluationContext, project_defs: ProjectDefs, tick_time: str
 ) -> list[dg.RunRequest] | dg.SkipReason:
-    """Return the runs that one call of the schedule requests, or why it requests none.
-
-    The schedule runs at fixed times, such as every night. It looks for outputs that are missing or
-    out of date, and requests runs that make them.
+    """Request runs that make what is missing or out of date; if nothing is, return why.
 
     Args:
-        context: Dagster's context of the call.
+        context: Dagster's context of this call of the schedule.
         project_defs: The names and settings of the project in Dagster.
         tick_time: When the call was due, such as `2026-01-31T03:00`.
     """
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
-    # Look up the active runs before the files: if one ends meanwhile, it still counts as active, so
-    # that what it has just built is not requested again.
+    # Look up the active runs before the files. If a run ends in between, it still counts as active,
+    # so that what it has just built is not requested again.
     active_runs = ActiveRuns(context.instance, names)
-    text = scan_corpora(project)
+    text = scan_corpora(project)  # the files of each text collection (corpus)
     _log_warnings(context, text, reload_notes(project_defs.config, project.config))
     sweep(project)  # removes temporary files of killed processes
     register(context.instance, names, text.corpora, project.config)  # as partitions
-    return _requests_or_reason(project_defs, project, text, active_runs, tick_time)
 
-
-def _requests_or_reason(
-    project_defs: ProjectDefs,
-    project: Project,
-    text: RawText,
-    active_runs: ActiveRuns,
-    tick_time: str,
-) -> list[dg.RunRequest] | dg.SkipReason:
-    """Compare raw text with outputs, and return the runs to request, or why there are none.
-
-    A schedule calls this every night, for example. The raw text is in corpora, which are folders of
-    text files. Two kinds of runs are requested:
-
-        a corpus has files that were never read       one run that makes all of its outputs
-        another output is missing or out of date      one that makes it, if all that it is made from
-                                                      is up to date
-
-    Nothing is requested that an active run is making.
-
-    Args:
-        project_defs: The names of the project, and the settings that Dagster has loaded.
-        project: The project with the current nanoset.yaml.
-        text: The corpora and their files.
-        active_runs: The runs that were active before the raw text was listed.
-        tick_time: When the schedule was due, such as `2026-01-31T03:00`; a part of the run keys.
-    """
-    names = project_defs.names
-    # Corpora with files that were never read: request all of their outputs.
+    # Request all outputs of the corpora with new files.
     survey = _survey(project, text)
     corpora = [corpus for corpus in survey.with_new_files if corpus not in active_runs.corpora]
     requests = _corpus_requests(names, tick_time, text, corpora)
 
-    # All other outputs. The graph knows what each should be made from, as the survey has found out
-    # which files there are. The state says, in addition, which outputs have to be made. Of these,
-    # some are due: all that they are made from is up to date.
+    # Request other outputs that have to be made, and whose inputs are up to date.
     graph = graph_over(project, survey.recipes)
-    state = load_graph_state(graph, active_runs.instance, names, active_runs)
-    due = _due_runs(project_defs, state, active_runs)
-    requests += _output_requests(names, tick_time, due)
-    if requests:
-        return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
-    return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
-
-
-def _due_runs(
-    project_defs: ProjectDefs, state: GraphState, active_runs: ActiveRuns
-) -> list[list[Step]]:
-    """Return the runs that make missing and outdated outputs, also those that have failed before.
-
-    The list of a corpus's raw files is an output, too. It is outdated if the files have changed.
-
-    Args:
-        project_defs: Its settings say which assets Dagster has loaded.
-        state: Which outputs are missing, outdated or up to date.
-        active_runs: The runs that are queued or working. What they make is left out.
-
-    Returns:
-        Each run as a list of steps, each of which makes one output.
-    """
+    state = load_graph_state(graph, context.instance, names, active_runs)
     loaded_assets = LoadedAssets.of(project_defs.config)
     due = due_runs(
         state, active_runs, loaded_assets, retries_failed=True, includes_inventories=True
     )
-    return due.runs
+    requests += _output_requests(names, tick_time, due.runs)
+    if requests:
+        return requests[:MAX_NIGHTLY_REQUESTS]  # the sensors and the next tick request the rest
+    return _skip_reason(len(state.steps), len(text.corpora), survey.being_written)
 
 
 def _log_warnings(
@@ -265,18 +212,17 @@ def _corpus_requests(
 
 
 def _assets_of_a_corpus(names: Names) -> list[dg.AssetKey]:
-    """Return the assets that a run makes to build a corpus: the list of its files, its tokens, …
-
-    Each step of the pipeline has a kind. Those that a corpus (a collection of documents) goes
-    through have the same kind as the first one, which lists its files.
+    """Return the assets that a run makes to build a text collection: file list, tokens, dataset.
 
     Args:
         names: Knows the names of the project in Dagster.
     """
     assets: list[dg.AssetKey] = []
-    for stage in stages():
-        if stage.kind == INVENTORY.kind and is_asset(stage):
-            assets.append(names.asset(shape_of(stage).asset))
+    for stage in stages():  # all steps of the pipeline
+        # The kind is "corpus" for these steps, and "nanoset", for example, for those of a mixture.
+        is_step_of_corpus = stage.kind == INVENTORY.kind
+        if is_step_of_corpus and is_asset(stage):
+            assets.append(names.asset(shape_of(stage).asset))  # such as "tokenized_shards"
     return assets
 
 
@@ -334,29 +280,24 @@ class _FileSurvey:
 def _survey(project: Project, text: RawText) -> _FileSurvey:
     """List the files of each corpus that a build would read now, without reading any of them.
 
-    The corpora, which are folders of raw text, are divided into three groups:
-
-    - A file of the last build is being overwritten: a build now would lose its text, so the corpus
-      waits.
-    - There is a file that was never read: the corpus has to be built.
-    - All files were read before: their digests are known, and show whether anything has changed.
+    A corpus is a folder of raw text, such as raw/web.
 
     Args:
-        project: Its outputs have the digests of files that were read before.
-        text: The corpora and their files.
+        project: Its outputs have the digests of the files that earlier builds have read.
+        text: The corpora and their files, with names, sizes and times.
     """
     survey = _FileSurvey()
     for corpus, contents in text.corpora.items():
-        # Is a file that the last build has read being overwritten? A build now would leave it out,
-        # and the corpus would lose its text.
+        # Is something overwriting a file that the last build has read? A build now would leave the
+        # file out, and its text would be lost.
         if overwritten_file(project, corpus, contents.texts) is not None:
             survey.being_written.append(corpus)
             continue
-        # List the files that are complete. A file that was changed a moment ago is left out.
-        quiet_period = quiet_period_of(project, corpus)
-        inventory = remembered_inventory(project, contents, quiet_period)
-        if inventory is None:
-            survey.with_new_files.append(corpus)  # the digest of a file is not known yet
+        # List the files with their digests, without those that were changed a moment ago.
+        quiet_seconds = quiet_period_of(project, corpus)
+        file_list = remembered_inventory(project, contents, quiet_seconds)
+        if file_list is None:  # a file was never read, so its digest is unknown
+            survey.with_new_files.append(corpus)
         else:
-            survey.add(corpus, inventory)
+            survey.add(corpus, file_list)
     return survey

@@ -27,8 +27,6 @@ from nanoset_assets.partition_sets import register
 from nanoset_assets.project_defs import ProjectDefs, tick_result
 from nanoset_assets.tags import MAX_REQUESTS
 from nanoset_core.project.graph import graph_over
-from nanoset_core.project.project import Project
-from nanoset_core.project.runs import GraphState
 from nanoset_core.stages.inventory.stage import INVENTORY
 
 SENSOR = "missing_or_stale"
@@ -69,55 +67,35 @@ def stale_sensor(project_defs: ProjectDefs, jobs: Iterable[Any]) -> dg.SensorDef
 def _evaluate(context: dg.SensorEvaluationContext, project_defs: ProjectDefs) -> dg.SensorResult:
     """Request runs for the outputs that are missing or out of date. Dagster calls this regularly.
 
-    An output has to wait if one of its inputs has to be built first, or if a run is working on it.
-    If it has failed, it is not requested again until an input changes. The log says why:
-    "pretrain/blend: waits for a run of what it is made from".
-
     Args:
         context: Dagster's context of this call.
         project_defs: The names and settings of the project in Dagster.
     """
+    instance = context.instance
     names = project_defs.names
     project = project_defs.load()  # with the current nanoset.yaml
-    loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
-
     # Look up the active runs first, and then the outputs. The other way round, a run could build an
     # output and end in between: the output would look missing, and be requested again.
-    active_runs = ActiveRuns(context.instance, names)
-    state = _output_state(context.instance, project, names, active_runs)
+    active_runs = ActiveRuns(instance, names)
+
+    # A corpus (a text collection) is a partition of each asset that is made from it. After an edit
+    # of the settings, it may have to become one of a further asset.
+    corpora = instance.get_dynamic_partitions(names.corpora_name)
+    register(instance, names, corpora, project.config)
+
+    # Which outputs are missing or out of date, and which of these can be built now? An output has
+    # to wait if one of its inputs has to be built first, or if a run is working on it.
+    graph = graph_over(project, current_inventories(project, corpora))
+    state = load_graph_state(graph, instance, names, active_runs)
+    loaded_assets = LoadedAssets.of(project_defs.config)  # the assets that Dagster knows
     pending = due_runs(
         state, active_runs, loaded_assets, retries_failed=False, includes_inventories=False
     )
 
     requests = _run_requests(names, pending)
     notes = reload_notes(project_defs.config, project.config) + _notes_on(pending)
-    n_outputs = len(state.steps)  # every output has a step that makes it
-    idle_reason = f"{n_outputs:,} outputs: nothing that is missing or stale can be built now"
+    idle_reason = f"{len(state.steps):,} outputs: nothing that is missing or stale can be built now"
     return tick_result(context, requests, notes, idle_reason)
-
-
-def _output_state(
-    instance: dg.DagsterInstance, project: Project, names: Names, active_runs: ActiveRuns
-) -> GraphState:
-    """Find out which outputs of the project are missing, out of date or current.
-
-    Args:
-        instance: The Dagster instance. It knows the corpora (collections of documents), each of
-            which is a partition of the assets that are made of it.
-        project: The project with its current settings.
-        names: Knows the names of the project in Dagster.
-        active_runs: The runs that are queued or working. What they build is not requested again.
-    """
-    # An edit of the settings may request another asset of a known corpus, such as a `.pbin`. Make
-    # the corpus a partition of this asset, too, so that it can be built.
-    corpora = instance.get_dynamic_partitions(names.corpora_name)
-    register(instance, names, corpora, project.config)
-
-    # Compare the outputs with the lists of raw files of the last build. Another sensor notices new
-    # files.
-    inventories = current_inventories(project, corpora)
-    graph = graph_over(project, inventories)
-    return load_graph_state(graph, instance, names, active_runs)
 
 
 def _run_requests(names: Names, due: DueRuns) -> list[dg.RunRequest]:

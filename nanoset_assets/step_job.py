@@ -46,23 +46,20 @@ class StepOptions(dg.Config):
 def step_job(project_defs: ProjectDefs) -> dg.JobDefinition:
     """Make a Dagster job that shows which samples a trainer reads in one step.
 
-    A user starts it, for example, when the loss jumps in step 120 of a training run: in Dagster's
-    UI, with the option `step: 120`. The result is a table of the samples, with the documents that
-    they come from, and the start of their text.
+    A user starts it in Dagster's UI, for example with the option `step: 120`, when the loss jumps
+    in step 120 of a training run. The result is a table with the text of the samples.
 
     Args:
         project_defs: The names and settings of the project in Dagster. It has at least one data
             mixture (a nanoset); the options name the first one unless the user changes that.
-
-    Returns:
-        The job `explain_step`.
     """
     op_name = project_defs.names.definition(STEP_OP)
     first_nanoset = next(iter(project_defs.config.nanosets))
 
+    # In Dagster, a job consists of functions, called ops. This is the only one. (Its docstring
+    # would be shown to users.)
     @dg.op(name=op_name, tags=dict(project_defs.op_tags), out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext, config: StepOptions) -> None:
-        # Dagster would show a docstring of this function as a description in its UI.
         project = project_defs.load_in_step(context)
         try:
             context.log_event(step_observation(project_defs, project, config))
@@ -116,8 +113,7 @@ def step_observation(
 def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
     """Return what Dagster's UI shows of one step of a trainer: a sentence, and a table of samples.
 
-    If the user has named the settings of the training run (`run.yaml`), it is known how the samples
-    are divided among the GPUs, and the table has two more columns:
+    For example:
 
         rank    micro_batch    sample    corpus    documents                          text
         0       0              17        web       web/part-0.jsonl:5 tokens 0–300    It was a …
@@ -125,19 +121,19 @@ def _step_metadata(step: StepOrigin, options: StepOptions) -> dict[str, Any]:
 
     Args:
         step: The step, with its first samples.
-        options: What the user asked for.
+        options: What the user asked for. If it names a file that describes the training run, it is
+            known which GPU (rank) reads a sample. Otherwise, the first two columns are left out.
 
     Returns:
         Heading → value.
     """
-    # Only a run with a run.yaml says which rank and micro-batch a sample belongs to.
-    has_run_file = bool(options.run)
-    rows = [_row(sample, has_rank=has_run_file) for sample in step.samples]
-    n_samples = _sample_count(step, options.rank)  # also those that the table does not show
+    has_ranks = bool(options.run)
+    rows = [_row(sample, has_rank=has_ranks) for sample in step.samples]
+    n_samples = _sample_count(step, options.rank)  # of the whole step
     return {
         "summary": markdown(markdown_text(step_sentence(step))),
         "step": step.step,
-        "samples": table(rows, n_samples),
+        "samples": table(rows, n_samples),  # says how many samples it does not show
     }
 
 

@@ -88,40 +88,33 @@ def page_statistics(project: Project, manifest: Manifest) -> CorpusColumns | Non
 def columns_metadata(manifest: Manifest, statistics: CorpusColumns | None) -> dict[str, Any]:
     """Return what Dagster's UI shows of the values that documents have in addition to their text.
 
-    For a corpus of 5,000 documents with the columns `score` and `language`, for example:
-
-        columns               a table: `score` is a double, `language` a string
-        statistics            a table: minimum, median and maximum of the scores, …
-        values of score       a table: how many documents have a score from 0 to 1, from 1 to 2, …
-        values of language    a table: 4,000 documents have `en`, 1,000 have `de`
-        documents             5000
+    For example, each document of a text collection (corpus) has a score and a language.
 
     Args:
-        manifest: The record of the files and counts of the columns.
-        statistics: Statistics of the columns. If it is None, because reading the values would take
-            too long, a command that shows them takes the place of their tables.
+        manifest: The record of the files and counts of these columns.
+        statistics: Statistics of the columns; None if reading the values would take too long.
 
     Returns:
-        Heading → value, as in the example.
+        Heading → value: tables and counts.
     """
-    counts = manifest.facts  # recorded when the columns were made
-    metadata = _column_list(manifest)
-    metadata["dagster/partition_row_count"] = counts["documents"]
+    counts = manifest.facts
+    metadata = _column_list(manifest)  # a table: `score` is a double, `language` a string
+    metadata["dagster/partition_row_count"] = counts["documents"]  # Dagster shows it as the size
 
     if statistics is None:
         metadata["values"] = f"`nanoset columns {manifest.name}` shows the values of the columns"
     else:
-        metadata["statistics"] = _statistics_table(statistics)
+        metadata["statistics"] = _statistics_table(statistics)  # minimum, median, maximum, …
         for column in statistics.columns[:MAX_COLUMNS]:
+            # How many documents have a score from 0 to 1, or the language `en`.
             metadata[f"values of {column.name}"] = _values_table(statistics, column)
 
     metadata["documents"] = counts["documents"]
-    # `document_attributes` joins the user's tables to the documents, and counts their rows and
-    # those that match no document. `document_columns` has no such counts.
+    # Columns from tables of the user also have counts such as that of rows without a document.
     for name in (*COUNTS, "rows"):
         if name in counts:
             metadata[name] = counts[name]
-    metadata["size_bytes"] = counts["bytes"]  # of the tables with the columns
+    metadata["size_bytes"] = counts["bytes"]
     return metadata
 
 

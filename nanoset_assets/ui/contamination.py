@@ -71,25 +71,22 @@ def contamination_metadata(manifest: Manifest) -> dict[str, Any]:
 def _contaminated_text(manifest: Manifest, matches: MatchSummary) -> str:
     """Say in a sentence or two how many training documents contain texts of evaluations.
 
-    Very many documents may contain the same text, such as a licence that an evaluation quotes. This
-    is probably no leak of the evaluation. So such texts, called boilerplate, are counted
-    separately:
-
-        **12 of 5,000 documents** contain texts of evaluations. Apart from these, 1 text of evals is
-            in 100 documents or more, probably as boilerplate: …
+    For example: "**12 of 5,000 documents** contain texts of evaluations."
 
     Args:
-        manifest: The record of a search. Its name says what was searched for, and in which corpus,
-            such as `evals/web`.
-        matches: What was counted: documents with matches, without and with boilerplate.
+        manifest: The record of a search. Its name says which evaluations were searched for, and in
+            which text collection, such as `evals/web`.
+        matches: How many documents were found.
     """
     documents = format_count(manifest.facts["documents"], "document")
     text = f"**{matches.contaminated:,} of {documents}** contain texts of evaluations."
 
-    section = manifest.name.partition("/")[0]
-    boilerplate = boilerplate_text(section, matches)  # a clause, or "" if there is none
-    if boilerplate:
-        text += f" Apart from these, {boilerplate}."
+    # An evaluation may quote a licence, for example, that very many documents contain. This is
+    # probably no leak, so such texts are counted separately, in a second sentence.
+    evaluations = manifest.name.partition("/")[0]
+    common_texts = boilerplate_text(evaluations, matches)  # "" if there are none
+    if common_texts:
+        text += f" Apart from these, {common_texts}."
     return text
 
 

@@ -46,32 +46,25 @@ def dataset_page(run: AssetRun) -> dict[str, Any]:
 def dataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what Dagster's UI shows of a dataset, the tokens of a collection of documents.
 
-    For example:
-
-        summary            "**5,000 documents, 1,234,567 tokens**, 2.47 MB; 3 lines rejected." …
-        first_documents    the start of their text, to see at a glance whether it is right
-        prefix             web_text_document: trainers read web_text_document.bin and .idx
-        documents          5000
-        tokens             1234567
-
     Args:
         project: Gives access to other outputs and to the settings, to say what else was lost when
             the text was tokenized, and which trainers read the dataset.
         manifest: The record of the dataset: its files, and what was counted when it was made.
 
     Returns:
-        Heading → value, as in the example. Dagster plots the counts over time.
+        Heading → value: texts and counts. Dagster plots the counts over time.
     """
-    facts = manifest.facts  # what was counted when the output was made
+    facts = manifest.facts
     size = format_bytes(size_bytes(manifest))
+    # "**5,000 documents, 1,234,567 tokens**, 2.47 MB; 3 lines rejected."
     summary = f"{counts_text(facts)}, {size}; {_problems_text(facts)}."
     losses = loss_texts(project, shards_of(project.outputs, manifest))
     readers = readers_text(project, manifest.name)
     return {
         "summary": markdown(summary, *losses, readers),
-        "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and the .idx
-        "dagster/partition_row_count": facts["documents"],
+        "first_documents": first_documents(project, manifest),  # the start of their text
+        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and .idx that trainers read
+        "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
         **facts_of(manifest, "documents", "sequences", "tokens", "rejected", "dtype"),
     }
 

@@ -79,11 +79,12 @@ def handoff_metadata(project: Project, manifest: Manifest, name: str) -> dict[st
 def _warning_texts(project: Project, manifest: Manifest) -> list[str]:
     """Return short forms of the warnings that a user should see before a trainer is started.
 
-    A warning first says what the problem is, then what to do. START.md, which the page shows under
-    the heading `start`, has the whole text; so the summary of the page has only the first half:
+    A warning says what the problem is, and then what to do. Only the problem is returned:
 
         warning     Megatron-LM will rebuild every index, since …: START.md has the lines to add
         returned    **Megatron-LM will rebuild every index, since …**: see `start`.
+
+    The page with these texts shows the file START.md below its heading `start`.
 
     Args:
         project: Its settings may have changed since the files were written, which is a warning,

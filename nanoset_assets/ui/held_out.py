@@ -44,41 +44,38 @@ def held_out_page(run: AssetRun) -> dict[str, Any]:
 def held_out_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what Dagster's UI shows of validation and test documents that are also trained on.
 
-    Three cases are counted. For example, the document `a` is for validation:
+    For example:
 
-        train contains                              counted as
-        `a` itself                                  shared
-        another document, with the same text        copies
-        two other documents with the same text,     train_copies: no harm to the validation, but the
-        which is not that of `a`                    training reads this text twice
+        summary      "**Of 200 documents that are held out, train reads 3, and copies of 5.**"
+        in_train     a table of the first of these documents
+        table        the path of a file with all of them
+        held_out     200     (documents for validation and test)
+        shared       3       (train has the document itself)
+        copies       5       (train has another document with the same text)
 
     Args:
         project: Its settings say whether documents with the same text were searched for.
         manifest: The record of the comparison: its files, and what was counted.
 
     Returns:
-        Heading → value: "summary" (sentences), "train_copies" and "in_train" (tables), "table" (the
-        path of a file with all documents), and the counts "held_out" (all documents for validation
-        and test), "shared" and "copies".
+        Heading → value, as in the example. If train has the same text in several documents, there
+        is also a table of these, `train_copies`.
     """
-    # What was counted when the output was made. TRAIN_COPIES is "train_copies": the name of a fact,
-    # and the heading below which it is shown.
-    facts = manifest.facts
+    facts = manifest.facts  # what was counted
     summary = _held_out_text(project, manifest)
-
-    # Documents of train with the same text as another one of train, counted by corpus, such as
-    # [{"corpus": "web", "documents": 2, "tokens": 1800}]. Older comparisons did not count them.
-    duplicates_in_train = facts.get(TRAIN_COPIES)
-    if duplicates_in_train:
+    # Such as [{"corpus": "web", "documents": 2, "tokens": 1800}], by text collection. Comparisons
+    # of older versions have not counted these.
+    copies_within_train = facts.get(TRAIN_COPIES)
+    if copies_within_train:
         summary += f" {_train_copies_text(facts)}"
 
     metadata: dict[str, Any] = {"summary": markdown(summary)}
-    if duplicates_in_train:
-        metadata[TRAIN_COPIES] = table(duplicates_in_train)
+    if copies_within_train:
+        metadata[TRAIN_COPIES] = table(copies_within_train)
     first_documents = rows_without_none(facts["first"])
     if first_documents:
         metadata["in_train"] = table(first_documents)
-    metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))  # the file with all of them
+    metadata["table"] = dg.MetadataValue.path(manifest.url(SHARED))
     metadata |= facts_of(manifest, "held_out", "shared", "copies")
     return metadata
 

@@ -36,16 +36,13 @@ from nanoset_core.untrusted import markdown_text, shell_word
 
 
 def split_page(run: AssetRun) -> dict[str, Any]:
-    """Write the index files that say what each training sample is, and return what the UI shows.
+    """Write the index files of a split, and return what Dagster's UI shows of it.
 
-    A trainer reads a mixture of datasets with the splits train, valid and test. For each split,
-    index files say where its samples are: `index_mappings` for each dataset, and `blend` for the
-    order in which the datasets are mixed.
+    The splits are train, valid and test. Their index files say where a trainer finds each sample.
 
     Args:
-        run: Executes the Dagster asset `index_mappings` or `blend` for one split. `run.make()`
-            writes the files, and returns their manifest: the record of the files and of what was
-            counted.
+        run: Executes a Dagster asset for one split. `run.make()` writes the files, and returns
+            their manifest: the record of the files and of what was counted.
 
     Returns:
         What the page of the asset shows: heading → value. See `split_metadata`.
@@ -60,70 +57,59 @@ def split_page(run: AssetRun) -> dict[str, Any]:
 def split_metadata(project: Project, manifest: Manifest, name: str, split: str) -> dict[str, Any]:
     """Return what Dagster's UI shows of the samples that a trainer reads in one split.
 
-    For example, the split train of a mixture of `web` and `books`:
-
-        summary          "**1,000 samples of 2,048 tokens**: 1.00 to 2.50 epochs, by corpus; …"
-        plan             a table: samples and epochs of each dataset of the mixture
-        by_corpus        a table: tokens that are read of each collection of documents
-        first_samples    the start of the first samples, as text
-        samples          1000
-        tokens           2048000
-        epochs_most      2.5
-
-    A split without a share of the data has only a summary, counts, and the names of its files.
-
     Args:
         project: Gives access to the samples and to the settings.
         manifest: The record of the split's index files, with what was counted when they were made.
-        name: Name of the mixture (a nanoset), such as "pretrain".
+        name: Name of the data mixture (a nanoset), such as "pretrain".
         split: train, valid or test.
 
     Returns:
-        Heading → value, as in the example. Dagster plots the numbers over time.
+        Heading → value. Dagster plots the numbers over time.
     """
-    facts = manifest.facts  # what was counted when the output was made
+    facts = manifest.facts  # what was counted
     length = project.nanoset(name).sequence_length
     n_samples = samples_read(facts)
 
+    # For example "**1,000 samples of 2,048 tokens**: 1.00 to 2.50 epochs, by corpus; …"
     metadata: dict[str, Any] = {"summary": markdown(_summary(split, manifest, length))}
-    if facts["members"]:  # the datasets; none if the split has no share of the data
-        metadata |= _member_metadata(facts)
-        metadata |= _corpus_metadata(facts)
-        metadata |= _sample_metadata(project, manifest, name, split)
-        metadata |= _epoch_metadata(facts)
+    has_share_of_data = bool(facts["members"])  # the datasets that it mixes
+    if has_share_of_data:
+        metadata |= _member_metadata(facts)  # a table of these datasets
+        metadata |= _corpus_metadata(facts)  # a table of what is read of each text collection
+        metadata |= _sample_metadata(project, manifest, name, split)  # the first samples, as text
+        metadata |= _epoch_metadata(facts)  # {"epochs_least": 1.0, "epochs_most": 2.5}
     metadata["samples"] = n_samples
     metadata["unused_samples"] = unused_samples(facts)
     metadata["tokens"] = n_samples * length
-    metadata["dagster/partition_row_count"] = n_samples
-    metadata |= _cache_metadata(project, manifest)
+    metadata["dagster/partition_row_count"] = n_samples  # Dagster shows it as the size of the split
+    metadata |= _cache_metadata(project, manifest)  # where the trainer finds the index files
     return metadata
 
 
 def _member_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table of the datasets that a split mixes, and one of the mixture in the settings.
+    """Return a table of the samples of each dataset that a split mixes.
 
-    A mixture may have groups. Then the first table repeats the settings, the second one shows the
-    result. For example, the group `prose` has 70 % of the samples:
+    If the settings combine the datasets in groups, a table repeats these. For example, the group
+    `prose` has 70 % of the samples:
 
-        mixture          plan
-        prose     70%    web      500 samples
-        · web     50%    books    200 samples
-        · books   20%    code     300 samples
+        mixture                          plan
+        prose     70%                    web      500 samples
+        · web     50%                    books    200 samples
+        · books   20%                    code     300 samples
         code      30%
 
     Args:
-        facts: What was counted when the index files of the split were made. `members` has an entry
-            for each dataset.
+        facts: What was counted when the index files of the split were made.
 
     Returns:
-        The tables under the headings `mixture`, which is left out if it was not recorded, and
-        `plan`.
+        The tables `mixture`, if there are groups, and `plan`.
     """
     metadata: dict[str, Any] = {}
     if MIXTURE in facts:
-        metadata["mixture"] = table(mixture_rows(facts[MIXTURE]), len(facts[MIXTURE]))
-    members = facts["members"]
-    metadata["plan"] = table(member_rows(members[:ROWS_SHOWN]), len(members))
+        groups = facts[MIXTURE]
+        metadata["mixture"] = table(mixture_rows(groups), len(groups))
+    datasets = facts["members"]
+    metadata["plan"] = table(member_rows(datasets[:ROWS_SHOWN]), len(datasets))
     return metadata
 
 
@@ -142,22 +128,20 @@ def _epoch_metadata(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _cache_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return where the trainer finds the index files of a split, and a table of their names.
+    """Return the folder in which a trainer finds the index files of a split, and their names.
 
-    A trainer such as Megatron-LM searches one folder, its cache, for index files with certain
-    names. If it finds them, it need not compute them when it starts.
+    A trainer such as Megatron-LM searches this folder for files with certain names. If it finds
+    them, it need not compute them when it starts.
 
     Args:
         project: The folder is shown relative to that of the settings file, nanoset.yaml.
-        manifest: The record of the index files. Its folder is in that of the mixture:
-
-                outputs/nanosets/pretrain/train/blend/5f0c…    folder of this version
-                outputs/nanosets/pretrain/cache                folder that the trainer searches
+        manifest: The record of the index files, in the folder of this version of them.
     """
-    nanoset_folder = manifest.folder.parents[2]  # outputs/nanosets/pretrain
-    cache_folder = nanoset_folder / "cache"
+    version_folder = manifest.folder  # nanosets/pretrain/train/blend/5f0c…
+    mixture_folder = version_folder.parents[2]  # nanosets/pretrain, whose splits share a cache
+    cache_folder = mixture_folder / "cache"
     files = manifest.facts["cache_files"]
-    rows = ({"file": file} for file in files)
+    rows = [{"file": file} for file in files]
     return {
         "cache": place(project, manifest.access.url(cache_folder)),
         "cache_files": table(rows, len(files)),
@@ -226,22 +210,17 @@ def _token_notes(facts: Mapping[str, Any]) -> list[str]:
 def _epochs_text(facts: Mapping[str, Any]) -> str:
     """Say how often a split reads its data: `2.50 epochs`, or `1.00 to 2.50 epochs, by corpus`.
 
-    Reading all documents of a corpus (a collection of documents) once is one epoch. A split that
-    mixes several corpora may read each of them another number of times.
-
-    If the training continues an earlier one, what that has read is counted as well, and the text
-    ends with "earlier phases included".
+    Reading all documents of a corpus (a text collection) once is one epoch. A split that mixes
+    several corpora may read each of them another number of times.
 
     Args:
-        facts: What was counted when the index files of the split were made. `members` has an entry
-            for each dataset of the split, such as `{"corpus": "web", "epochs": 2.5, "before": 0}`.
-            A dataset may have documents of several corpora; CORPORA is the key of entries for each
-            of these.
+        facts: What was counted when the index files of the split were made.
     """
-    datasets = facts["members"]
-    # The epochs of each corpus. Outputs of earlier versions only have those of each dataset.
-    rows_with_epochs = facts.get(CORPORA, datasets)
-    epochs = [row["epochs"] for row in rows_with_epochs]  # [1.0, 2.5]
+    datasets = facts["members"]  # such as [{"corpus": "web", "epochs": 2.5, "before": 0}, …]
+    # A dataset may have documents of several corpora. The counts of each corpus are more precise,
+    # but outputs of earlier versions lack them.
+    rows = facts.get(CORPORA, datasets)
+    epochs = [row["epochs"] for row in rows]  # [1.0, 2.5]
 
     # Compare the numbers as they are shown: 2.499 and 2.501 are the same, "2.50".
     fewest = f"{min(epochs):.2f}"  # "1.00"
@@ -251,9 +230,8 @@ def _epochs_text(facts: Mapping[str, Any]) -> str:
     else:
         text = f"{fewest} to {most} epochs, by corpus"
 
-    # `before` counts what earlier phases of the training have read of a dataset.
-    continues_earlier_phases = any(dataset.get("before") for dataset in datasets)
-    if continues_earlier_phases:
+    # If the training continues another one, `before` is what that has read of a dataset.
+    if any(dataset.get("before") for dataset in datasets):
         text += ", earlier phases included"
     return text
 
@@ -263,36 +241,32 @@ def _corpus_metadata(facts: Mapping[str, Any]) -> dict[str, Any]:
 
     A corpus is a collection of documents; a split mixes several. For example:
 
-        corpus    tokens     unique tokens    repeated tokens    epochs
-        web       800,000    800,000          0                  1.00
-        books     250,000    100,000          150,000            2.50
-        all       1,050,000  900,000          150,000            1.17
+        corpus    tokens       unique tokens    repeated tokens    epochs
+        web       800,000      800,000          0                  1.00
+        books     250,000      100,000          150,000            2.50
+        all       1,050,000    900,000          150,000            1.17
 
     Args:
-        facts: What was counted when the index files of the split were made. Outputs of earlier
-            versions lack the counts of corpora.
+        facts: What was counted when the index files of the split were made.
 
     Returns:
-        The table as `by_corpus`, and the sums `unique_tokens` and `repeated_tokens` as numbers.
-        Empty if nothing was counted.
+        The table `by_corpus`, and the sums `unique_tokens` and `repeated_tokens` as numbers. Empty
+        if nothing was counted, as in earlier versions.
     """
     corpora = facts.get(CORPORA)
     if not corpora:
         return {}
-    rows = corpus_rows(corpora[:ROWS_SHOWN])  # one for each corpus: heading of a column → text
+    rows = corpus_rows(corpora[:ROWS_SHOWN])  # such as [{"corpus": "web", "tokens": "800,000", …}]
     if len(corpora) > 1:
-        # The last row has the sums. A column without one, such as "most epochs", stays empty.
-        total_by_heading = corpus_total_row(corpora)
+        totals_by_heading = corpus_total_row(corpora)  # of all corpora, also those not shown
         total_row: dict[str, Any] = {}
         for heading in rows[0]:
-            total = total_by_heading.get(heading, "")
-            if isinstance(total, int):
-                total = f"{total:,}"
-            total_row[heading] = total
+            total = totals_by_heading.get(heading, "")  # "" if there is no sum of this column
+            total_row[heading] = f"{total:,}" if isinstance(total, int) else total
         rows.append(total_row)
-    totals = corpus_totals(corpora)  # also of those that the table leaves out
+    totals = corpus_totals(corpora)
     return {
-        "by_corpus": table(rows, len(corpora)),
+        "by_corpus": table(rows, len(corpora)),  # says how many corpora there are, if more
         "unique_tokens": totals["unique_tokens"],
         "repeated_tokens": totals["repeated_tokens"],
     }

@@ -213,24 +213,22 @@ def _cell(value: Any) -> Any:
 def markdown(*blocks: str) -> dg.MarkdownMetadataValue:
     """Join paragraphs of Markdown, as many as Dagster shows at once.
 
-    Dagster shows a text of 1,000 characters or more (INLINE_CHARACTERS) only after a click on a
-    button, which takes the place of all of it. So the last paragraphs are left out if the text
-    would become that long.
+    If a text has 1,000 characters or more (INLINE_CHARACTERS), Dagster only shows a button that
+    opens it. So the last paragraphs are left out if the text would become that long.
 
     Args:
         blocks: The paragraphs, the most important ones first. The first is never left out.
 
     Returns:
-        The paragraphs with an empty line between them.
+        The paragraphs with an empty line between them. Invisible characters are escaped.
     """
-    # If the text were longer, Dagster would show a button in place of all of it.
     text = blocks[0] if blocks else ""
     for block in blocks[1:]:
         longer_text = f"{text}\n\n{block}"
         if len(longer_text) >= INLINE_CHARACTERS:
             break
         text = longer_text
-    return dg.MetadataValue.md(visible(Multiline(text)))
+    return dg.MetadataValue.md(visible(Multiline(text)))  # Multiline: line breaks are wanted
 
 
 def folded(text: str) -> dg.MarkdownMetadataValue:

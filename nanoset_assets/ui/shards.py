@@ -40,11 +40,10 @@ from nanoset_core.tokenizers.encoders import describe_encoders, encoders_of
 
 
 def shards_page(run: AssetRun) -> dict[str, Any]:
-    """Tokenize a corpus, and return what Dagster's UI shows of it.
+    """Tokenize a corpus (a collection of documents), and return what Dagster's UI shows of it.
 
-    A corpus is a collection of documents. It is divided into shards of some megabytes of text, each
-    of which becomes a folder of tokens. If only some text is new, only its shards are made; the
-    others exist already.
+    The tokens are stored in shards, folders for some megabytes of text each. If only some text is
+    new, only its shards are made.
 
     Args:
         run: Executes the Dagster asset `tokenized_shards` for one corpus. `run.make()` tokenizes
@@ -57,24 +56,22 @@ def shards_page(run: AssetRun) -> dict[str, Any]:
         NanosetError: The corpus could not be tokenized, or the disk has too little free space.
     """
     project = run.project
-    log = run.context.log
+    corpus = run.key.subject
     # Refuse a run that would fill the disk. The command `nanoset build` has checked this already
     # for all of its runs.
-    is_run_of_build = run.project_defs.build_project is not None
-    if not is_run_of_build:
-        check_disk(project, stale_outputs(project, run.key.subject), log.info)
+    if run.project_defs.build_project is None:
+        check_disk(project, stale_outputs(project, corpus), run.context.log.info)
 
-    # Which shards does the run make? Look up which exist before it. The name of a shard's folder is
-    # its digest, a checksum of what it is made from.
-    digests_before = kept_names(project, project.outputs.folder / SHARDS / run.key.subject)
+    # Each shard is named by a digest of what it is made from. Which ones does this run add?
+    digests_before = kept_names(project, project.outputs.folder / SHARDS / corpus)
     manifest = run.make()
     new_digests = set(manifest.facts["shards"]).difference(digests_before)
 
-    # Log which implementation of the tokenizer was used. This is asked after the run: if a fast
-    # implementation gives wrong tokens, the run notices that, and another one is used from then on.
+    # Log which program has tokenized the text. Ask this after the run, which may have noticed that
+    # a fast program gives wrong tokens.
     engine = engine_choice(project.config.tokenizer_file, project.config.tokenization.engine)
-    log.info(f"engine {engine}")
-    _log_rejects(run, manifest)
+    run.context.log.info(f"engine {engine}")
+    _log_rejects(run, manifest)  # warns of lines that could not be read
 
     shards = current_shards(project, manifest)
     return shards_metadata(
@@ -200,21 +197,22 @@ def _work_text(n_new: int, n_shards: int, seconds: float, tokens_per_second: flo
 
 
 def _engine_metadata(shards: Sequence[Manifest], engine: str) -> dict[str, str]:
-    """Return which program tokenizes the text, since there are several for the same tokenizer.
-
-    - `engine` is the one of this run.
-    - `made_by` says which have made the tokens, some perhaps in earlier runs: "tokenized by numpy
-      1.2; 1,024 documents compared with the tokenizers library". Tokens of older versions do not
-      record it; if none do, it is left out.
+    """Return which programs have tokenized a corpus, as there are several for one tokenizer.
 
     Args:
-        shards: The records of the tokenized parts of a corpus.
-        engine: Name of the program of this run, and why it was chosen.
+        shards: The records of the tokenized parts of the corpus. Each names the program that has
+            made it, perhaps in an earlier run.
+        engine: Name of the program that this run uses, and why it was chosen.
+
+    Returns:
+        `engine`; and `made_by`, such as "tokenized by numpy 1.2; 1,024 documents compared with the
+        tokenizers library". Parts of older versions name no program; if none does, it is left out.
     """
-    encoders = encoders_of(shards)
-    if not encoders:
-        return {"engine": engine}
-    return {"engine": engine, "made_by": describe_encoders(encoders)}
+    metadata = {"engine": engine}
+    programs = encoders_of(shards)
+    if programs:
+        metadata["made_by"] = describe_encoders(programs)
+    return metadata
 
 
 def _reject_metadata(manifest: Manifest, shards: Sequence[Manifest]) -> dict[str, Any]:

@@ -53,26 +53,16 @@ def view_page(run: AssetRun) -> dict[str, Any]:
 
 
 def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
-    """Return what Dagster's UI shows of a view, a selection of a corpus's documents.
-
-    For example, a view of the 1,000 best English documents of `web`:
-
-        summary            "**1,000 documents, 690,000 tokens** of `web`. …", and warnings
-        chosen             a table: 6,000 of 10,000 documents are English, 1,000 of them are chosen
-        top                a histogram of the scores, with how many documents of each bar are chosen
-        first_documents    the start of their text
-        prefix             the name of the .bin and .idx file that trainers read
-        documents          1000
-        index_bytes        the size of the view, which does not copy the tokens
+    """Return what Dagster's UI shows of a view, which is a selection of a corpus's documents.
 
     Args:
         project: Gives access to the documents and to the settings, which say what reads the view.
         manifest: The record of the view: its files, and what was counted.
 
     Returns:
-        Heading → value, as in the example, and further counts.
+        Heading → value: a text, a table or a number.
     """
-    facts = manifest.facts  # what was counted when the output was made
+    facts = manifest.facts  # what was counted when the documents were selected
     corpus = code(facts["corpus"])
     index_bytes = size_bytes(manifest)
     size_text = (
@@ -83,11 +73,11 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     summary = markdown(size_text, *_warnings(manifest), *_cut_texts(facts), readers)
     return {
         "summary": summary,
-        "chosen": table(_rule_rows(facts)),
-        **_histograms(facts),
-        "first_documents": first_documents(project, manifest),
-        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and the .idx
-        "dagster/partition_row_count": facts["documents"],
+        "chosen": table(_rule_rows(facts)),  # 6,000 of 10,000 documents are English, …
+        **_histograms(facts),  # of the scores, for example
+        "first_documents": first_documents(project, manifest),  # the start of their text
+        "prefix": dg.MetadataValue.path(facts["prefix"]),  # of the .bin and .idx that trainers read
+        "dagster/partition_row_count": facts["documents"],  # Dagster shows it as the size
         "index_bytes": index_bytes,
         **facts_of(manifest, "documents", "sequences", "tokens", "dtype"),
     }
@@ -96,45 +86,41 @@ def view_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
 def _warnings(manifest: Manifest) -> list[str]:
     """Warn of rules that select fewer documents than the user expects, in bold Markdown.
 
-    A view selects documents of a corpus by rules. There are three cases:
-
-    - A rule has a list of document ids to leave out, but 3 of them are ids of no document.
-    - A rule takes documents up to 1,000 tokens, but only has 700: the next one is longer than 300.
-    - A rule takes the 100 documents with the best score, but only 90 have a score.
+    A view selects documents of a text collection by rules, which its record has counted.
 
     Args:
-        manifest: The record of the view, which has counted that.
+        manifest: The record of the view.
 
     Returns:
         The warnings, such as "**3 ids of `views.best.exclude` match no document.**"
     """
-    facts = manifest.facts  # what was counted when the output was made
+    facts = manifest.facts
     warnings: list[str] = []
+    # A rule leaves out documents with certain ids, but no document has such an id.
     for rule, count in facts["missing_ids"].items():
         warnings.append(f"**{count:,} ids of {code(rule)} match no document.**")
-    # A rule may select up to 1,000 tokens, for example, but have only 700: the next document has
-    # more tokens than are left.
+    # A rule takes documents up to 1,000 tokens, say, but has only 700, as the next one is longer.
     for warning in gap_warnings(facts, manifest.name):
         warnings.append(bold_text(warning))
-    # A rule may select the 100 documents with the best score, but only 90 have a score.
+    # A rule takes the 100 documents with the best score, say, but only 90 have a score.
     for warning in top_warnings(facts, manifest.name):
         warnings.append(bold_text(warning))
     return warnings
 
 
 def _cut_texts(facts: Mapping[str, Any]) -> list[str]:
-    """Say for each rule that takes the best documents of a corpus how good the last of them is.
+    """Describe, for each rule such as "the 1,000 best documents", the last document that it takes.
 
-    For example, a rule takes the 1,000 documents with the highest score, and the last of them has a
-    score of 3.5.
+    Users want to know, for example, that the 1,000th document has a score of 3.5.
 
     Args:
-        facts: What was counted when the documents were selected. There may be no such rules.
+        facts: What was counted when the documents were selected. Its entry `TOPS` has what each
+            such rule has counted. It is missing if there are none.
 
     Returns:
         A sentence for each of these rules, as Markdown.
     """
-    return [markdown_text(cut_text(top)) for top in facts.get(TOPS, [])]
+    return [markdown_text(cut_text(rule)) for rule in facts.get(TOPS, [])]
 
 
 def _histograms(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -266,13 +266,11 @@ def _tar_row(tar: TarFacts) -> dict[str, str]:
 
 
 def webdataset_page(run: AssetRun) -> dict[str, Any]:
-    """Complete a shuffled dataset of tars by lists of them, and return what the UI shows of it.
-
-    Trainers find the tars by these lists. So they are written last, once all tars exist.
+    """Write the lists by which trainers find the tars of a dataset; return what the UI shows of it.
 
     Args:
-        run: Executes the Dagster asset `manifest` for one such dataset. `run.make()` checks the
-            tars, and writes the lists.
+        run: Executes a Dagster asset for one dataset of tar files. `run.make()` checks the tars,
+            and writes the lists.
 
     Returns:
         What the page of the asset shows: heading → value. See `webdataset_metadata`.
@@ -280,32 +278,31 @@ def webdataset_page(run: AssetRun) -> dict[str, Any]:
     Raises:
         NanosetError: A tar is missing, or the lists could not be written.
     """
-    return webdataset_metadata(run.project, run.make())
+    manifest = run.make()
+    return webdataset_metadata(run.project, manifest)
 
 
 def webdataset_metadata(project: Project, manifest: Manifest) -> dict[str, Any]:
     """Return what Dagster's UI shows of a shuffled dataset of tar files that is complete.
 
-    For example:
-
-        summary      "**5,000 contexts of 2,048 tokens in 4 tars**, 10,240,000 tokens, 20.5 MB."
-        read_it      how trainers are told to read the tars
-        sources      a table: tokens and contexts of each dataset that is mixed
-        sequences    5000      (contexts, which are training samples of fixed length)
+    Its training samples all have the same number of tokens. They are called sequences in the names
+    of counts.
 
     Args:
         project: Its folder: the path of the tars is shown relative to it.
         manifest: The record of the dataset: its files, and what was counted.
 
     Returns:
-        Heading → value, as in the example, and further counts.
+        Heading → value: a text, a table or a number.
     """
-    rows = [_source_row(source) for source in manifest.facts["sources"]]
+    facts = manifest.facts
+    # What each of the datasets contributes that are mixed, such as its tokens.
+    rows = [_source_row(source) for source in facts["sources"]]
     return {
-        "summary": markdown(_webdataset_summary(manifest.facts)),
-        "read_it": markdown(*_reader_texts(project, manifest)),
+        "summary": markdown(_webdataset_summary(facts)),  # such as "**5,000 contexts of 2,048 …"
+        "read_it": markdown(*_reader_texts(project, manifest)),  # how a trainer reads the tars
         "sources": table(rows, len(rows)),
-        "dagster/row_count": manifest.facts["sequences"],
+        "dagster/row_count": facts["sequences"],  # Dagster shows it as the size
         **facts_of(
             manifest,
             "shards",
