@@ -36,7 +36,7 @@ def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[N
 
     Args:
         folder: The folder, on a disk or in a bucket. It is created if it does not exist.
-        expected: What the errors say was expected.
+        expected: What the errors say was expected, such as "room for the tokens twice".
 
     Raises:
         StorageError: It cannot be written to, or is full.
@@ -46,17 +46,16 @@ def writing_into(folder: Location, *, expected: str | None = None) -> Iterator[N
             yield
         return
 
-    # Begin an upload to the bucket, and abort it: this fails now rather than after the work.
-    folder.place.check_writable(".probe")
-    # The block writes its files to a local temporary folder first, so errors of the system are
-    # about that folder.
-    with explained(scratch_root(), expected=expected):
+    folder.place.check_writable(".probe")  # begins to upload an object, and stops
+    # What goes to a bucket is first written to a folder on this machine. Its disk may be full.
+    local_folder = scratch_root()
+    with explained(local_folder, expected=expected):
         yield
 
 
 @contextmanager
 def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None]:
-    """Check that a folder can be created or replaced, and explain the system's errors in the block.
+    """Check that a folder can be created or replaced, before a long job does so in the block.
 
     To replace a local folder, a new one is written next to it, and renamed. In a bucket, nothing
     can be renamed, and objects are written to the folder itself. So these folders are written to:
@@ -69,36 +68,35 @@ def replacing(folder: Location, *, expected: str | None = None) -> Iterator[None
         expected: What the errors say was expected, such as an amount of room.
 
     Raises:
-        StorageError: The place cannot be written to, or is full.
+        StorageError: The place cannot be written to; or in the block, the disk is full, and so on.
     """
-    # To rename a local folder writes to its parent.
-    written_folder = folder.parent if isinstance(folder, Path) else folder
+    written_folder = folder
+    if isinstance(folder, Path):
+        written_folder = folder.parent
     with writing_into(written_folder, expected=expected):
         yield
 
 
 @contextmanager
 def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -> Iterator[Path]:
-    """Yield a local folder for unfinished files, which is removed when the block ends.
+    """Yield a temporary folder on this machine for unfinished files, and remove it after the block.
 
-        for the folder data        data/.tmp-web.bin-..., so that the files need only be renamed
-        for s3://bucket/data       a folder for temporary files, from which they are uploaded
+    If the files will go to a local folder, it is in this folder, so that they need only be renamed:
 
-    If a process is killed in the block, its folder stays. A later call removes it.
+        files for data                 data/.tmp-web.bin-…
+        files for s3://bucket/data     a folder for temporary files, from which they are uploaded
 
     Args:
         folder: Where the files will go.
         name: Name of one of the files, such as `web.bin`, after which the temporary folder is
             named.
-        swept_names: Names of files. Temporary files and folders that are named after them, and that
-            killed processes have left in a local folder, are removed first.
+        swept_names: If processes were killed in the block, their temporary folders are left. Those
+            that are named after these files are removed first, if the files go to a local folder.
     """
-    # The file may be in a subfolder, which need not exist yet.
-    base_name = PurePosixPath(name).name
+    base_name = PurePosixPath(name).name  # web.bin for a/web.bin, since `a` need not exist yet
     if isinstance(folder, Path):
         for swept_name in swept_names:
             sweep_abandoned(folder, swept_name)
-        # On the same file system as the output, so that finished files can be renamed.
         context = claim_scratch(folder / base_name)
     else:
         context = temporary_folder(base_name)
@@ -107,49 +105,47 @@ def draft_folder(folder: Location, name: str, swept_names: Iterable[str] = ()) -
 
 
 def resumable_draft(folder: Location, name: str, scratch: Path | None) -> Path:
-    """Return the path of an unfinished folder that outlives its process, so that a later call
-    continues.
+    """Return where unfinished files are kept, so that a call which was killed can be continued.
 
-    Usual temporary folders have random names. This one has the same name each time, so that a call
-    that is repeated finds what an earlier one has written before it was killed.
+    The path has no random part: it is the same for each call with these arguments. Nothing is
+    created there.
+
+        output in /data                         /data/.web.scratch; it can be renamed on this disk
+        output in s3://bucket, scratch /tmp     a folder below /tmp
 
     Args:
-        folder: The folder that the draft becomes.
-        name: File name of the draft, such as `.web.scratch`.
-        scratch: Folder for unfinished work. None: next to the output, or below TMPDIR if the output
-            is in a bucket. For a local output it is ignored: a folder can be renamed only on its
-            own disk.
-
-    Returns:
-        A path that is the same for each call with these arguments. Nothing is created there.
+        folder: The folder that the unfinished files become.
+        name: File name of the folder for unfinished files, such as `.web.scratch`.
+        scratch: The user's folder for unfinished work on outputs in a bucket; None for a default
+            below TMPDIR.
     """
     if isinstance(folder, Path):
-        return work_folder(folder, name, None)
+        return work_folder(folder, name, scratch=None)
     return work_folder(folder, name, scratch)
 
 
 @contextmanager
 def folder_and_access(folder: Location) -> Iterator[tuple[Path, FileAccess]]:
-    """Yield what is needed to look at the files of a folder, locally or in a bucket.
+    """Yield a local path for a folder, and an object that reads its files by their local paths.
 
-    Files that are read from a bucket are copied to a temporary folder, `/tmp/x` here. The yielded
-    path is that of the folder's copies, which do not exist until a file is read:
+    Files that are read from a bucket are copied to a temporary folder, here `/tmp/x`, one by one
+    when they are needed:
 
-        folder               path         access
-        data/web             data/web     to data/web
-        s3://bucket/a/web    /tmp/x/web   to s3://bucket/a, with copies in /tmp/x
+        folder               path         what the object reads
+        data/web             data/web     the files themselves
+        s3://bucket/a/web    /tmp/x/web   files below s3://bucket/a, by copies below /tmp/x
 
     Args:
         folder: The folder. One in a bucket must not be the whole bucket, which has no name.
 
     Yields:
-        (path of the folder for the access, the access)
+        (path, object)
     """
     if isinstance(folder, Path):
         yield folder, FileAccess(folder)
         return
-    # An access has paths of files below its folder, but none for the folder itself. So access the
-    # parent, in which the folder has a name.
+    # The object has names only for what is below its own folder. For the folder to have one, the
+    # object is that of the folder above it.
     with temporary_folder(folder.name) as copies:
         yield copies / folder.name, FileAccess(copies, folder.parent.place)
 

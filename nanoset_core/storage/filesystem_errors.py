@@ -80,9 +80,6 @@ def is_refusal(error: BaseException) -> bool:
 def is_transient(error: BaseException) -> bool:
     """Return whether the same request may succeed later, so that it is worth sending it again.
 
-    Each library for buckets and web servers has errors of its own, which need not be installed. So
-    they are recognised by the HTTP status of the answer and by the names of their classes:
-
         status 500, 503 or 429 (too many requests)      True
         status 401 from Google, "Invalid Credentials"   True: they have just expired
         status 404 or 403                               False: the server refuses the request
@@ -91,7 +88,7 @@ def is_transient(error: BaseException) -> bool:
     Args:
         error: What the request raised.
     """
-    status = http_status(error)
+    status = http_status(error)  # 0 if the server has not answered
     if status >= 500 or status in (408, 429) or isinstance(error, _TRANSIENT_ERRORS):
         return True
     # Google refuses credentials that have expired a moment ago. The next request renews them.
@@ -100,13 +97,11 @@ def is_transient(error: BaseException) -> bool:
     if status >= 400:
         return False  # the server refused the request
 
-    # Here the server has not answered, or the status is that of a success, such as 200. Then the
-    # connection may have broken afterwards, while the body of the answer was read. To find out,
-    # compare the names of the error's class and of its base classes. Azure's errors contain the
-    # error of the connection; for others, this adds the name of None's class, which does no harm.
-    class_names = {base.__name__ for base in type(error).__mro__}
-    inner_error = getattr(error, "inner_exception", None)
-    class_names.update(base.__name__ for base in type(inner_error).__mro__)
+    # The connection may have broken, before the answer or within it. Each library has errors of its
+    # own for that. It need not be installed, so compare the names of the classes.
+    inner_error = getattr(error, "inner_exception", None)  # only Azure's errors have one
+    classes = {*type(error).__mro__, *type(inner_error).__mro__}
+    class_names = {error_class.__name__ for error_class in classes}
     return not class_names.isdisjoint(_BROKEN_CONNECTIONS)
 
 

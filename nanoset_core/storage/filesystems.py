@@ -148,32 +148,28 @@ class FilesystemStore(Store):
 
         Args:
             folder: The folder.
-            listing: Counts the entries of all folders, to stop a listing that does not end, such as
-                that of a web server whose folders contain links to themselves.
+            listing: Raises an error if the listing does not end, such as that of a web server whose
+                folders contain links to themselves.
         """
         listing.check_depth(folder)
-        infos = self._entries(folder)
+        infos = self._entries(folder)  # name → what is known of the file or folder
         listing.count(len(infos))
+        stored_by_name = self._look_up_sizes(infos)  # of files that were listed without a size
 
-        # Some file systems list files without their sizes. These are looked up one by one.
-        stored_by_name = self._look_up_sizes(infos)
-
-        # Sort a folder by its name with a slash: a/b, which is in the folder a, is before a0.
         def sort_key(name: str) -> bytes:
-            """Return the bytes by which a file or folder is sorted."""
+            """Return the bytes by which an entry is sorted: `a/` for the folder a, so before a0."""
             return f"{name}/".encode() if _is_folder(infos[name]) else name.encode()
 
         for name in sorted(infos, key=sort_key):
-            if _is_folder(infos[name]):
+            info = infos[name]
+            if _is_folder(info):
                 yield from self._list(name, listing)
-                continue
-            if name in stored_by_name:
-                stored = stored_by_name[name]
+            elif name not in stored_by_name:
+                yield self._stored(name, info)
             else:
-                stored = self._stored(name, infos[name])
-            # A file that was looked up may have been deleted after it was listed.
-            if stored is not None:
-                yield stored
+                stored = stored_by_name[name]
+                if stored is not None:  # it was not deleted after it was listed
+                    yield stored
 
     def _look_up_sizes(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Stored | None]:
         """Look up the sizes of files one by one, for file systems that list files without sizes.
@@ -309,9 +305,7 @@ class FilesystemStore(Store):
         return self.read_range(name, 0, stored.size, stored.mark), stored
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
-        """Return the bytes from `begin` to `end`, exclusive, of a file, if it has the expected
-        version.
-
+        """Return the bytes from `begin` to `end`, exclusive, of one version of a file.
         A large file is read in ranges. If it is replaced meanwhile, the ranges must not be mixed.
         These file systems cannot be asked for a certain version. So the version is looked up after
         each range was read: if it is still the expected one, it was so while the bytes were read.
@@ -331,17 +325,15 @@ class FilesystemStore(Store):
         checked_name(name)
 
         def read_once() -> bytes:
-            """Read the bytes [begin, end), and check that the file has the expected version and
-            size.
+            """Read the bytes, and check that all have arrived, of the expected version.
+
+            `_ask` calls this. After a DamagedTransferError, it calls it again.
             """
             system, path = self._system_and_path(name)
             may_send_whole_file = self.scheme in _MAY_SEND_WHOLE_FILES
             data = _fetched(system, path, begin, end, may_send_whole_file=may_send_whole_file)
-
-            # Check the version after reading: if it is the expected one, so it was meanwhile.
             self._check_version(name, mark, min_size=end)
             if len(data) != end - begin:
-                # This error makes `_ask` read the range again.
                 raise DamagedTransferError(f"{len(data):,} bytes instead of {end - begin:,}")
             return data
 

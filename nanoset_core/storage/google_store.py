@@ -312,36 +312,28 @@ class GoogleStore(ObjectStore):
     def read_stored(self, name: str) -> tuple[bytes, Stored] | None:
         """Return the bytes and the description of a small object, or None if it does not exist.
 
-        The description (size, version, time of change) comes with the bytes, in the headers of the
-        answer, so that one request is enough. It is not enough in two cases. Then one request for
-        the description and one for the bytes are sent:
-
-            the headers lack the version          some servers do not send it
-            there are no bytes, or not as many    perhaps the connection broke in the headers: then
-            as the headers say                    the client returns those that have arrived
+        The description (size, version, time of change) is in the headers of the answer with the
+        bytes, so that one request is enough. Only if the answer lacks something, two requests are
+        sent: for the description, and for the bytes.
         """
         answer = self.request(
-            name,
-            "GET",
-            self.object_path(name),
-            lambda answer: answer,
-            may_be_missing=True,
-            alt="media",
+            name, "GET", self.object_path(name), _whole_answer, may_be_missing=True, alt="media"
         )
         if answer is None:
             return None
+        # If the connection breaks, the client returns what has arrived, perhaps nothing, and no
+        # error. And some servers do not send the version.
         size = len(answer.body)
-        is_whole = size > 0 and answer.headers.get("Content-Length") == str(size)
-        if not is_whole or not _has_version(answer):
-            return ObjectStore.read_stored(self, name)  # by two requests
+        is_complete = size > 0 and answer.headers.get("Content-Length") == str(size)
+        if not is_complete or not _has_version(answer):
+            return ObjectStore.read_stored(self, name)
         return answer.body, _stored_in_headers(name, size, answer.headers)
 
     def open_range(self, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
         """Return a range of an object together with its description, if possible by one request.
 
-        The answer says in a header which bytes of how many it contains: "Content-Range: bytes
-        0-99/1234". If this header is missing or is not as expected, the base class asks by two
-        requests.
+        Two requests are needed if the answer lacks something: for the description, and for the
+        bytes.
 
         Args:
             name: Name of the object.
@@ -353,10 +345,10 @@ class GoogleStore(ObjectStore):
         """
         path = self.object_path(name)
         if begin >= end:
-            return Store.open_range(self, name, begin, end)
+            return Store.open_range(self, name, begin, end)  # asks for the description only
 
-        def once() -> Answer:
-            """Request the range once."""
+        def send_once() -> Answer:
+            """Request the range, and return the answer also if the object ends before the range."""
             try:
                 byte_range = f"bytes={begin}-{end - 1}"
                 return self.send("GET", path, headers={"Range": byte_range}, alt="media")
@@ -365,18 +357,13 @@ class GoogleStore(ObjectStore):
                     return Answer(_BEYOND_END, {}, b"")
                 raise
 
-        answer = self._ask(name, once)
-        if answer is None:
+        answer = self._ask(name, send_once)  # again if it fails
+        if answer is None:  # the object does not exist
             return None
-        # Such as bytes 0-99/1234: the positions of the first and last byte, and all bytes.
-        content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-        if content_range is None or not _has_version(answer):
-            return Store.open_range(self, name, begin, end)
-        first, last, size = (int(number) for number in content_range.groups())
-        is_requested_range = first == begin and last == min(end, size) - 1
-        if not is_requested_range or len(answer.body) != last - first + 1:
-            return Store.open_range(self, name, begin, end)
-        return answer.body, _stored_in_headers(name, size, answer.headers)
+        range_and_description = _checked_range(name, answer, begin, end)
+        if range_and_description is None:
+            return Store.open_range(self, name, begin, end)  # by two requests
+        return range_and_description
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of one version of an object.
@@ -499,7 +486,11 @@ class GoogleStore(ObjectStore):
             few bytes          they are read and written, which takes fewer requests
             ranges of objects  the same, since the server can only join whole objects
 
-        The arguments are described in `Store.compose`.
+        Args:
+            name: Name of the new object.
+            sources: The other objects of this bucket, or ranges of them, in order.
+            sha256: Expected sha256 of each source as hex, or None for those that are not known.
+            joined: Called with numbers of bytes that were joined, to show progress.
 
         Returns:
             The sha256 of the new object as hex if its bytes were read and written here; None if the
@@ -509,13 +500,12 @@ class GoogleStore(ObjectStore):
         is_small = size <= self.part_bytes
         are_whole_objects = all(_is_whole(source) for source in sources)
         if is_small or not are_whole_objects:
-            # To read and write a few bytes takes fewer requests, and the server cannot join ranges.
-            # `super()` does not work in a dataclass with slots.
+            # The method of the base class reads and writes the bytes.
             return Store.compose(self, name, sources, sha256=sha256, joined=joined)
 
         checked_name(name)
         self._check_sources(sources)
-        if len(sources) > MAX_SOURCES:
+        if len(sources) > MAX_SOURCES:  # more than 32, which one request can join
             self._join_in_steps(name, sources, joined)
         else:
             self._join(name, sources)
@@ -707,6 +697,37 @@ def _is_whole(source: Stored) -> bool:
 def _parsed_body(answer: Answer) -> Any:
     """Return the JSON in the body of an answer."""
     return json.loads(answer.body)
+
+
+def _whole_answer(answer: Answer) -> Answer:
+    """Return an answer as it is, to a caller that needs its body and headers."""
+    return answer
+
+
+def _checked_range(name: str, answer: Answer, begin: int, end: int) -> tuple[bytes, Stored] | None:
+    """Return the bytes and the description from an answer to a request for a range of an object.
+
+    A header says which bytes of how many the answer has: "Content-Range: bytes 0-99/1234".
+
+    Args:
+        name: Name of the object.
+        answer: The answer.
+        begin: Position of the first byte that was requested.
+        end: Position after the last one. It may be beyond the end of the object.
+
+    Returns:
+        (the bytes, the description of the object); None if the answer has other bytes than these,
+        or does not say which version of the object they are from.
+    """
+    content_range = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if content_range is None or not _has_version(answer):
+        return None
+    first, last, size = (int(number) for number in content_range.groups())  # 0, 99, 1234
+    is_requested_range = first == begin and last == min(end, size) - 1
+    is_complete = len(answer.body) == last - first + 1
+    if not is_requested_range or not is_complete:
+        return None
+    return answer.body, _stored_in_headers(name, size, answer.headers)
 
 
 def _ignore(answer: Answer) -> None:

@@ -109,23 +109,26 @@ def is_live(mark: str, written_ns: int, now_ns: int) -> bool:
 def owner_of(name: str, host: str | None = None, since: float | None = None) -> Owner:
     """Return the process that wrote an object, so that a message can say whom a user waits for.
 
-    For example, the message says "waits for process 4711 on node-3, since 2026-03-01 12:03:04". The
-    process id is part of the object's name. Its machine and start may be written in the object; if
-    not, they are only known for processes of this machine.
+        .in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3    the object
+        process 4711 on node-3, since 2026-03-01 12:03:04   its process
+
+    The name has a digest of the machine (1f0c2a9e77d4) and the process id (4711).
 
     Args:
-        name: Name of the object, such as `.in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3`.
-        host: The machine of the process, if the object's content names it.
+        name: Name of the object.
+        host: Readable name of the process's machine, if the object's content has it.
         since: When the process began its work, seconds since 1970, if the content has it.
     """
-    _, mark = _kind_and_mark(name)
+    _kind, mark = _kind_and_mark(name)  # "lease", and the rest of the name
     pid = _pid_in(mark)
-    is_here = is_mark_of_this_machine(mark)
-    if since is None and is_here and pid is not None:
+    is_on_this_machine = is_mark_of_this_machine(mark)
+
+    # What the content does not say is known for processes of this machine.
+    if since is None and is_on_this_machine and pid is not None:
         since = started_at(pid)
     if host is None:
-        host = platform.node() if is_here else "another machine"
-    return Owner(host, pid, since, is_here)
+        host = platform.node() if is_on_this_machine else "another machine"
+    return Owner(host, pid, since, is_on_this_machine)
 
 
 def _pid_in(mark: str) -> int | None:
@@ -245,21 +248,20 @@ class _Heartbeat:
 
         Other processes look at the time of the object. If it is old, they take this process for
         dead.
-
-            an object in a bucket                   write it again, which gives it a new time
-            a local file with the same content      change its time, which works on a full disk, too
-            a local file with new content, or       write it again
-            whose time could not be changed
         """
         data = self._data()
-        is_unchanged = data == self._written_data
+        has_same_content = data == self._written_data
         self._written_data = data
+
+        # The time of a local file can be changed without writing it, which works on a full disk,
+        # too.
         if isinstance(self._store, LocalStore):
-            # If this fails, for example because the file is gone, go on and write it.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the file may be missing: then write it
                 os.utime(self._store.folder / self._name)
-                if is_unchanged:
-                    return  # the new time is all that is needed
+                if has_same_content:
+                    return
+
+        # An object in a bucket gets a new time by writing it again.
         write_object(self._store, self._name, data)
 
 

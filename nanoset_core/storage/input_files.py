@@ -34,21 +34,22 @@ def open_input(path: Location, *, begin: int = 0, end: int | None = None) -> Bin
 
 
 def status_of(file: BinaryIO) -> os.stat_result | ObjectStat:
-    """Return the size, time and inode of an open file.
+    """Return the size, time and inode of an open file, on a disk or in a bucket.
 
-    They show whether the file was changed since it was looked at last. For an object in a bucket,
-    they are those that it had when it was opened.
+    If one of them has changed since it was looked at last, so has the file.
 
     Args:
         file: A file from `open_input`.
 
     Returns:
-        At least `st_size` (bytes), `st_mtime_ns` and `st_ino`. In place of the inode, an object has
-        a number that is computed from its ETag, which a bucket changes with the bytes.
+        At least `st_size` (bytes), `st_mtime_ns` and `st_ino`. For an object in a bucket, they are
+        those that it had when it was opened. It has no inode, but a number in its place, which is
+        computed from the ETag (a text that the bucket changes with the bytes).
     """
-    source = getattr(file, "raw", None)
-    if isinstance(source, ObjectFile):
-        return stat_of_object(source.stored)
+    # An object is an ObjectFile within a buffer. Python calls what is within a buffer `raw`.
+    unbuffered = getattr(file, "raw", None)
+    if isinstance(unbuffered, ObjectFile):
+        return stat_of_object(unbuffered.stored)
     return os.fstat(file.fileno())
 
 

@@ -507,11 +507,14 @@ def _names_a_place(url: str, host: str, path: str) -> bool:
 
 
 def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
-    """Return a place that fsspec accesses as a store; one that is only read cannot be written to.
+    """Return the store at an address such as gs://bucket or https://host.
+
+    Files are accessed by the library fsspec, which can read many kinds of stores. Only some of them
+    can also be written to, by classes of this program.
 
     Args:
-        scheme: Scheme of its address.
-        host: What follows the scheme, such as the bucket.
+        scheme: What is before `://`.
+        host: What follows it, such as the bucket.
         only_read: Whether nothing will be written.
     """
     from nanoset_core.storage.filesystems import FilesystemStore
@@ -519,7 +522,8 @@ def _filesystem(scheme: str, host: str, *, only_read: bool) -> Store:
     address = f"{scheme}://{host}"
     if only_read:
         return FilesystemStore(address)
-    return _root_store_class(scheme)(address)
+    writable_store_class = _root_store_class(scheme)  # such as GoogleStore
+    return writable_store_class(address)
 
 
 def _root_store_class(scheme: str) -> type[ObjectStore]:

@@ -75,9 +75,6 @@ def _listing_if_cheaper(
         500 of 500           5 requests         500 requests           the listing
         3 of 4               1 request          3 requests             the listing
 
-    How many objects there are is not known before. So if few subfolders are needed, send one
-    request for the folder, and see whether it returns all objects.
-
     Args:
         access: Access to the files.
         parent: The folder.
@@ -86,19 +83,20 @@ def _listing_if_cheaper(
     Returns:
         The objects, ordered by name; None if each of the subfolders should be listed alone.
     """
-    store = access.origin
+    store = access.origin  # the bucket; None for files on a disk
     if store is None or n_folders < 2:
-        return None  # a local folder needs no requests, and a single subfolder only its own
+        return None
     parent_name = access.name(parent)
-    if access.snapshot_with(parent_name) is not None:
-        return None  # the caller has listed it already, so that subfolders need no requests
+    is_listed_already = access.snapshot_with(parent_name) is not None
+    if is_listed_already:
+        return None  # the subfolders can be looked up in that listing, without requests
 
     objects = store.list(parent_name)  # an iterator, which sends requests as it is read
-    if n_folders > _FEW_FOLDERS:
+    if n_folders > _FEW_FOLDERS:  # more than 8: probably most of the subfolders
         return objects
 
-    # A few subfolders are needed. Read a thousand objects, which sends one request. If there are
-    # fewer, these are all. Otherwise, there may be millions: give up.
+    # A few subfolders are needed. How many others there are is only known after a request for the
+    # first thousand objects. If it returns fewer, these are all. Otherwise, there may be millions.
     first_objects = list(islice(objects, _OBJECTS_PER_REQUEST))
     is_complete = len(first_objects) < _OBJECTS_PER_REQUEST
     return first_objects if is_complete else None

@@ -216,14 +216,18 @@ class BlockFile(MappedFile):
     def forget(self) -> None:
         """Free the disk space of all blocks that were downloaded; they have to be downloaded again.
 
-        To make a file empty, and then as long as before, frees its space: what was not written
-        since takes none. Nothing may be read from the file at the same time.
+        Nothing may be read from the file at the same time.
         """
-        # Set all marks to 0, if possible by giving their memory back to the system.
+        # First note that no block is there. `_is_fetched` has a 1 for each block that is: set all
+        # to 0. On Linux, MADV_REMOVE does that, and gives the memory of this array back to the
+        # system.
         if hasattr(mmap, "MADV_REMOVE"):
             self._is_fetched_map.madvise(mmap.MADV_REMOVE)
         else:
             self._is_fetched[:] = 0
+
+        # Make the file empty, and then as long as before. What was never written takes no disk
+        # space.
         os.truncate(self._file, 0)
         os.truncate(self._file, self.size)
 

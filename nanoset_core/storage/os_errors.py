@@ -96,16 +96,14 @@ def explained(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     except NanosetError:
         raise  # it has a remedy already
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        # The system's number of the error, such as 28 for a full disk. It is 0 if the error has
-        # none, as most of Python's own errors. For a lack of memory, which Python reports by
-        # various errors, it is always ENOMEM.
-        number = _errno_of(error)
-        if number not in _EXPLANATIONS and number not in _MEMORY_ERRORS:
-            raise  # it says nothing about the machine
-        new_error = explained_error(error, folder, expected=expected)
-        if new_error is None:
+        explanation = None
+        number = _errno_of(error)  # such as 28 for a full disk; 0 if the error has none
+        is_fault_of_machine = number in _EXPLANATIONS or number in _MEMORY_ERRORS
+        if is_fault_of_machine:
+            explanation = explained_error(error, folder, expected=expected)
+        if explanation is None:
             raise
-        raise new_error from error
+        raise explanation from error
 
 
 @contextmanager
@@ -113,13 +111,8 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
     """Create a folder, check that files can be written to it, and explain errors of the block.
 
     A long job calls this at its start, so that a wrong path is reported at once, and not when the
-    first result is written. Two kinds of problems are told apart:
-
-        the machine, such as a full disk      "the disk is full", with what to do about it
-        the path, of which a part is a file   "the folder cannot be made"
-
-    The first kind may also happen later, in the block. It is replaced by `explained`, which is
-    around all of this.
+    first result is written. Errors such as a full disk, now or in the block, say what to do about
+    them.
 
     Args:
         folder: The folder.
@@ -131,21 +124,31 @@ def writing_to(folder: Path, *, expected: str | None = None) -> Iterator[None]:
         NanosetError: There is not enough memory.
     """
     with explained(folder, expected=expected):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            # Creating a temporary file shows that files can be written.
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            if error.errno not in _EXPLANATIONS:
-                # The machine is all right, so the path must be wrong.
-                raise _wrong_path_error(folder, error) from error
-            # Something is wrong with the machine, such as a full disk. `explained`, which is around
-            # this, catches the error, and names its file in the new message. That would be the
-            # temporary file, which no user knows. So name the folder in its place.
-            error.filename = os.fspath(folder)
-            raise
+        _create_writable(folder)
         yield
+
+
+def _create_writable(folder: Path) -> None:
+    """Create a folder unless it exists, and check that files can be written to it.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        StorageError: The path is wrong: for example, a part of it is a file.
+        OSError: Something is wrong with the machine, such as a full disk.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # a file that is deleted at once
+            pass
+    except OSError as error:
+        is_fault_of_machine = error.errno in _EXPLANATIONS
+        if not is_fault_of_machine:
+            raise _wrong_path_error(folder, error) from error
+        # The message will name this path. The user does not know the temporary file.
+        error.filename = os.fspath(folder)
+        raise
 
 
 def _wrong_path_error(folder: Path, error: OSError) -> StorageError:

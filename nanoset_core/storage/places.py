@@ -311,14 +311,16 @@ def common_folder(files: Sequence[Location]) -> Location:
     Args:
         files: At least one file, all on this machine, with absolute paths, or all in one bucket.
     """
-    # `commonpath` compares folder by folder, and takes absolute paths. Paths in a bucket, such as
-    # `web/a.bin`, get a slash in front for this, which is removed at the end. A second slash in
-    # front of a local path is dropped.
-    folder = os.path.commonpath([f"/{path_in_place(file.parent)}" for file in files])
-    first = files[0]
-    if isinstance(first, Path):
-        return Path(folder)
-    return replace(first, path=folder.strip("/"), kind=None)
+    # `commonpath` compares absolute paths, folder by folder. Paths in a bucket, such as web/a.bin,
+    # are made absolute by a slash. (For a local path, it is a second slash, which is dropped.)
+    folder_paths = [f"/{path_in_place(file.parent)}" for file in files]
+    common_path = os.path.commonpath(folder_paths)
+
+    first_file = files[0]
+    if isinstance(first_file, Path):
+        return Path(common_path)
+    # The same bucket with another path. It was not looked up whether that is a file or a folder.
+    return replace(first_file, path=common_path.strip("/"), kind=None)
 
 
 def copy_within_bucket(source: Location, target: Location) -> Callable[[], object] | None:

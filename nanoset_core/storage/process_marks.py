@@ -143,28 +143,26 @@ def is_from_before_restart(mark: str) -> bool:
 
 @functools.cache
 def _machine() -> str:
-    """Return a name of this machine that two processes share if they see the same process ids.
+    """Return a name for the place in which process ids are unique: a machine, since its last start.
 
-    Two processes with the same name can look each other up by their ids. The name has to differ
-    after a restart, and between containers of one host, since an id then belongs to another
-    process.
+    Two processes with the same name can look each other up by their ids. A container counts as a
+    machine of its own, since ids in it have another meaning.
 
     Returns:
-        12 hex digits such as `1f0c2a9e77d4`: three digests of 4 digits each.
+        12 hex digits such as `1f0c2a9e77d4`: four for the host, four for its last start, and four
+        for both and the container.
     """
     host = platform.node()
     with contextlib.suppress(OSError):
         host += Path("/etc/machine-id").read_text(encoding="utf-8")
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
-        # Each container has a namespace of its own, in which a process id means another process.
-        pid_namespace = os.readlink("/proc/self/ns/pid")
+        container = os.readlink("/proc/self/ns/pid")  # the namespace of its process ids
     except OSError:
         return _random_machine()
 
-    # Three digests of 4 hex digits. Those of the host and of its boot can be compared separately,
-    # which shows that a mark is from before a restart; see `is_from_before_restart`.
-    everything = "\n".join([host, boot, pid_namespace])
+    # The first two are separate, so that `is_from_before_restart` can compare them one by one.
+    everything = "\n".join([host, boot, container])
     return _digest(host) + _digest(boot) + _digest(everything)
 
 

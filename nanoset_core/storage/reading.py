@@ -183,12 +183,16 @@ class ObjectFile(io.RawIOBase):
             if in_memory.contains(self._position):
                 return in_memory
 
-        # The file is read in order if the caller has announced that, or if the position is where
-        # one of the two ranges ends.
-        continues_sequential = self._sequential.ends_at(self._position)
-        continues_elsewhere = self._elsewhere.ends_at(self._position)
-        if self._is_in_order or continues_sequential or continues_elsewhere:
-            self._sequential = self._read_in_order(is_requested=continues_sequential)
+        # Go on in order. The requests that run ahead begin here.
+        if self._sequential.ends_at(self._position):
+            self._sequential = self._next_in_order()
+            return self._sequential
+
+        # Begin to read in order here, and request the ranges after this place from now on.
+        if self._is_in_order or self._elsewhere.ends_at(self._position):
+            self._pending.clear()
+            self._requested_end = self._position
+            self._sequential = self._next_in_order()
             return self._sequential
 
         # The reader has moved to another place, and may come back. So keep the sequential range,
@@ -196,37 +200,24 @@ class ObjectFile(io.RawIOBase):
         self._elsewhere = self._read_elsewhere()
         return self._elsewhere
 
-    def _read_in_order(self, *, is_requested: bool) -> _Range:
-        """Return the range of bytes that begins at the position, and request the ranges after it
-        ahead.
+    def _next_in_order(self) -> _Range:
+        """Return the range of bytes at the position, and request the ranges after it ahead.
 
         Requests to a bucket take long. While the reader works on one range, the next ones are
-        already on their way. `_pending` has these requests, oldest first, and `_requested_end` is
-        the byte after the last of them. For example, with ranges of 100 bytes, of which two are
-        requested ahead:
+        already on their way. `_pending` has these requests, the oldest first. For example, with
+        ranges of 100 bytes, of which two are requested ahead:
 
-            position    returned      pending afterwards            _requested_end
-            0           [0, 100)      [100, 200), [200, 300)        300
-            100         [100, 200)    [200, 300), [300, 400)        400
-
-        Args:
-            is_requested: True if reading goes on where the last such range has ended: then the
-                oldest pending request is for the range that begins here. False if it begins at
-                another place.
+            position    returned      pending afterwards
+            0           [0, 100)      [100, 200), [200, 300)
+            100         [100, 200)    [200, 300), [300, 400)
         """
-        if not is_requested:
-            # The pending requests are for another place: forget them, and begin at the position.
-            self._pending.clear()
-            self._requested_end = self._position
-
-        # Request ranges until 1 + AHEAD are pending: this range, and those after it.
-        self._run_ahead(1 + AHEAD)
+        self._run_ahead(1 + AHEAD)  # until this range, and AHEAD ranges after it, are requested
         if not self._pending:
-            # Nothing is requested beyond the end that the caller has announced when it opened the
-            # file. If it reads on nevertheless, read some bytes without running ahead.
+            # The caller has announced an end when it opened the file, and reads on after it.
+            # Nothing is requested ahead there, so read some bytes now.
             return _Range(self._position, self._read(self._position, FIRST_BYTES))
-        oldest_request = self._pending.popleft()
-        return _Range(self._position, oldest_request.result())
+        request = self._pending.popleft()
+        return _Range(self._position, request.result())
 
     def _read_elsewhere(self) -> _Range:
         """Read a range at a position that is out of order, such as the index of an archive.

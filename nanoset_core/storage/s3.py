@@ -505,14 +505,8 @@ class S3Store(Store):
     def _put_single_part(self, name: str, part: Part) -> None:
         """Write a small object by one request, and check that the bucket has received its bytes.
 
-        The bucket's answer has a digest of the bytes that it has received. This is compared with
-        the bytes that were sent:
-
-            the same digest       done
-            another one           the bytes were damaged on the way: send them again
-
-        `ask` sends the request, and passes the answer to `check_received`. If that raises an error,
-        `ask` sends the request again.
+        The bucket's answer has a digest of the bytes that it has received. If that is not the
+        digest of the bytes that were sent, they were damaged on the way, and are sent again.
 
         Args:
             name: Name of the object.
@@ -524,9 +518,9 @@ class S3Store(Store):
         """
 
         def check_received(answer: Any) -> None:
-            """Compare the digest that the bucket reports with the bytes that were sent.
+            """Raise DamagedTransferError if the digest in the answer is not that of the bytes.
 
-            If they differ, `check_sent` raises an error that makes `ask` send the bytes again.
+            `ask` calls this with the answer. After such an error, it sends the request again.
             """
             # The digest may be the ETag, which is an MD5 in some buckets only.
             check_sent(answer, part, is_md5=etags_are_md5(answer))
@@ -550,7 +544,16 @@ class S3Store(Store):
     ) -> str | None:
         """Write an object that is the concatenation of others, without reading large ones.
 
-        The bucket copies the bytes itself. The arguments are described in `Store.compose`.
+        The bucket copies their bytes itself.
+
+        Args:
+            name: Name of the new object.
+            sources: The other objects of this bucket, or ranges of them, in order.
+            sha256: Expected sha256 of each source as hex, or None for those that are not known.
+            joined: Called with numbers of bytes that were joined, to show progress.
+
+        Returns:
+            The sha256 of the new object as hex if all of its bytes were read here; otherwise None.
         """
         # Imported here, since that module imports this one.
         from nanoset_core.storage.s3_joining import join
@@ -733,12 +736,7 @@ class Upload:
         """
 
     def send(self, number: int, part: Part) -> None:
-        """Send a part of an object, and note what the request that joins the parts has to say about
-        it.
-
-        That request lists each part with its number, sha256 and ETag, by which the bucket finds it:
-
-            {"PartNumber": 3, "ChecksumSHA256": "n4bQ...", "ETag": '"d41d..."'}
+        """Send a part of an object, and check that the bucket has received its bytes.
 
         Args:
             number: Number of the part, from 0.
@@ -752,7 +750,7 @@ class Upload:
         def checked_etag(answer: Any) -> str:
             """Return the ETag in the answer, if the bucket has received the bytes of the part.
 
-            If it has not, `check_sent` raises an error that makes `ask` send the bytes again.
+            If it has not, `check_sent` raises an error, after which `_ask` sends the part again.
             """
             return check_sent(answer, part, is_md5=self.etags_are_md5)
 
@@ -765,8 +763,7 @@ class Upload:
             PartNumber=part_number,
             ChecksumSHA256=sha256,
         )
-
-        # The request that joins the parts has to list them with these values.
+        # The last request of the upload lists all parts with these values. The bucket joins them.
         self._finished_parts[number] = {
             "PartNumber": part_number,
             "ChecksumSHA256": sha256,
@@ -791,12 +788,11 @@ class Upload:
             `ChecksumSHA256` in base64. The caller compares them with the source, since some servers
             ignore the expected ETag.
         """
-        # The bucket answers when it has copied the bytes: wait longer for a large part.
-        read_seconds = None
-        if end - begin > _SOON_COPIED_BYTES:
-            read_seconds = COPY_SECONDS
+        is_large = end - begin > _SOON_COPIED_BYTES
+        # The bucket only answers when it has copied all bytes.
+        read_seconds = COPY_SECONDS if is_large else None  # None: the usual time
         part_number = number + 1  # S3 counts parts from 1
-        values = self._ask(
+        etag_and_sha256 = self._ask(
             "upload_part_copy",
             read_answer=_values_of_copy,
             read_seconds=read_seconds,
@@ -805,24 +801,25 @@ class Upload:
             CopySourceIfMatch=mark,
             CopySourceRange=f"bytes={begin}-{end - 1}",
         )
-        # The request that joins the parts has to list this one with these values.
-        finished_part = {"PartNumber": part_number, **values}
+        # The last request of the upload lists all parts with these values. The bucket joins them.
+        finished_part = {"PartNumber": part_number, **etag_and_sha256}
         self._finished_parts[number] = finished_part
         return finished_part
 
     def complete(self) -> None:
         """Let the bucket join the parts to the object, in the order of their numbers.
 
-        If the answer is lost, the request is sent again. Then the bucket says that there is no such
-        upload, since the first request has completed it. In this case, the object has the random
-        mark that this upload was begun with, and all is well.
+        If the bucket's answer is lost, the request is sent again. Then the bucket may answer that
+        there is no such upload, since it has joined the parts at the first request. So look at the
+        object: this upload has written it if it has the random text that this upload gave to it
+        (`_mark`).
 
         Raises:
             StorageError: Another process aborted the upload.
         """
 
         def etag_of_object(answer: Any) -> str:
-            """Return the ETag in the answer; it is missing, a KeyError, if that was cut off."""
+            """Return the ETag in the answer. KeyError: it was cut off, and `_ask` asks again."""
             etag: str = answer["ETag"]
             return etag
 
@@ -834,8 +831,7 @@ class Upload:
                 etag_of_object,
                 MultipartUpload={"Parts": parts},
             )
-        except UploadAbortedError:
-            # The bucket does not know the upload. Was it completed by an earlier attempt?
+        except UploadAbortedError:  # there is no such upload
             stored = self._store.stat(self._name)
             is_complete = stored is not None and stored.upload == self._mark
             if not is_complete:

@@ -104,8 +104,8 @@ def runs_of(
 ) -> list[slice]:
     """Divide objects that are joined into groups, if they are too many for a single upload.
 
-    S3 allows 10,000 parts in an upload. For example, 25,000 objects of one part each are joined in
-    three groups of at most 10,000, and then the three results are joined.
+    An object becomes one or more parts of an upload, and S3 allows 10,000 parts. For example,
+    25,000 small objects are joined in three groups, and then the three results are joined.
 
     Args:
         sizes: Bytes of each object.
@@ -115,20 +115,20 @@ def runs_of(
     Returns:
         Slices of `sizes`; only one if a single upload can join all objects.
     """
-    n_all_parts = len(plan_parts(sizes, least=least, most=most))
-    if n_all_parts <= MAX_PARTS:
+    n_parts = len(plan_parts(sizes, least=least, most=most))
+    if n_parts <= MAX_PARTS:
         return [slice(0, len(sizes))]
 
-    # Begin another run before the current one has too many parts. Every object is counted with a
-    # part of its own. Small ones share parts, so a run never needs more parts than are counted.
+    # Begin another group before one has too many parts. Very small objects share a part, but here
+    # each counts as one: that is simpler, and no group has more parts than are counted.
     starts = [0]
-    n_run_parts = 0
+    n_group_parts = 0
     for number, size in enumerate(sizes):
         n_object_parts = max(1, _divide_up(size, most))
-        if n_run_parts and n_run_parts + n_object_parts > MAX_PARTS:
+        if n_group_parts and n_group_parts + n_object_parts > MAX_PARTS:
             starts.append(number)
-            n_run_parts = 0
-        n_run_parts += n_object_parts
+            n_group_parts = 0
+        n_group_parts += n_object_parts
     bounds = pairwise([*starts, len(sizes)])
     return [slice(start, stop) for start, stop in bounds]
 
@@ -251,31 +251,25 @@ def join(
 
 
 def _may_have_copied_lists(error: NanosetError, sources: Sequence[Stored]) -> bool:
-    """Return whether joining objects may have failed because the server is OpenStack Swift.
+    """Return whether joining objects may have failed because of a fault of OpenStack Swift.
 
-    A server with S3's protocol does not say which program it runs. But Swift has a fault. If an
-    object was uploaded in parts, it stores a list of these parts, and when it is told to copy the
-    object, it copies the list. So two things show that this may have happened:
+    Swift is a server with S3's protocol. If an object was uploaded in parts, Swift stores a list of
+    these parts. When it has to copy such an object, it copies the list instead. So the copy is too
+    small, and one of two errors follows:
 
-        a copy has another size than its object, or is too small, as a list is
-        one of the objects was uploaded in parts
-
-    The caller then reads the objects and sends their bytes itself.
+        SourceChangedError    the copies have other sizes than the objects
+        EntityTooSmall        the server's own error: a copy is smaller than S3 allows
 
     Args:
         error: Why joining the objects failed.
         sources: The objects.
     """
-    # A copy of another size is reported as if the object had changed (SourceChangedError). Or the
-    # server refuses it, as it is smaller than S3 allows for a part (EntityTooSmall).
-    is_other_size = isinstance(error, SourceChangedError)
-    _, code = status_of(error.__cause__)
-    is_too_small = code == "EntityTooSmall"
-
-    # The mark of a stored object is its ETag. It has the form of an MD5 only if the object was
-    # uploaded by one request.
+    # The mark of an object is its ETag, which is an MD5 if the object was not uploaded in parts.
     was_any_sent_in_parts = any(md5_of_etag(source.mark) is None for source in sources)
-    return (is_other_size or is_too_small) and was_any_sent_in_parts
+    if not was_any_sent_in_parts:
+        return False
+    _status, server_error = status_of(error.__cause__)
+    return isinstance(error, SourceChangedError) or server_error == "EntityTooSmall"
 
 
 def _join_runs(store: S3Store, name: str, runs: Sequence[_Run], joined: OnJoin) -> None:
@@ -371,10 +365,9 @@ class Joining:
         return hashlib.sha256(data).hexdigest()
 
     def write_without_copies(self, name: str) -> None:
-        """Write the object again after the bucket could not copy the objects that are joined.
+        """Write the object again, by reading and sending the bytes of all objects that are joined.
 
-        Now their bytes are read and sent, in smaller parts than the bucket would copy. The progress
-        that was reported is taken back, since all work begins again.
+        This is done if the bucket could not copy them itself.
 
         Args:
             name: Name of the new object.
@@ -383,20 +376,21 @@ class Joining:
             SourceChangedError: A source was replaced after it was listed.
             StorageError: A source has other bytes than expected, or the object cannot be written.
         """
-        self.report(-self.n_reported)
+        self.report(-self.n_reported)  # nothing is done yet
+        # Each part is in memory while it is sent. So these have 16 MiB (SENT_BYTES), or more only
+        # if there were too many of them, while those that a bucket copies have up to 1 GiB.
         sizes = [source.size for source in self._sources]
-        plan = plan_parts(sizes, most=most_bytes(sizes, SENT_BYTES))
-        self.write(name, plan, copies=False)
+        part_bytes = most_bytes(sizes, usual=SENT_BYTES)
+        self.write(name, plan_parts(sizes, most=part_bytes), copies=False)
 
     def write(
         self, name: str, plan: Sequence[Sequence[JoinedRange]], *, copies: bool = True
     ) -> None:
         """Write the new object by an upload in parts, several of them at the same time.
 
-        An upload in parts is begun, gets its parts in any order, and is completed: then the bucket
-        joins them. `uploading` begins it, and completes it at the end of its block. For most parts,
-        the bucket copies a range of one of the objects. Ranges of less than 5 MiB must not be
-        copied, by the rules of S3. They are put together to a part that is read and sent:
+        For most parts, the bucket copies a range of one of the objects. By the rules of S3, it
+        cannot copy less than 5 MiB. Such small ranges are put together to a part that is read and
+        sent:
 
             objects    |──── 64 MiB ────|─ 1 MiB ─|─ 2 MiB ─|──── 64 MiB ────|
             parts      |     copied     |     read and sent                    |
@@ -427,7 +421,7 @@ class Joining:
 
             in_parallel(write_part, range(len(plan)))
 
-        # The block of `uploading` has ended, with which the bucket has joined the parts.
+        # At the end of the block, the bucket has joined the parts to the object.
         self._check_size(name, expected_size=sum(_size(part) for part in plan))
 
     def _check_size(self, name: str, *, expected_size: int) -> None:
@@ -621,27 +615,28 @@ class Joining:
             SourceChangedError: It has another ETag (the name of its version), or fewer bytes.
             StorageError: The bucket stores another sha256 with it than expected.
         """
-        source = self._sources[number]
-        expected_sha256 = self._sha256[number]
+        source = self._sources[number]  # as it was listed; perhaps a range of an object
         url = self._store.url(source.name)
-        head = self._store.stat(source.name)
-        if head is None:
+        present = self._store.stat(source.name)
+        if present is None:
             raise gone(url)
 
-        if head.mark != source.mark or head.size < source.begin + source.size:
+        source_end = source.begin + source.size
+        if present.mark != source.mark or present.size < source_end:
             raise changed(
                 url,
-                found=f"ETag {head.mark}, {head.size:,} bytes",
+                found=f"ETag {present.mark}, {present.size:,} bytes",
                 expected=f"ETag {source.mark}, {source.size:,} bytes",
             )
 
-        # The stored sha256 is that of the whole object, so it says nothing about a range of it.
-        is_whole_object = head.size == source.size
-        is_known = expected_sha256 is not None and head.sha256 is not None
-        if is_whole_object and is_known and head.sha256 != expected_sha256:
+        # Both sha256 can be compared if they are known, and if the source is the whole object.
+        expected_sha256 = self._sha256[number]
+        is_known = expected_sha256 is not None and present.sha256 is not None
+        is_whole_object = present.size == source.size
+        if is_known and is_whole_object and present.sha256 != expected_sha256:
             raise damaged(
                 url,
-                found=f"sha256 {head.sha256}, as its writer noted it",
+                found=f"sha256 {present.sha256}, as its writer noted it",
                 expected=f"sha256 {expected_sha256}",
             )
-        return head
+        return present

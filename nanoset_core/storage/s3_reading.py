@@ -79,22 +79,22 @@ class _Client:
         return call
 
     async def _send(self, operation: str, arguments: dict[str, Any]) -> Any:
-        """Send a request in the event loop of s3fs, and return the answer with its whole body.
+        """Send a request through s3fs, and return the answer with its whole body.
 
-        s3fs runs an event loop in a thread of its own. The caller, in another thread, waits until
-        this coroutine has ended there.
+        This coroutine runs in the event loop of s3fs, which has a thread of its own. The caller
+        waits in another thread until it has ended.
 
         Args:
             operation: Name of boto3's operation, such as `get_object`.
             arguments: Its arguments, such as `{"Bucket": "data", "Key": "a.jsonl"}`.
         """
-        # s3fs calls it `set_session`: it returns the client of aiobotocore, whose operations are
-        # those of boto3 as coroutines.
+        # The client has the operations of boto3 as coroutines. (s3fs names this method after what
+        # else it does: it opens the session if that is not open yet.)
         client = await self._system.set_session()
         send_request = getattr(client, operation)
         answer = await send_request(**arguments)
 
-        # The caller runs in another thread, which cannot read from the event loop.
+        # The caller's thread cannot read a body from the event loop, but can read a file in memory.
         if "Body" in answer:
             answer["Body"] = await _read_into_memory(answer["Body"])
         return answer

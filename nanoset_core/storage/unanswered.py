@@ -89,14 +89,12 @@ class Unanswered:
 
     @contextlib.contextmanager
     def asking(self, what: str, patience: float = 0.0) -> Iterator[None]:
-        """Let a thread log a warning if no server sends anything for long during the block.
+        """Log a warning if no server sends anything for ten seconds while the block runs.
 
             with requests.asking("s3://bucket/a.bin"):
                 client.get_object(...)    # after 10 s: "s3://bucket/a.bin: no answer for 10 s"
 
-        One thread watches all requests of this process. The first request starts it. It ends by
-        itself when no request is left, and then sets `_is_watched` to False, so that the next one
-        starts it again.
+        A single thread looks at the requests of all blocks that are running.
 
         Args:
             what: The object that the block requests, and its server, for the warning.
@@ -106,15 +104,16 @@ class Unanswered:
         key = object()  # stands for this request alone
         with self._lock:
             self._pending[key] = PendingRequest(time.monotonic(), patience, what)
-            needs_thread = not self._is_watched
-            self._is_watched = True
-        if needs_thread:
-            threading.Thread(target=self._watch, name="unanswered", daemon=True).start()
-
+            if not self._is_watched:
+                # The thread ends when there are no requests, and then sets this to False.
+                self._is_watched = True
+                threading.Thread(target=self._watch, name="unanswered", daemon=True).start()
         try:
             yield
         finally:
-            self.note_sign_of_server()  # the request has just been answered
+            # The server has just answered. Of several requests, the others are not warned about
+            # now.
+            self.note_sign_of_server()
             with self._lock:
                 del self._pending[key]
 

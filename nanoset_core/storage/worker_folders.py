@@ -34,13 +34,13 @@ _current_folder = ContextVar("worker", default=WorkerFolder())  # noqa: B039 - i
 
 @contextmanager
 def working_at(place: WorkerFolder) -> Iterator[None]:
-    """Let the tasks in the block, which run one at a time, use the folder of a worker.
+    """Let the functions `worker_folder` and `local_copy_of` know this worker in the block.
 
-    A worker is a process that runs the tasks of another machine. Its folder is on its own disk.
+    A worker is a process of a cluster. It runs tasks that another machine has prepared, one at a
+    time, and has a folder of its own on its disk.
 
     Args:
-        place: The folder, and the worker's copies of files. `worker_folder` and `local_copy_of`
-            return them in the block.
+        place: The folder of the worker, and which files it has copies of.
     """
     token = _current_folder.set(place)
     try:

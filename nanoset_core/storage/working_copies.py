@@ -178,17 +178,14 @@ def downloaded(paths: Sequence[Location]) -> Iterator[list[Path]]:
 
 @contextmanager
 def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
-    """Let the block read a file of a bucket as if it were local; only what it asks for is
-    downloaded.
+    """Let the block read files of a bucket by local paths; each is downloaded when it is needed.
 
     A dataset `s3://bucket/web` consists of web.bin and web.idx. For this path, the block gets:
 
         path      /tmp/…/copies/web, in a temporary folder that is empty at first
-        access    downloads a file to this folder when the block asks for it: web.idx becomes
-                  /tmp/…/copies/web.idx
+        access    an object that downloads files: web.idx becomes /tmp/…/copies/web.idx
 
-    If the block fails, the error names s3://bucket/web and not the temporary path, which the user
-    does not know.
+    Errors of the block name s3://bucket/web, since the user does not know the temporary folder.
 
     Args:
         path: The file, or how the names of several files begin.
@@ -204,12 +201,11 @@ def path_and_access(path: Location) -> Iterator[tuple[Path, FileAccess | None]]:
         return
 
     with temporary_folder("copies") as folder:
-        copy = folder / path.name
+        local_path = folder / path.name
         access = FileAccess(folder, store_of(path.parent))
-        # `explained` turns errors such as a full disk into errors that say what to do. In other
-        # errors, `_errors_naming` replaces the path of the copy by that of the file in the bucket.
-        with explained(folder, expected=_ROOM), _errors_naming(path, copy):
-            yield copy, access
+        # Errors such as a full disk get a message that says what to do (`explained`).
+        with explained(folder, expected=_ROOM), _errors_naming(path, local_path):
+            yield local_path, access
 
 
 @contextmanager
