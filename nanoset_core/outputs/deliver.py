@@ -25,7 +25,7 @@ mixture. The same call, when repeated, recognises the opening receipt and comple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,16 +139,13 @@ class Delivery:
     def stored_receipt(self) -> StoredReceipt | None:
         """Return the receipt in the folder, which says what made the output, or None without one.
 
-        Each call of a command leaves a receipt, a JSON file, next to its output. It writes an
-        opening receipt before it replaces the files, and the final one after that:
-
-            only a final receipt     the call has ended: return this one
-            an opening receipt       the call was killed: return this one, even if there is also the
-                                     final receipt of an earlier call
+        A call writes an opening receipt before it replaces any file, and the final one at the end.
+        It then deletes the opening one. So if there is an opening receipt, a call was killed in
+        between, and an earlier final receipt is no longer true: return the opening one.
         """
         names = [self.receipt.name]
-        if self.receipt.opening_name is not None:  # some outputs use one file for both
-            names.insert(0, self.receipt.opening_name)
+        if self.receipt.opening_name is not None:  # None if both are one file, which is replaced
+            names.insert(0, self.receipt.opening_name)  # looked for first
 
         expected_keys = self.receipt.made_from.keys()  # such as "inputs"
         for name in names:
@@ -198,18 +195,15 @@ class Delivery:
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
 
-        Returns:
-            The content of the receipt, or None if the caller has to make the output.
-
         Raises:
             ConfigError: A file has the name of a folder; or another call or program has made one of
                 the files, and `overwrite` is not set.
         """
         self._check_no_folders()
         existing = [name for name in self.names if self.store.stat(name) is not None]
+        stored = self.stored_receipt()
 
         # Files without a receipt of the same call belong to another call or program.
-        stored = self.stored_receipt()
         if stored is None or not stored.is_of_same_output(self.receipt):
             if existing and not overwrite:
                 raise self._occupied(existing[0], stored)
@@ -219,39 +213,18 @@ class Delivery:
         if stored.files is None:
             return None
 
-        # Compare the files with the receipt: another program may have changed or removed some.
+        # Compare the files with the receipt. Receipts of older versions of this program do not list
+        # all files. One that is not listed is no reason to make the output again.
         changes = self._changes(existing, stored.files)
-        if self._is_complete(existing, stored.files, changes):
+        has_all_files = set(self.files).issubset(existing)
+        has_changed_file = any(name in stored.files for name in changes)
+        if has_all_files and not has_changed_file:
             return stored.content
 
-        # A changed file is not replaced by default. If files are only missing, make them again.
+        # Somebody may want to keep a changed file. If files are only missing, make them again.
         if changes and not overwrite:
             raise self._changed_error(changes)
         return None
-
-    def _is_complete(
-        self, existing: Iterable[str], listed: Collection[str], changed: Iterable[str]
-    ) -> bool:
-        """Return whether all files of the output exist, and none of them was changed.
-
-        A receipt, a JSON file, lists the files of an output with their sizes. Receipts of older
-        versions of this program do not list all of them, so a file that is not listed counts as
-        unchanged. For example, the output consists of web.bin and web.idx:
-
-            existing    listed      changed     result
-            both        both        none        True
-            both        both        web.bin     False: web.bin is listed, and differs
-            both        web.bin     web.idx     True: web.idx is not listed, as in an older receipt
-            web.bin     both        none        False: web.idx does not exist
-
-        Args:
-            existing: Names of the files of the output that exist.
-            listed: Names of the files in the receipt.
-            changed: Names of the existing files that differ from the receipt, or are not listed.
-        """
-        has_all_files = set(self.files).issubset(existing)
-        has_changed_listed_file = any(name in listed for name in changed)
-        return has_all_files and not has_changed_listed_file
 
     def _changed_error(self, changes: Mapping[str, str]) -> ConfigError:
         """Return the error for an output that was changed, with the first of its changes.
@@ -346,21 +319,19 @@ class Delivery:
 
     @contextmanager
     def drafting(self, *, overwrite: bool = False, sweeps: bool = True) -> Iterator[Draft]:
-        """Yield a temporary folder for the files of an output, and move them to their places at the
-        end.
+        """Yield a temporary folder for the files of an output, and put them in place at the end.
 
             with delivery.drafting() as draft:
                 (draft.folder / "web.pbin").write_bytes(...)
             # web.pbin was moved, or uploaded, to its place, with a receipt next to it
 
-        A receipt is a small file that says what the output was made from. If the block fails,
-        nothing is moved. If the process is killed, the temporary folder, the draft, remains. A
-        later call removes it.
+        The receipt is a small file that says what the output was made from. If the block fails,
+        nothing is moved, and the temporary folder is removed.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
-            sweeps: Whether to remove first what killed processes have left: old drafts, and
-                temporary files of receipts. To find them, the whole folder is listed.
+            sweeps: Whether to remove first the temporary files and folders of earlier calls that
+                were killed. To find them, the whole folder is listed.
 
         Yields:
             The draft. The caller writes all files to its folder, under their final names.
@@ -374,14 +345,12 @@ class Delivery:
             # Raise the ConfigError before the work begins. `deliver` checks again.
             self.find_finished(overwrite=overwrite)
 
-            # The draft is named after one of the files, so that its purpose can be seen.
-            name_of_draft = self.files[-1]
-            # Remove temporary files and folders that are named after these two, if killed processes
-            # have left some.
+            # Temporary files and folders are named after the file that they will become.
+            draft_name = self.files[-1]
             swept_names: tuple[str, ...] = ()
             if sweeps:
-                swept_names = (name_of_draft, self.receipt.name)
-            with draft_folder(self.folder, name_of_draft, swept_names) as folder:
+                swept_names = (draft_name, self.receipt.name)
+            with draft_folder(self.folder, draft_name, swept_names) as folder:
                 draft = Draft(folder)
                 yield draft
                 deliver(draft, self, overwrite=overwrite)
@@ -436,12 +405,11 @@ def put_files_in_place(draft: Draft, delivery: Delivery) -> None:
     Raises:
         StorageError: Another call has replaced a file in the meantime.
     """
-    # Some deliveries keep each file that exists, since an interrupted run of the same call has put
-    # it there. For these, files of other calls must be removed first.
-    missing_names: frozenset[str] = frozenset()  # names of files that are known not to exist
+    # A repeated call may keep the files that it finds in their places. So none of them may be from
+    # another call.
+    missing_names: frozenset[str] = frozenset()  # of files that are known not to exist
     if delivery.resumes_interrupted:
-        names_that_stay = _remove_files_of_other_calls(delivery)
-        missing_names = frozenset(delivery.names) - names_that_stay
+        missing_names = _remove_files_of_other_calls(delivery)
 
     _put_opening_receipt(delivery)
     _hide_earlier_output(delivery)
@@ -468,18 +436,22 @@ def _hide_earlier_output(delivery: Delivery) -> None:
 def _put_final_receipt(
     draft: Draft, delivery: Delivery, entries: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Write the receipt that says that all files are in place, and remove the opening one.
+    """Write the receipt, a JSON file that says that all files are in place and what made them.
+
+        {"command": "pbin merge", "sources": …, "files": {"web.pbin": {"bytes": 80, …}}, …}
 
     Args:
-        draft: Its facts, such as counts, go into the receipt.
-        delivery: The delivery of the files.
-        entries: Name of each file → what the receipt says about it.
+        draft: Has facts about the output for the receipt, such as counts.
+        delivery: The files of the output, and what they were made from.
+        entries: Name of each file that was put in place → what the receipt says about it.
     """
     receipt = delivery.receipt
-    # The receipt lists the files in the order of the delivery.
-    files = {name: entries[name] for name in delivery.names if name in entries}
-    # This also syncs a local folder, so that the renames before it survive a power failure.
-    delivery.store.put(receipt.name, receipt.closing(files, draft.facts, draft.more))
+    files = {name: entries[name] for name in delivery.names if name in entries}  # in this order
+    content = receipt.closing(files, draft.facts, draft.more)
+    # On a disk, this also makes sure that the files that were renamed survive a power failure.
+    delivery.store.put(receipt.name, content)
+
+    # The receipt that was written at the beginning says that a call is at work. It has ended.
     if receipt.opening_name is not None:
         delivery.store.delete(receipt.opening_name)
 
@@ -511,21 +483,21 @@ def _remove_files_of_other_calls(delivery: Delivery) -> frozenset[str]:
         delivery: The output that replaces the earlier one.
 
     Returns:
-        Names of the files in the folder if they stay; an empty set if they were removed.
+        Names of the files of the output that do not exist now, such as the other 40.
     """
     store = delivery.store
-    _, file_names = store.level()  # folders and files
+    _folder_names, file_names = store.level()
     existing_names = frozenset(file_names)
 
     # The receipt in the folder says which call has made the files.
     stored = delivery.stored_receipt()
     if stored is not None and _is_interrupted(stored, delivery):
-        return existing_names  # this call continues with them
+        return frozenset(delivery.names) - existing_names
 
     for name in _removable_names(delivery, stored):
         if name in existing_names:
             store.delete(name)
-    return frozenset()
+    return frozenset(delivery.names)
 
 
 def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
@@ -643,7 +615,7 @@ class _Placement:
         return self._put_finished_file(name)
 
     def _put_finished_file(self, name: str) -> Mapping[str, Any]:
-        """Move or upload a file from the temporary folder of the draft to its place.
+        """Move or upload a finished file from its temporary folder to its place.
 
         Args:
             name: Name of the file, in both folders.
@@ -654,9 +626,13 @@ class _Placement:
         """
         path = self.draft.folder / name
         size = path.stat().st_size
-        sha256 = self.draft.sha256_by_name.get(name)
-        is_new = name in self.missing_names
-        put_in_folder(path, self.delivery.folder, name, sha256, is_new=is_new)
+        put_in_folder(
+            path,
+            self.delivery.folder,
+            name,
+            sha256=self.draft.sha256_by_name.get(name),
+            is_new=name in self.missing_names,  # known to replace no file, which saves a request
+        )
         return self._entry(name, size)
 
     def _entry(self, name: str, size: int | None) -> Mapping[str, Any]:

@@ -470,39 +470,39 @@ class StoredManifest(Record):
         entry has up to three paths:
 
             name      web.bin                    the file, in the output's folder
-            within    datasets/web/3f9c…/a.bin   a file of another output that contains its bytes,
-                                                 if it is not stored by itself
-            pieces    web.pieces                 a file with the checksums of its pieces, if it was
-                                                 joined from pieces within a bucket
+            within    datasets/web/3f9c…/a.bin   the file of another output that contains its bytes
+            pieces    web.pieces                 a file with checksums of parts of the file
 
         Args:
             name: Path of the file below the output's folder.
             fact: What the manifest says about the file.
 
         Raises:
-            ValueError: A path leads out of its folder; or no file of the output can be the list of
-                pieces that the entry names.
+            ValueError: A path leads out of its folder; or the output has no such file with
+                checksums.
         """
         if not is_inside(name):
             raise ValueError(f"a file named {name!r}, which is not below its folder")
 
-        # The file may be a range of bytes in another file, whose path is relative to the root.
         other_file = fact.within
         if other_file is not None and not is_inside(other_file):
             raise ValueError(f"{name!r} within {other_file!r}, which is not below the root")
 
-        # If its pieces were uploaded by themselves, another file lists their checksums.
         list_of_pieces = fact.pieces
         if list_of_pieces is not None and not self._is_list_of_pieces(list_of_pieces):
             raise ValueError(f"no list of the pieces of {name!r}")
 
     def _is_list_of_pieces(self, name: str) -> bool:
-        """Return whether a file of the output may be a list of pieces of another file.
+        """Return whether an output has a file that may list the checksums of another file's pieces.
 
-        A bucket may join a large file from pieces. Then another file of the output lists the
-        checksums of these pieces, by which the large file is checked. So the list itself must be
-        easy to check: it has a checksum of its own, is not joined from pieces, and is not a range
-        of another file. Otherwise, a forged manifest could lead from one file to the next.
+        A bucket may join a large file from pieces. Nobody has read it as a whole, so its checksum
+        is not known. Instead, another file lists the checksums of the pieces:
+
+            web.bin       pieces: web.pieces
+            web.pieces    sha256: 9f86…
+
+        Such a list must have a checksum itself, and be a usual file. Otherwise, a forged manifest
+        could lead readers from one file to the next without end.
 
         Args:
             name: Path of the list below the output's folder.
@@ -510,7 +510,9 @@ class StoredManifest(Record):
         fact = self.files.get(name)
         if fact is None or fact.sha256 is None:
             return False
-        return fact.pieces is None and fact.within is None
+        is_joined_from_pieces = fact.pieces is not None
+        is_range_of_other_file = fact.within is not None
+        return not is_joined_from_pieces and not is_range_of_other_file
 
 
 def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | None:
@@ -532,12 +534,14 @@ def read_manifest(folder: Path, access: FileAccess | None = None) -> Manifest | 
     path = folder / MANIFEST
     access = access or FileAccess(folder)
     try:
-        # In a bucket, this may list the folder, which gives the sizes of its other files, too.
+        # In a bucket, the folder may be listed to read this file. Then the present sizes of its
+        # other files are known, too: {"web.bin": 80}. Otherwise, `sizes` is None.
         data, sizes = access.read_marker(path)
         content = load(StoredManifest, data, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except FormatError as error:
+        # The same error, but naming the place in the bucket instead of the local copy.
         raise error.at(access.url(path)) from error
     return Manifest(
         folder=folder,

@@ -105,15 +105,15 @@ class Notebook(Generic[NoteType]):
     def read(
         self, outputs: OutputRoot, section: str = "", *, refresh: bool = False
     ) -> list[NoteType]:
-        """Return the notes of a notebook, which are small JSON files in one folder.
+        """Return the notes in a section of this notebook, which are small JSON files in one folder.
 
-        For example, a build notes how long each output took. Reading takes a request to the bucket
-        for each note, so the result is remembered for some seconds. Notes that other processes have
-        added within these seconds may be missing.
+        In a bucket, it takes a request to list the folder, and one to read each note. So what was
+        read is used again for some seconds. Notes that other processes add within these seconds may
+        be missing.
 
         Args:
             outputs: The folder or bucket of all outputs, in which the notebook is.
-            section: The section that is read; "" in a notebook without sections.
+            section: The section, a subfolder; "" in a notebook without sections.
             refresh: Whether to read again even if that was done a moment ago.
 
         Returns:
@@ -122,28 +122,30 @@ class Notebook(Generic[NoteType]):
         Raises:
             FormatError: A note cannot be read, and this notebook does not skip damaged ones.
         """
-        # List the folder, unless that was done a moment ago.
-        listing = None if refresh else self._recently_seen(outputs)
-        if listing is None:
-            listing = self._list_folder(outputs)
-            self._seen[outputs.folder] = listing
+        seen = None
+        if not refresh:
+            seen = self._recently_seen(outputs)
+        if seen is None:
+            seen = self._list_folder(outputs)
+            self._seen[outputs.folder] = seen
 
-        # Read the section, unless that was done since then. The caller may change the list.
-        if section not in listing.by_section:
-            listing.by_section[section] = self._read_section(outputs, section, listing.names)
-        return list(listing.by_section[section])
+        # Each section is read when it is needed first.
+        if section not in seen.by_section:
+            seen.by_section[section] = self._read_section(outputs, section, seen.names)
+        return list(seen.by_section[section])  # a copy, which the caller may change
 
     def _list_folder(self, outputs: OutputRoot) -> _SeenNotes[NoteType]:
-        """List the folder of the notebook, without reading the notes, which are JSON files in it.
-
-        The time is taken before the listing, so that the result never counts as newer than it is.
+        """List the folder of the notebook, without reading the files in it.
 
         Args:
             outputs: The folder or bucket of all outputs, in which the notebook is.
 
         Returns:
-            The names in the folder. Notes are added as their sections are read.
+            The names of all files and folders in it, and when they were listed. It has no notes
+            yet: `read` adds them.
         """
+        # Take the time first. What other processes add while the folder is listed may be missing,
+        # so the listing is as old as its beginning.
         listed_at = time.monotonic()
         names = outputs.access.names(outputs.folder / self._folder)
         return _SeenNotes(listed_at, names)
@@ -206,23 +208,24 @@ class Notebook(Generic[NoteType]):
         return _json_files(section_folder, outputs.access.names(section_folder))
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
-        """Read a note, a small JSON file, or return None if it is missing or is to be skipped.
+        """Read a note, which is a small JSON file; return None if it is missing, or is skipped.
 
-        A damaged note is skipped with a warning in some notebooks, and an error in others: to
-        overlook a note about erased documents would be worse than to stop.
+        Some kinds of notes are skipped if they are damaged, with a warning. Others must not be: a
+        note may say that a document was erased, and to overlook it would be worse than to stop.
 
         Args:
-            access: How files below the folder or bucket of all outputs are read.
+            access: Reads files below the folder or bucket of all outputs.
             path: The file of the note.
 
         Raises:
-            FormatError: The note cannot be read, and damaged ones are not skipped.
+            FormatError: The note is damaged, and is not skipped.
         """
         url = access.url(path)
         try:
-            return load(self._kind, access.read_current(path), where=url)
+            data = access.read_current(path)  # as it is now, not as an earlier copy of it was
+            return load(self._kind, data, where=url)
         except FileNotFoundError:
-            return None  # a user deleted it a moment ago
+            return None  # somebody deleted it a moment ago
         except FormatError as error:
             if not self._skips_damaged:
                 raise

@@ -177,12 +177,15 @@ class _Lease:
 
     @staticmethod
     def of(name: str, data: bytes) -> _Lease:
-        """Parse a lease, an object by which another process protects outputs that it uses.
+        """Parse a lease: an object that shows which outputs another process is using.
 
-        Nobody deletes these outputs while the process is running. For example:
+        As long as the process is running, nobody deletes these outputs. For example:
 
-            name       .in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3    (4711: the process id)
+            name       .in-use/lease-1f0c2a9e77d4-4711.89034412-a1b2c3
             content    {"host": "node-3", "names": ["web"], "ticket": 5, "since": 1767000000.0}
+
+        Process 4711 of the machine node-3 uses `web`, since a certain time. Of the processes that
+        write the same output, the one with the lowest ticket has its turn.
 
         Args:
             name: Name of the object.
@@ -191,17 +194,15 @@ class _Lease:
         Raises:
             FormatError: The content is not that of a lease.
         """
-        record = load(_LeaseRecord, data, where=name)
-        # The process id is only in the name; the content has the readable name of the machine, and
-        # when the work began.
-        process = owner_of(name, record.host, record.since)
+        content = load(_LeaseRecord, data, where=name)
+        process = owner_of(name, content.host, content.since)  # takes the process id from the name
         return _Lease(
             name=name,
             host=process.host,
-            names=frozenset(record.names),  # the outputs that nobody may delete
-            made=record.made_names,  # those of them that the process writes
-            ticket=record.ticket,  # its place among processes that write the same output
-            work=record.work_of(process),
+            names=frozenset(content.names),  # the outputs that it uses
+            made=content.made_names,  # those of them that it writes
+            ticket=content.ticket,
+            work=content.work_of(process),  # what it does at the moment, for messages
         )
 
 
@@ -453,10 +454,10 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
 
 @contextlib.contextmanager
 def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
-    """Make new builds wait until the `with` block ends, so that it can delete outputs.
+    """Let the block delete outputs, while no build may begin to use one of them.
 
-    The block deletes outputs that nothing needs (`nanoset gc`). Meanwhile no build may begin to use
-    one of them. So both sides write a small object, and only then look for that of the other side:
+    The block deletes what nothing needs (`nanoset gc`). Each side first writes a small object, and
+    then looks for those of the other side:
 
         this process    writes a *gate*, then looks for leases    does not delete what they name
         a build         writes a *lease*, which names what it     waits until there is no gate
@@ -479,16 +480,16 @@ def collecting(access: FileAccess) -> Iterator[Mapping[str, str]]:
     # begin at the same moment, both continue.
     _wait_for_collections(LocalStore(access.folder))
 
-    # Stop new builds by a *gate*, an object that they look for: in the local folder, and in the
-    # bucket if the outputs are in one. It is renewed until the block ends.
     with contextlib.ExitStack() as stack:
+        # Write a gate to the local folder and, if the outputs are in one, to the bucket. It is
+        # renewed until the block ends, and then deleted.
         for store in _stores(access):
             gate_name = f"{FOLDER}/{_GATE}-{new_mark()}"
             content = functools.partial(_gate_content, store)
             with explained(access.folder, expected="room for one empty file"):
                 stack.enter_context(kept_fresh(store, gate_name, content))
 
-        # From now on, new builds wait. Look for those that began before, by their leases.
+        # The builds that began before the gates. Those that begin now, wait.
         yield leased_names(access)
 
 
