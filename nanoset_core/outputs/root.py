@@ -101,15 +101,15 @@ class _ExistingVersion(NamedTuple):
 
     looked_up_at: float
     """By the monotonic clock, in seconds."""
-    whole: Manifest | None
-    """The manifest; None if it is missing or damaged, or if files are missing."""
-    is_missing: bool
-    """Whether there was no manifest."""
+    manifest: Manifest | None
+    """The manifest of a complete version; None if it is missing or damaged, or if files are."""
+    has_no_manifest: bool
+    """Whether there was no manifest at all."""
 
     def is_surely_missing(self) -> bool:
         """Return whether it was missing so recently that no other machine has stored it since."""
         is_recent = time.monotonic() - self.looked_up_at < SEEN_SECONDS
-        return self.is_missing and is_recent
+        return self.has_no_manifest and is_recent
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +199,15 @@ class OutputRoot:
         """Call a function for many versions of an output, with few requests to a bucket.
 
         For example, the shards of a corpus (parts of its tokens) are thousands of folders next to
-        each other:
+        each other. In a bucket, they are listed together, and the function gets its answers from
+        this listing:
 
             shards/web/3f9c…/
             shards/web/a07e…/
-            …
-
-        On a disk, each is looked at by itself. In a bucket, that would take a request for each
-        folder. So all of them are listed together, and the function gets its answers from this
-        listing.
 
         Args:
             work: Called with (outputs, folder of the version). These outputs are like `self`, but
-                look files up in the listing.
+                look files up in the listing. It may be called in several threads at once.
             stage: First folder of the path, such as `shards`.
             name: The rest of it, such as `web`.
             digests: Names of the folders.
@@ -219,13 +215,28 @@ class OutputRoot:
         Returns:
             The results, in the order of the digests.
         """
+        return self._call_for_folders(work, self.folder / stage / name, digests)
 
-        def work_with_listing(access_with_listing: FileAccess, folder: Path) -> R:
-            """Call `work` for one version."""
-            return work(replace(self, access=access_with_listing), folder)
+    def _call_for_folders(
+        self, work: Callable[[OutputRoot, Path], R], parent: Path, names: Sequence[str]
+    ) -> list[R]:
+        """Call a function for folders in the same parent, with few requests to a bucket.
 
-        parent = self.folder / stage / name
-        return call_for_folders(self.access, work_with_listing, parent, digests)
+        Args:
+            work: Called with (outputs, folder). These outputs are like `self`, but look files up in
+                a listing of the parent, if they are in a bucket.
+            parent: Folder that contains the folders.
+            names: Names of the folders.
+
+        Returns:
+            The results, in the order of the names.
+        """
+
+        def work_with_listing(access: FileAccess, folder: Path) -> R:
+            """Call `work` for one folder; `access` has the listing."""
+            return work(replace(self, access=access), folder)
+
+        return call_for_folders(self.access, work_with_listing, parent, names)
 
     def manifest_at(self, folder: Path) -> Manifest | None:
         """Return the manifest in a folder, or None if it has none.
@@ -241,9 +252,12 @@ class OutputRoot:
         Raises:
             FormatError: The file exists, but is not a valid manifest.
         """
-        seen = self._seen_current(folder.parent)
-        if seen is not None and seen.folder == folder:
-            return seen
+        # If this is the version in use, this process may have read it a few seconds ago. It
+        # remembers one version of each output: datasets/web → the manifest of datasets/web/3f9c….
+        output = folder.parent
+        remembered = self._seen_current(output)
+        if remembered is not None and remembered.folder == folder:
+            return remembered
         return read_manifest(folder, self.access)
 
     def version(
@@ -301,17 +315,17 @@ class OutputRoot:
         """
         folder = self.place(recipe)
         existing = self._existing_version(folder)
-        if existing.whole is not None:
-            return existing.whole
+        if existing.manifest is not None:
+            return existing.manifest
 
         self._make_missing(recipe, write)
         try:
             return self._upload(folder, is_new=existing.is_surely_missing())
         except MissingError:
-            # The folder that was just made has vanished. This may happen if there was a damaged
-            # version, and two processes noticed it. This one replaced it. Then the other one moved
-            # the new folder away, which it took for the damaged one, to put its own there. In case
-            # it was killed before it did so, make the output again, unless it exists.
+            # The new folder has vanished. Two processes may have found the same damaged version:
+            # this one has replaced it, and then the other one has removed the new folder, to put
+            # its own there. It may have been killed before that, so make the output again unless it
+            # exists.
             self._make_missing(recipe, write)
             return self._upload(folder)
 
@@ -320,13 +334,12 @@ class OutputRoot:
 
         There are three results, for a folder such as datasets/web/3f9c…:
 
-                                                whole           is_missing
-            it has a manifest, and all files    the manifest    False
+                                                manifest        has_no_manifest
+            it is complete                      the manifest    False
             it has no manifest                  None            True
-            it cannot be used                   None            False
+            a file is missing or damaged        None            False
 
-        The last one means that a file is missing or damaged, or that the user has asked to rebuild
-        all outputs, so that it is not even looked at.
+        If the user has asked to rebuild all outputs, it is not looked at, and counts as damaged.
 
         Args:
             folder: Folder of the version.
@@ -335,7 +348,7 @@ class OutputRoot:
             What was found, and when it was looked for: soon after, another machine may store it.
         """
         looked_up_at = time.monotonic()
-        unusable = _ExistingVersion(looked_up_at, whole=None, is_missing=False)
+        unusable = _ExistingVersion(looked_up_at, manifest=None, has_no_manifest=False)
         if self.rebuild:
             return unusable
         try:
@@ -343,10 +356,10 @@ class OutputRoot:
         except FormatError:
             return unusable
         if manifest is None:
-            return _ExistingVersion(looked_up_at, whole=None, is_missing=True)
+            return _ExistingVersion(looked_up_at, manifest=None, has_no_manifest=True)
         if not self.is_whole(manifest, folder):
             return unusable
-        return _ExistingVersion(looked_up_at, whole=manifest, is_missing=False)
+        return _ExistingVersion(looked_up_at, manifest=manifest, has_no_manifest=False)
 
     def _make_missing(self, recipe: Recipe, write: Writing) -> None:
         """Make an output on this machine, unless it is here already.
@@ -384,36 +397,32 @@ class OutputRoot:
             content = StoredManifest.of(recipe, written.facts, files)
             (scratch / MANIFEST).write_bytes(dump(content))
 
-    def _upload(self, place: Path, *, is_new: bool = False) -> Manifest:
+    def _upload(self, folder: Path, *, is_new: bool = False) -> Manifest:
         """Upload an output that was made on this machine, if the outputs are in a bucket.
 
-        On a disk, the output is in its place already, and only its manifest (the JSON file that
-        describes it) is read.
+        If they are on a disk, nothing is done, since the output is in its place already.
 
         Args:
-            place: Its local folder, such as `/cache/outputs/datasets/web/3f9c…`.
+            folder: Its local folder, such as `/cache/outputs/datasets/web/3f9c…`.
             is_new: Whether the bucket is known not to have it, which saves requests.
 
         Returns:
-            The manifest. From now on, it reads the files from the bucket, and no more from the
-            local folder.
+            The manifest, the JSON file that describes the output. It reads the files of the output
+            from where they are stored, and not from the local folder.
 
         Raises:
             MissingError: Another process has removed the output from this machine.
         """
-        # This process may remember which version of the output is in use, to save requests. Forget
-        # it, since that version may be the one that is replaced now.
-        self.forget(place.parent)
-        manifest = self.local.manifest_at(place)  # read from the disk of this machine
+        # This process may remember the present version of the output, which may be replaced now.
+        self.forget(folder.parent)
+        manifest = self.local.manifest_at(folder)
         if manifest is None:
             raise MissingError(
-                "the output vanished while it was published", where=place, remedy="run it again"
+                "the output vanished while it was published", where=folder, remedy="run it again"
             )
-
         checksums = {name: fact.sha256 for name, fact in manifest.files.items()}
-        # Copy the files to the bucket, the manifest last. `objects` says what the bucket has.
-        objects = publish_folder(self.access, place, checksums, MANIFEST, is_new=is_new)
-        return replace(manifest, access=self.access, stored=objects)
+        stored_sizes = publish_folder(self.access, folder, checksums, MANIFEST, is_new=is_new)
+        return replace(manifest, access=self.access, stored=stored_sizes)
 
     @contextlib.contextmanager
     def in_task(self) -> Iterator[OutputRoot]:
@@ -452,20 +461,23 @@ class OutputRoot:
     def place_of_large_file(self, recipe: Recipe, folder: Path, name: str) -> StorePlace:
         """Return where to write a large file of an output that is being made.
 
-            on a disk      in the temporary folder, which is renamed when the output is complete
-            in a bucket    at its final place, since it may be larger than this machine's disk
+            on a disk      to a temporary folder, which is renamed when the output is complete
+            in a bucket    to its final place, since it may be larger than this machine's disk
 
         Args:
             recipe: What the output is made from: its inputs and settings.
             folder: The temporary folder; see `commit`.
             name: Name of the file.
+
+        Returns:
+            A folder or bucket, and the name of the file in it.
         """
-        is_on_disk = self.access.renames_folders
+        is_on_disk = self.access.renames_folders  # a bucket cannot rename a folder
         if is_on_disk:
             return StorePlace(LocalStore(folder), name)
 
-        # If the output exists in the bucket, the file replaces one of its files. So delete its
-        # manifest first, without which readers do not take it for complete.
+        # The output may exist in the bucket, and the file replaces one of its files. So first
+        # delete its manifest, without which readers do not take it for complete.
         self.invalidate(recipe)
         final_path = self.place(recipe) / name
         return StorePlace(self.access.store, self.access.name(final_path))
@@ -498,32 +510,27 @@ class OutputRoot:
         A version that is missing or damaged is not an error: the result says so, for example "not
         built yet" or "damaged: web.bin is missing".
 
-        If the outputs are in a bucket, the caller may have listed it before, so that many versions
-        can be looked up without requests. But the listing may be older than the last build. So:
-
-            nothing was listed                   ask the bucket, or look at the disk
-            the listing shows a damaged version  ask the bucket: perhaps the listing is outdated
-            otherwise                            believe the listing
-
         Args:
             stage: First folder of the output's path, such as `datasets`.
             name: The rest of it, such as `web`.
         """
-        if not self._has_listing_of_names():
-            return self._look_up_current(stage, name)
-
-        # Look the version up in the listing (`snapshot`). Access without it asks the bucket.
         version = self._look_up_current(stage, name)
-        up_to_date_outputs = replace(self, access=replace(self.access, snapshot=None))
-        if version.exists and version.problem is not None:  # the listing lacks a file
-            return up_to_date_outputs._look_up_current(stage, name)
+        if not self._has_listing_of_names():
+            return version
 
+        # These outputs have looked the version up in an earlier listing of the bucket, which saves
+        # requests if there are many. If a file is missing there, ask the bucket: perhaps it was
+        # written after the listing was made.
+        outputs_without_listing = replace(self, access=replace(self.access, snapshot=None))
+        is_damaged = version.exists and version.problem is not None
+        if is_damaged:
+            return outputs_without_listing._look_up_current(stage, name)
+
+        # The caller may use the manifest much later. Let it find its files without the listing,
+        # too.
         if version.manifest is None:
-            return version  # there is none, or it cannot be used: `problem` says why
-
-        # The manifest lists the files of the version, and reads them. The caller may do so much
-        # later, when the listing is outdated. So return a manifest that asks the bucket.
-        return replace(version, manifest=up_to_date_outputs.rebase(version.manifest))
+            return version
+        return replace(version, manifest=outputs_without_listing.rebase(version.manifest))
 
     def _has_listing_of_names(self) -> bool:
         """Return whether the names of some files in a bucket come from an earlier listing.
@@ -583,9 +590,8 @@ class OutputRoot:
     def current_versions(self, stage: str, names: Sequence[str]) -> list[CurrentVersion]:
         """Return the versions of several outputs that are in use, with few requests to a bucket.
 
-        For the datasets `web` and `books`, this returns what `current_version` returns for each of
-        them. But in a bucket, `datasets` is listed once, and each version is then looked up in this
-        listing.
+        Each is what `current_version` returns. But in a bucket, the folder that contains all of
+        them is listed once, and each version is then looked up in this listing.
 
         Args:
             stage: First folder of their paths, such as `datasets`.
@@ -595,12 +601,11 @@ class OutputRoot:
             A version for each name, in the same order.
         """
 
-        def look_up(access_with_listing: FileAccess, folder: Path) -> CurrentVersion:
-            """Return the current version of one output, from the common listing if possible."""
-            outputs = replace(self, access=access_with_listing)
-            return outputs.current_version(stage, name=folder.name)
+        def look_up(outputs: OutputRoot, folder: Path) -> CurrentVersion:
+            """Return the version in use of the output in a folder; `outputs` have the listing."""
+            return outputs.current_version(stage, folder.name)
 
-        return call_for_folders(self.access, look_up, self.folder / stage, names)
+        return self._call_for_folders(look_up, self.folder / stage, names)
 
     def current(self, stage: str, name: str) -> Manifest | None:
         """Return the version of an output that is in use; None if there is none, or a damaged one.
@@ -618,14 +623,16 @@ class OutputRoot:
         return version.manifest
 
     def live(self, stage: str, name: str) -> Manifest | None:
-        """Return the version of an output that is in use, even if some of its files are damaged.
+        """Return the version of an output that is in use, whether its files are complete or not.
+
+        (`current` returns None if a file is missing or has another size.)
 
         Args:
             stage: First folder of the output's path, such as `datasets`.
             name: The rest of it, such as `web`.
 
         Returns:
-            The manifest; None if there is no version, or no manifest.
+            The manifest of the version, which lists its files; None if there is none.
 
         Raises:
             FormatError: current.json, or the manifest, is not valid.
@@ -710,10 +717,11 @@ class OutputRoot:
         """
         if self.seen is None or not self.access.takes_requests:
             return
-        # Without the listing, which may be large and will be outdated.
-        access = replace(manifest.access, snapshot=None)
-        version = _SeenVersion(time.monotonic(), replace(manifest, access=access))
-        self.seen[manifest.folder.parent] = version
+        # The manifest may have a listing of the bucket. It may be large, and will soon be outdated.
+        access_without_listing = replace(manifest.access, snapshot=None)
+        manifest = replace(manifest, access=access_without_listing)
+        output = manifest.folder.parent  # such as datasets/web, for the version datasets/web/3f9c…
+        self.seen[output] = _SeenVersion(time.monotonic(), manifest)
 
     def forget(self, output: Path) -> None:
         """Let the next lookup of an output ask the store again.
@@ -834,10 +842,11 @@ class OutputRoot:
         output = manifest.folder.parent
         link = output / "current"
         _check_no_folder_at(link)
-        # Forget the earlier version first: if writing fails, it is unknown which one is current.
+
+        # This process remembers which version is in use. Forget that before the file is written: if
+        # writing fails, it is not known which version the file names.
         self.forget(output)
         write_small_file(self.access, output / CURRENT, dump(_CurrentFile(manifest.digest)))
-        # The link is for other programs; nanoset itself reads current.json.
         if not link.is_symlink() or link.readlink() != Path(manifest.digest):
             point_to(link, manifest.digest)
         self._remember(manifest)
@@ -975,11 +984,12 @@ class _CurrentFile(Record):
 
 
 def _possible_contents(folder: Path, access: FileAccess) -> Iterator[bytes]:
-    """Yield what current.json contains if it names one of the versions in a folder.
+    """Yield what the file current.json of an output may contain: the name of one of its versions.
 
-    In a bucket, this can save a request. The listing of a folder shows the ETag of each file, which
-    is computed from its content. So if the ETag of current.json is that of `{"digest": "3f9c…"}`,
-    this is what the file contains, and it need not be read.
+    For an output with two versions, the folders 3f9c… and a07e…:
+
+        {"digest": "3f9c…"}
+        {"digest": "a07e…"}
 
     Args:
         folder: Folder of the output, with a subfolder for each version.
@@ -1040,33 +1050,28 @@ def read_current(folder: Path, access: FileAccess) -> str | None:
 def _current_file_content(folder: Path, access: FileAccess) -> bytes | None:
     """Return the bytes of an output's current.json, the file that names the version in use.
 
-    The file contains `{"digest": "3f9c…"}`, the name of one of the output's versions. In a bucket,
-    a listing of the output's folder shows the names of all versions, and a checksum of
-    current.json. So compute which checksum the file has if it names the first version, the second
-    one, and so on. The one that fits is the content, and the file need not be read.
-
     Args:
         folder: Folder of the output.
         access: How its files are read.
 
     Returns:
-        The bytes, or None if the file is missing.
+        Such as `{"digest": "3f9c…"}`; None if the file is missing.
 
     Raises:
         FormatError: It cannot be read: a folder has its name, for example.
         StorageError: The store does not answer, or refuses the request.
     """
+    # If a bucket was listed before, the listing has a checksum of the file. A content with this
+    # checksum is that of the file. There are only a few possible ones, so try each: it saves the
+    # request that reads the file.
+    guesses = _possible_contents(folder, access)
     path = folder / CURRENT
-    # One content for each version: {"digest": "3f9c…"}, {"digest": "a07e…"}, …
-    possible_contents = _possible_contents(folder, access)
     try:
-        return access.read_current(path, guesses=possible_contents)
+        return access.read_current(path, guesses=guesses)
     except FileNotFoundError:
         return None
     except StorageError:
-        # A problem of the machine or the bucket, not of the file. This class is an OSError, too, so
-        # it would be caught below.
-        raise
+        raise  # nothing is wrong with the file. (This class is an OSError, too.)
     except OSError as error:
         form = _CurrentFile.json_form  # the texts of errors about such a file
         raise FormatError(

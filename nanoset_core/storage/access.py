@@ -160,24 +160,24 @@ class FileAccess:
         return self.origin is None or path.is_file()
 
     def may_have_lost(self, path: str) -> bool:
-        """Return whether a missing file may only be a copy that was removed, and exist in the
-        bucket.
+        """Return whether a missing file may exist in the bucket, so that reading it may succeed.
 
-        Files of a bucket are copied to this machine when they are read. To make room, copies may be
-        removed at any time, even while somebody is about to open them. If reading a file fails, the
-        caller asks here whether it is worth trying again, which downloads the file once more:
+        Files of a bucket are copied to this machine when they are read. To make room, another
+        process may remove a copy just before it is opened. The caller then tries again, which
+        downloads it:
 
             /cache/outputs/datasets/web.bin     True: a copy of a file of the bucket
-            /home/me/config.yaml                False: no copy
-            any path                            False, if the outputs are on this machine's disk
+            s3://bucket/outputs/web.bin         True: the file itself
+            /home/me/config.yaml                False: no file of the bucket
 
         Args:
-            path: Path of the copy, or address of the file in the bucket, as the error names it.
+            path: Path or address of the file, as the error names it.
         """
         if self.origin is None:
             return False  # the files are on this machine's disk, and have no copies
-        roots = (str(self.folder), self.store.url())  # folder of the copies, address of the bucket
-        return path.startswith(roots)
+        folder_of_copies = str(self.folder)
+        address_of_bucket = self.store.url()
+        return path.startswith((folder_of_copies, address_of_bucket))
 
     def with_copies_in(self, folder: Path) -> FileAccess:
         """Return access to the same files of a bucket, with local copies in another folder.
@@ -194,10 +194,12 @@ class FileAccess:
         """
         if self.origin is None:
             return self
-        # The capacity is how many bytes the copies may take. None would mean that copies are kept
-        # for ever. Uploaded copies are removed if there is any limit, even one that is never
-        # reached (sys.maxsize).
-        return FileAccess(folder, self.origin, capacity=self.capacity or sys.maxsize)
+        # How many bytes copies may take. Without a limit, copies would be kept after they were
+        # uploaded. So set one that is never reached.
+        capacity = self.capacity
+        if capacity is None:
+            capacity = sys.maxsize
+        return FileAccess(folder, self.origin, capacity=capacity)
 
     def name(self, path: Path) -> str:
         """Return the name of a file in the store, or "" for the folder itself.
@@ -466,22 +468,18 @@ class FileAccess:
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
-        """Return the bytes of a manifest, and if possible the sizes of the other files in its
-        folder.
+        """Return the bytes of a manifest, and if possible the sizes of the other files.
 
-        A manifest describes the files of an output: for example, web.bin has 80 bytes. The caller
-        compares that with the sizes of the files that exist. There are two cases:
+        A manifest lists the files of an output with their sizes, such as web.bin with 80 bytes. The
+        caller compares that with the files that exist:
 
-            reading takes no request    The files are on a disk, or a listing of the bucket with the
-                                        bytes of all small files is in memory. Return the bytes of
-                                        the manifest, and None for the sizes.
-            otherwise                   One request lists the folder, which gives the sizes. The
-                                        listing also has the MD5 of the manifest. If the local copy
-                                        has the same, it is up to date, and need not be requested.
+            files on a disk                 the sizes are None, and the caller looks at the files
+            a bucket of which all small     the same: the manifest is in memory
+              files are in memory
+            any other bucket                the folder is listed, which gives the sizes
 
         Args:
-            path: Path of the manifest, the file that is written last into the folder of an output
-                (its marker: if it exists, so do all others).
+            path: Path of the manifest. It is the marker of a complete output: it is written last.
 
         Returns:
             (bytes of the manifest, name within its folder → size of each file in the folder, or
@@ -490,14 +488,13 @@ class FileAccess:
         Raises:
             FileNotFoundError: The manifest does not exist.
         """
-        # Reading the marker takes no request if it is on a local disk, or if the bytes of all small
-        # files are in memory.
         is_on_disk = self.origin is None
         is_in_memory = self.snapshot is not None and self.snapshot.contents is not None
         if is_on_disk or is_in_memory:
             return self.read_current(path), None
 
-        # Otherwise list the folder, by one request. `read_current` takes the MD5 from the listing.
+        # List the folder, by one request. The listing also has a checksum of the manifest: if it is
+        # that of the local copy, `read_current` need not request the manifest.
         listing = self.listed(path.parent)
         access_with_listing = replace(self, snapshot=listing)
         data = access_with_listing.read_current(path, is_marker=True)
@@ -522,18 +519,20 @@ class FileAccess:
     def with_listing(self, folder: Path) -> FileAccess:
         """Return access that answers questions about one folder from a listing of it.
 
-        A listing takes one request for each thousand files. It is made when the first question is
-        asked.
+        This saves requests to a bucket: a listing takes one request for each thousand files. It is
+        made when the first question is asked.
 
         Args:
             folder: Path of the folder.
 
         Returns:
-            This access itself if the files are on this machine's disk.
+            This access itself if the files are on this machine's disk, which is fast to ask.
         """
-        if self.origin is None:
+        bucket = self.origin
+        if bucket is None:  # the files are on a disk
             return self
-        return replace(self, snapshot=Snapshot.when_asked(self.name(folder), self.origin))
+        listing = Snapshot.when_asked(self.name(folder), bucket)
+        return replace(self, snapshot=listing)
 
     def listed(self, folder: Path) -> Snapshot:
         """Return the listing of this access if it includes a folder; otherwise list the folder now.
@@ -602,15 +601,13 @@ class FileAccess:
         Returns:
             Nanoseconds since 1970.
         """
-        # A listing has the time of each file.
-        listing = None
+        # A path outside of the folder has no name, so ask for it only if there is a listing.
         if self.snapshot is not None:
-            listing = self.snapshot_with(self.name(path))
-        if listing is not None:
-            entry = listing.file(self.name(path))
-            return 0 if entry is None else entry.written_ns
+            name = self.name(path)
+            if self.snapshot.covers(name):
+                entry = self.snapshot.file(name)
+                return 0 if entry is None else entry.written_ns
 
-        # A local copy has the time of the stored file.
         try:
             return path.stat().st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
@@ -686,18 +683,20 @@ class FileAccess:
     def names(self, folder: Path) -> frozenset[str]:
         """Return the names of the files and folders directly in a folder.
 
+        If these files are in a bucket that was listed before, the listing is used.
+
         Args:
             folder: Path of the folder. If it does not exist, the result is empty.
 
         Returns:
-            Names without paths, such as `{"manifest.json", "tokens.bin"}`, from the listing of this
-            access if that includes the folder.
+            Names without paths, such as `{"manifest.json", "tokens.bin"}`.
         """
-        place = self.name(folder)
-        snapshot = self.snapshot_with(place)
-        if snapshot is not None:
-            return frozenset(snapshot.entries(place))
-        return frozenset(chain(*self.store.level(place)))
+        place = self.name(folder)  # such as "datasets/web"
+        listing = self.snapshot_with(place)
+        if listing is not None:
+            return frozenset(listing.entries(place))
+        folder_names, file_names = self.store.level(place)
+        return frozenset([*folder_names, *file_names])
 
     def listing(self) -> FileAccess:
         """Return access that answers from a snapshot of the whole store, taken now.
@@ -720,12 +719,14 @@ class FileAccess:
 
         Returns:
             A description of each, with its size and time; empty if the folder does not exist.
-            Without a listing in this access, the whole store is listed.
         """
-        if self.origin is None:
+        bucket = self.origin
+        if bucket is None:  # the files are on a disk
             return disk_entries(folder)
-        snapshot = self.snapshot or Snapshot.of_store(self.origin)
-        return sorted(snapshot.entries(self.name(folder)).values(), key=lambda entry: entry.name)
+        # Use the listing of the bucket that was made before (by `listing`), or list all of it now.
+        listing = self.snapshot or Snapshot.of_store(bucket)
+        entry_by_name = listing.entries(self.name(folder))
+        return sorted(entry_by_name.values(), key=lambda entry: entry.name)
 
     def is_link(self, path: Path) -> bool:
         """Return whether a file is a symbolic link, which stores do not have.

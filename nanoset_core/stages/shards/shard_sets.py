@@ -80,7 +80,7 @@ def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
 
 
 def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequence[Manifest]:
-    """Return some shards of a corpus, after checking that none of their files is missing.
+    """Return the manifests of some shards of a corpus, after checking the sizes of their files.
 
     A shard has the tokens of a part of the corpus, and its manifest says what it contains.
 
@@ -90,13 +90,13 @@ def some_shards(project: Project, corpus: str, digests: Sequence[str]) -> Sequen
         digests: Which shards, such as ["3f9c…", "a07e…"]: the names of their folders.
 
     Returns:
-        Their manifests, in the order of the digests, which are kept compressed in memory.
+        The manifests, in the order of the digests. There may be 100,000, so they are compressed in
+        memory, and each is unpacked when it is used.
 
     Raises:
         MissingError: A shard is missing or damaged.
     """
-    # There may be very many, so each is packed: its manifest is compressed until it is used.
-    packed = each_shard(project, corpus, digests, pack)
+    packed = each_shard(project, corpus, digests, pack)  # checks each shard, and packs its manifest
     return PackedManifests(packed, project.outputs.access)
 
 
@@ -272,24 +272,25 @@ def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | N
     Lost are lines that are no documents, and files that cannot be read to their end. By this,
     `nanoset status` warns before a build that would fail because too much is lost.
 
-        the corpus was tokenized with the same settings          its losses are recorded
-        a build failed since too much was lost                   they are added up from its parts
-        text or settings have changed                            None: not known yet
-
     Args:
         project: Its output root is searched for the tokens.
         corpus: Name of the corpus.
         recipe: What decides the tokens: the text, and the settings.
 
+    Returns:
+        The losses; None if not all of the text was tokenized with these settings before.
+
     Raises:
         FormatError: The manifest of a shard, or the inventory, cannot be read.
     """
+    # The corpus was tokenized, so its losses were recorded.
     outputs = project.outputs
     tokenized = outputs.find(recipe)
     if tokenized is not None:
         return recorded_losses(outputs, tokenized)
 
-    # If an earlier build has made all shards that the set will have, add up what they lost.
+    # A build may have tokenized all parts of the text, and then failed since too much was lost. Add
+    # up the losses of these parts. The inventory is the list of the files.
     inventory = inventory_at(outputs, corpus, recipe.parents["inventory"])
     if inventory is None:
         return None
@@ -321,8 +322,7 @@ def _find_all_shards(
 ) -> Sequence[Manifest] | None:
     """Return the manifests of shards, if all of them exist and are whole.
 
-    A shard has the tokens of a part of a corpus. To add up what was lost in a corpus, all are
-    needed.
+    A shard has the tokens of a part of a corpus.
 
     Args:
         outputs: The outputs of the project.
@@ -330,24 +330,25 @@ def _find_all_shards(
         digests: Digests of the shards, which are the names of their folders.
 
     Returns:
-        The manifests, in the order of the digests; None if a shard is missing or damaged.
+        The manifests, in the order of the digests; None if a shard is missing or damaged. There may
+        be 100,000, so they are compressed in memory.
     """
     # Often some shards are missing, and one listing shows that without opening any.
     existing_digests = outputs.digests_in(outputs.folder / SHARDS / corpus)
     if not all(digest in existing_digests for digest in digests):
         return None
 
-    # Read the manifests. There may be very many, so they are kept in compressed form.
-    def pack_if_whole(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
-        """Return the manifest of a shard in compressed form, or None if the shard is damaged."""
-        shard = shard_outputs.find_at(folder)
-        return None if shard is None else pack(shard)
-
-    packed_or_none = outputs.each_version(pack_if_whole, SHARDS, corpus, digests)
+    packed_or_none = outputs.each_version(_pack_if_whole, SHARDS, corpus, digests)
     packed = [shard for shard in packed_or_none if shard is not None]
     if len(packed) < len(digests):
         return None
     return PackedManifests(packed, outputs.access)
+
+
+def _pack_if_whole(outputs: OutputRoot, folder: Path) -> bytes | None:
+    """Return the manifest of the shard in a folder in compressed form; None if it is damaged."""
+    shard = outputs.find_at(folder)
+    return None if shard is None else pack(shard)
 
 
 def reject_policy(project: Project, corpus: str) -> RejectPolicy:
@@ -373,17 +374,19 @@ def reject_policy(project: Project, corpus: str) -> RejectPolicy:
 def _setting_names(project: Project, corpus: str) -> SettingNames:
     """Return what the settings that decide how much text may be lost are called, for errors.
 
-        leave_out    corpora: {web: {exclude: ["a.jsonl"]}}
-        text_key     documents.text_key, or corpora.web.text_key if the corpus has its own
+        text_key     "documents.text_key", or "corpora.web.text_key" if the corpus has its own
+        leave_out    "corpora: {web: {exclude: {files}}}"
+
+    An error replaces {files} by the files that the user may want to leave out: ["a.jsonl"].
 
     Args:
         project: Its settings are read.
         corpus: Name of the corpus.
     """
-    # `{files}` is replaced by a list: corpora: {web: {exclude: ["a.jsonl"]}}
-    names = replace(_NAMES, leave_out="corpora: {" + corpus + ": {exclude: {files}}}")
-    own_settings = project.config.corpora.get(corpus)
-    if own_settings is not None and own_settings.text_key is not None:
+    exclude_setting = "{exclude: {files}}"
+    names = replace(_NAMES, leave_out=f"corpora: {{{corpus}: {exclude_setting}}}")
+    settings_of_corpus = project.config.corpora.get(corpus)
+    if settings_of_corpus is not None and settings_of_corpus.text_key is not None:
         names = replace(names, text_key=f"corpora.{corpus}.text_key")
     return names
 
