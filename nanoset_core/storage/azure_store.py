@@ -103,13 +103,13 @@ class AzureStore(ObjectStore):
         *,
         may_be_missing: bool = False,
     ) -> T | None:
-        """Send a request about a blob, which is Azure's name for an object, and repeat it if it
-        fails.
+        """Send a request about an object, which Azure calls a blob, and repeat it if it fails.
 
         Args:
             name: Name of the blob.
-            send: A coroutine function that gets Azure's client for the blob, and sends the request.
-                If it finds the answer faulty, it raises DamagedTransferError, and is called again.
+            send: A coroutine function that sends the request. It is called with Azure's client for
+                the blob. If it finds the answer faulty, it raises DamagedTransferError, and is
+                called again.
             may_be_missing: What the answer 404 means. True: the blob does not exist, and None is
                 returned. False: the whole container does not exist, which is an error.
 
@@ -117,11 +117,12 @@ class AzureStore(ObjectStore):
             What `send` returns.
         """
         key = self.key(checked_name(name))
-        return self._request(
-            name,
-            lambda service: send(service.get_blob_client(self.container, key)),
-            may_be_missing=may_be_missing,
-        )
+
+        def send_with_client(service: Any) -> Awaitable[T]:
+            """Call `send` with the client for the blob, given that for the whole account."""
+            return send(service.get_blob_client(self.container, key))
+
+        return self._request(name, send_with_client, may_be_missing=may_be_missing)
 
     def _request(
         self,
@@ -132,14 +133,13 @@ class AzureStore(ObjectStore):
     ) -> T | None:
         """Send a request about a bucket, which Azure calls a container; repeat it if it fails.
 
-        Azure's client is asynchronous: a request is a coroutine, and all coroutines have to run in
-        one thread, that of the library fsspec. So `sync` runs the coroutine there, and waits in
-        this thread for its result. `_ask` does that once more if the request fails for a moment.
+        Azure's client has coroutines, which run in a thread of the library fsspec. This method
+        waits until the coroutine has ended there.
 
         Args:
             name: Name of a blob (object) or folder, for messages.
-            send: A coroutine function that gets Azure's client for the account, and sends the
-                request.
+            send: A coroutine function that sends the request. It is called with Azure's client for
+                the account.
             may_be_missing: Whether None is returned, rather than an error raised, for the answer
                 404.
 
@@ -151,10 +151,11 @@ class AzureStore(ObjectStore):
         system = self.system()
 
         def send_and_wait() -> T:
-            """Send the request in the thread of fsspec, in which the client was made."""
+            """Run the coroutine in the thread of fsspec, and wait for what it returns."""
             result: T = sync(system.loop, send, system.service_client)
             return result
 
+        # This calls the function, and again if the server fails for a moment.
         return self._ask(name, send_and_wait, may_be_missing=may_be_missing)
 
     def now(self) -> int:
@@ -235,10 +236,7 @@ class AzureStore(ObjectStore):
             listing.turn_page(len(entries), next_token=token, first_entry=repr(entries[:1]))
 
     def _request_page(self, folder: str, token: str | None, *, one_level: bool) -> _Page:
-        """Request one page of a listing. A page has up to 5,000 blobs, Azure's name for objects.
-
-        Azure's client is asynchronous, so the request is an inner function, which `_request` runs
-        in the thread of that client.
+        """Request one page of a listing, which has up to 5,000 blobs (Azure's name for objects).
 
         Args:
             folder: The folder that is listed.
@@ -246,20 +244,12 @@ class AzureStore(ObjectStore):
             one_level: True lists the folders in it by their names; False lists what is in them
                 instead.
         """
+        prefix = prefix_of(self.key(folder))  # such as "nanoset/datasets/"
 
         async def send(service: Any) -> _Page:
-            """Request the page of a listing, and read all of its entries."""
+            """Request the page. `_request` calls this with Azure's client for the account."""
             container = service.get_container_client(self.container)
-            list_blobs = container.walk_blobs if one_level else container.list_blobs
-            # Some accounts list folders among the blobs. Only the metadata of such an entry shows
-            # that it is a folder, so request the metadata, too.
-            blobs = list_blobs(
-                name_starts_with=prefix_of(self.key(folder)), include=["metadata"], **_OPTIONS
-            )
-            pages = blobs.by_page(token)  # an iterator, which begins with the page of the token
-            first_page = await anext(pages)
-            entries = [entry async for entry in first_page]
-            return _page(entries, pages.continuation_token)
+            return await _read_page(container, prefix, token, one_level=one_level)
 
         page = self._request(folder, send)
         assert page is not None, "a missing container is an error"
@@ -316,26 +306,8 @@ class AzureStore(ObjectStore):
             return Store.open_range(self, name, begin, end)
 
         async def send(client: Any) -> tuple[bytes, Stored] | None:
-            """Request the bytes [begin, end) of the blob; None if it has no such bytes, or is a
-            folder.
-            """
-            try:
-                stream = await client.download_blob(offset=begin, length=end - begin, **_OPTIONS)
-                data: bytes = await stream.readall()
-            except Exception as error:
-                if http_status(error) == 416:  # the blob ends before this range
-                    return None
-                raise
-            properties = stream.properties
-            if _is_folder(properties):
-                return None
-            # Azure's client replaces the size of the blob by that of the range. The size of the
-            # blob is at the end of, for example, bytes 0-99/1234.
-            properties.size = int(properties.content_range.rpartition("/")[2])
-            expected_bytes = min(end, properties.size) - begin
-            if len(data) != expected_bytes:
-                raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
-            return data, _stored(name, properties)
+            """Request the range. `request` calls this with Azure's client for the blob."""
+            return await _read_range(client, name, begin, end)
 
         data_and_stored = self.request(name, send, may_be_missing=True)
         if data_and_stored is None:
@@ -379,8 +351,9 @@ class AzureStore(ObjectStore):
             )
 
         async def send(client: Any) -> bytes | None:
-            """Request the bytes [begin, end) of the blob, if it still has the expected ETag;
-            otherwise None.
+            """Request the bytes; return None if the blob has another ETag than expected.
+
+            `request` calls this with Azure's client for the blob.
             """
             try:
                 stream = await client.download_blob(
@@ -437,6 +410,25 @@ class AzureStore(ObjectStore):
         return _AzureUpload(self, name, sha256)
 
 
+async def _read_page(container: Any, prefix: str, token: str | None, *, one_level: bool) -> _Page:
+    """Request one page of a listing from Azure, and read all of its entries.
+
+    Args:
+        container: Azure's client for the container, which is Azure's name for a bucket.
+        prefix: How the names of the listed blobs begin, such as `nanoset/datasets/`.
+        token: Token of the page; None for the first page.
+        one_level: Whether folders are listed by their names, instead of the blobs in them.
+    """
+    list_blobs = container.walk_blobs if one_level else container.list_blobs
+    # Some accounts list folders among the blobs. Only the metadata of such an entry shows that it
+    # is a folder, so request the metadata, too.
+    blobs = list_blobs(name_starts_with=prefix, include=["metadata"], **_OPTIONS)
+    pages = blobs.by_page(token)  # an iterator over this page and those after it
+    page = await anext(pages)
+    entries = [entry async for entry in page]
+    return _page(entries, pages.continuation_token)
+
+
 def _page(entries: Sequence[Any], next_token: str | None) -> _Page:
     """Return one page of a listing, with folders and blobs apart.
 
@@ -458,6 +450,42 @@ def _page(entries: Sequence[Any], next_token: str | None) -> _Page:
         elif not _is_folder(entry):
             objects.append(entry)
     return _Page(objects, folders, next_token)
+
+
+async def _read_range(client: Any, name: str, begin: int, end: int) -> tuple[bytes, Stored] | None:
+    """Request a range of a blob, and return it with a description of the whole blob.
+
+    Args:
+        client: Azure's client for the blob.
+        name: Name of the blob in the store.
+        begin: Position of the first byte.
+        end: Position after the last byte. It may be beyond the end of the blob.
+
+    Returns:
+        (the bytes, the description); None if the blob ends before the range, or is a folder.
+
+    Raises:
+        DamagedTransferError: Some of the bytes are missing. The request is then repeated.
+    """
+    try:
+        stream = await client.download_blob(offset=begin, length=end - begin, **_OPTIONS)
+        data: bytes = await stream.readall()
+    except Exception as error:
+        if http_status(error) == 416:  # the blob ends before this range
+            return None
+        raise
+    properties = stream.properties
+    if _is_folder(properties):
+        return None
+
+    # In `properties`, Azure's client has put the size of the range. The size of the blob is in a
+    # header: 1,234 in "bytes 0-99/1234".
+    blob_size = int(properties.content_range.rpartition("/")[2])
+    properties.size = blob_size
+    expected_bytes = min(end, blob_size) - begin
+    if len(data) != expected_bytes:
+        raise DamagedTransferError(f"{len(data):,} bytes instead of {expected_bytes:,}")
+    return data, _stored(name, properties)
 
 
 def _is_folder(properties: Any) -> bool:
@@ -536,17 +564,15 @@ class _AzureUpload(PartsUpload):
         self._block_names.append(block_name)
 
     def complete(self, last_part: bytes) -> None:
-        """Send the last part, and let the blob appear, by listing the names of all blocks that were
-        sent.
+        """Send the last part, and let Azure make the blob from all parts that were sent.
 
-        If another process has written the same blob meanwhile, Azure has deleted the blocks of this
-        upload.
+        Azure calls the parts blocks, and a last request, the commit, lists their names.
 
         Args:
             last_part: Bytes of the last part.
 
         Raises:
-            LostUploadError: Another process has written the blob.
+            LostUploadError: Another process has written the blob meanwhile.
         """
         from azure.storage.blob import BlobBlock
 
@@ -554,12 +580,12 @@ class _AzureUpload(PartsUpload):
         blocks = [BlobBlock(block_name) for block_name in self._block_names]
 
         async def commit_blocks(client: Any) -> None:
-            """Let Azure make the blob from the blocks that were sent, in the order of `blocks`."""
+            """Send the last request. `request` calls this with Azure's client for the blob."""
             try:
                 await client.commit_block_list(blocks, metadata=self._metadata, **_OPTIONS)
             except Exception as error:
-                # The server does not have all of the blocks. When a process commits a blob, the
-                # server deletes the blocks that others have sent for it.
+                # Azure does not have all of the blocks. When a process commits a blob, Azure
+                # deletes the blocks that others have sent for the same blob.
                 if getattr(error, "error_code", None) == "InvalidBlockList":
                     raise LostUploadError(
                         "the container does not hold what was sent",

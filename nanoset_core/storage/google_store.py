@@ -870,13 +870,6 @@ class _GoogleUpload(PartsUpload):
     def _send(self, part: bytes, total: str) -> Answer | None:
         """Send the next part of an object, with retries, until the server has all of it.
 
-        If the connection breaks, some bytes of the part may have arrived. So the server is asked
-        what it has before the rest is sent again:
-
-            attempt 1    send the bytes [16, 24)          the connection breaks
-            attempt 2    ask: the server has 20 bytes
-                         send the bytes [20, 24)          the server has them all
-
         Args:
             part: The part.
             total: Bytes of the object if this is the last part, else "*".
@@ -893,25 +886,36 @@ class _GoogleUpload(PartsUpload):
         is_first_attempt = True
 
         def attempt() -> Answer:
-            """Send the part, or what is missing of it if an earlier attempt has failed.
-
-            The part is a range of an object, such as the bytes [16, 24). `_send_rest` sends what is
-            after `_position`, the number of bytes that the server has already.
-            """
+            """Send the part. `retried` calls this, and again if the connection breaks."""
             nonlocal is_first_attempt
             if is_first_attempt:
                 is_first_attempt = False
                 return self._send_rest(part, begin, total)
-
-            # The last attempt failed, but some bytes may have arrived. Ask how many the server has,
-            # by a request without bytes: it may have 20. Then send the bytes [20, 24).
-            answer = self._post(b"", total)
-            if answer.status != _INCOMPLETE:
-                return answer  # all bytes had arrived, and the object is complete
-            self._position = _received_bytes(answer, known_bytes=begin)
-            return self._send_rest(part, begin, total)
+            return self._send_again(part, begin, total)
 
         return self._store.retried(self._name, attempt)
+
+    def _send_again(self, part: bytes, begin: int, total: str) -> Answer:
+        """Send those bytes of a part that the server does not have, after the connection broke.
+
+            first attempt    send the bytes [16, 24) of the object: the connection breaks
+            this call        ask how many bytes the server has: 20
+                             send the bytes [20, 24)
+
+        Args:
+            part: All bytes of the part.
+            begin: Position of the part in the object: 16.
+            total: Bytes of the object if this is the last part, else "*".
+
+        Returns:
+            The answer: status 308 if the server waits for the next part, 200 if the object is
+            complete.
+        """
+        answer = self._post(b"", total)  # without bytes, this only asks
+        if answer.status != _INCOMPLETE:
+            return answer  # all bytes had arrived, and the object is complete
+        self._position = _received_bytes(answer, known_bytes=begin)
+        return self._send_rest(part, begin, total)
 
     def _send_rest(self, part: bytes, begin: int, total: str) -> Answer:
         """Send those bytes of a part that the server does not have yet, by one request.
