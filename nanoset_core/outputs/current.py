@@ -88,12 +88,11 @@ class CurrentVersion:
     def other_settings(self, expected: Recipe) -> list[str]:
         """Return which settings differ between this version and a recipe with the same inputs.
 
-        A recipe says what an output is made from: its inputs and settings. If a user has only
-        changed settings, and then changes them back, the earlier version can be used again without
-        a build.
+        If a user has only changed settings, and then changes them back, this version can be used
+        again without a build. So the user is told what has changed.
 
         Args:
-            expected: The recipe that a build would use.
+            expected: What a build would make now: from which inputs, and with which settings.
 
         Returns:
             Differences such as `seed: 7 → 8`. The list is empty if there is no version, or if other
@@ -101,11 +100,11 @@ class CurrentVersion:
         """
         if self.manifest is None:
             return []
-        made_by = self.manifest.recipe
-        input_digests = expected.parents  # name of each input → digest
-        if not input_digests or made_by["parents"] != input_digests:
+        recipe = self.manifest.recipe  # what this version was made from
+        has_inputs = bool(expected.parents)  # name of each input → its digest
+        if not has_inputs or recipe["parents"] != expected.parents:
             return []
-        return setting_differences(made_by["options"], expected.options)
+        return setting_differences(recipe["options"], expected.options)
 
 
 def differences(recipe: Mapping[str, Any], expected: Recipe) -> list[Reason]:

@@ -107,15 +107,17 @@ class Delivery:
         optional: Iterable[str] = (),
         inputs: Iterable[Location] = (),
     ) -> Delivery:
-        """Return a delivery of one file, with a hidden record of what it was made from.
+        """Return the delivery of a single file, with a record next to it of what it was made from.
 
-        For `data/web.pbin`, the record is `data/.web.pbin.made.json`. When the command is run
-        again, it finds the record, and need not make the file again.
+            data/web.pbin              the file
+            data/.web.pbin.made.json   the record, a hidden file
+
+        If the command is run again, it finds the record, and need not make the file again.
 
         Args:
             target: The file.
             made_from: Everything that decides its bytes; see `record_of`.
-            optional: Names of files that may be made in addition.
+            optional: Names of further files in the same folder, which are only made if needed.
             inputs: Files that it is made from.
         """
         return cls(
@@ -156,11 +158,10 @@ class Delivery:
         return None
 
     def find(self, *, overwrite: bool = False) -> Mapping[str, Any] | None:
-        """Return the receipt if the same call has made this output before, or None if not.
+        """Check that the output may be written, and return its receipt if it was made already.
 
-        The receipt is a file next to the output that says what made it. Two calls are the same if
-        their inputs and settings are equal: a second `nanoset pbin write a.jsonl` has nothing to
-        do, unless `a.jsonl` was changed.
+        The receipt is a file next to the output that says what made it. A second call of `nanoset
+        pbin write a.jsonl` has nothing to do, unless `a.jsonl` was changed since.
 
         Args:
             overwrite: Whether files that another call or program has made may be replaced.
@@ -173,9 +174,8 @@ class Delivery:
             ConfigError: A file of the output is one of its inputs, or has the name of a folder; or
                 another call or program has made one of the files, and `overwrite` is not set.
         """
-        # No file of the output may also be an input.
         outputs = [self.folder / name for name in self.names]
-        check_apart(outputs, self.inputs, remedy=self.replaced_input_remedy)
+        check_apart(outputs, self.inputs, remedy=self.replaced_input_remedy)  # no input is replaced
         return self.find_finished(overwrite=overwrite)
 
     def find_finished(self, *, overwrite: bool) -> Mapping[str, Any] | None:
@@ -380,11 +380,10 @@ def deliver(draft: Draft, delivery: Delivery, *, overwrite: bool = False) -> Non
         draft.hash_files(delivery.names)
 
     with alone_at(delivery.folder):
-        # Another process may have written to the folder while this one made its draft. If it has
-        # made a different output, `find_finished` raises the ConfigError.
-        equal_output = delivery.find_finished(overwrite=overwrite)
-        if equal_output is not None and delivery.keeps_equal_output:
-            return  # it has made the same output, so the draft is not needed
+        receipt_of_other_call = delivery.find_finished(overwrite=overwrite)  # may raise ConfigError
+        is_made_already = receipt_of_other_call is not None
+        if is_made_already and delivery.keeps_equal_output:
+            return
         put_files_in_place(draft, delivery)
 
 
@@ -421,15 +420,17 @@ def _hide_earlier_output(delivery: Delivery) -> None:
     """Remove the files by which readers recognise a complete output, before any other is replaced.
 
     Readers of `web.bin` and `web.idx` look for `web.idx` first. Without it, nobody reads a mixture
-    of an old and a new file. Some readers look for the final receipt, a JSON file that lists the
-    files.
+    of an old and a new file.
 
     Args:
         delivery: The delivery that is about to replace the output.
     """
-    if delivery.receipt.opening_name is not None:
+    # Some readers look for the receipt that is written at the end, unless the output has only one
+    # receipt, which was replaced at the beginning.
+    has_separate_receipts = delivery.receipt.opening_name is not None
+    if has_separate_receipts:
         delivery.store.delete(delivery.receipt.name)
-    for name in delivery.completing_files:
+    for name in delivery.completing_files:  # such as web.idx
         delivery.store.delete(name)
 
 
@@ -467,7 +468,9 @@ def _put_opening_receipt(delivery: Delivery) -> None:
         delivery: The delivery that begins.
     """
     receipt = delivery.receipt
-    name = receipt.opening_name or receipt.name
+    name = receipt.opening_name
+    if name is None:  # the final receipt will replace the opening one
+        name = receipt.name
     # The folder is made durable with the final receipt: it would take long to do that twice for
     # each of many small outputs.
     put_small_file(delivery.folder, name, receipt.opening())
@@ -516,21 +519,19 @@ def _is_interrupted(stored: StoredReceipt, delivery: Delivery) -> bool:
 def _removable_names(delivery: Delivery, stored: StoredReceipt | None) -> Iterable[str]:
     """Return the names of the files of an earlier output, in the order in which to remove them.
 
-    The files by which readers recognise a complete output are first. For example, a reader looks
-    for the `.idx` of a dataset before it reads the `.bin`. Once the `.idx` is gone, nobody takes
-    the rest for a complete output, even if this process is killed before it has removed the others.
+    For example, a reader looks for the `.idx` of a dataset before it reads the `.bin`. So the
+    `.idx` is first: once it is gone, nobody takes the rest for a complete output, even if this
+    process is killed before it has removed the others.
 
     Args:
         delivery: The output that replaces the earlier one: where its files go and how they are
             named.
         stored: The receipt of the earlier output, which lists its files; None without one.
     """
-    # Begin with the files by which readers recognise a complete output. Files that only the earlier
-    # call has made come last.
-    names = [*delivery.completing_files, *delivery.names]
+    names = [*delivery.completing_files, *delivery.names]  # web.idx, web.bin, web.idx
     if stored is not None and stored.files is not None:
-        names += stored.files
-    return dict.fromkeys(names)  # each once
+        names += stored.files  # perhaps more than the new output has
+    return dict.fromkeys(names)  # each once: web.idx, web.bin
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,70 +548,70 @@ class _Placement:
     """Names of files that are known not to be in that place."""
 
     def put_files(self) -> dict[str, Mapping[str, Any]]:
-        """Put all files in place, those by which readers recognise a complete output last.
+        """Put all files of an output in place, those by which readers recognise it last.
 
-        For example, `web.bin` and a list of rejected lines come first, at the same time, and
-        `web.idx` follows.
+        For example, `web.bin` and a list of rejected lines come first, at the same time, and then
+        `web.idx`: readers look for this one first, so they do not find the others too early.
 
         Returns:
-            Name of each file that was made → what the receipt, the list of the output's files, says
-            about it, such as {"web.bin": {"bytes": 80}}.
+            Name of each file that was put in place → what the receipt, the list of the output's
+            files, says about it, such as {"web.bin": {"bytes": 80}}.
         """
-        completing_files = self.delivery.completing_files
-        other_files = [name for name in self.delivery.files if name not in completing_files]
-        entries = self._put_in_any_order([*self.delivery.optional, *other_files])
-        entries |= self._put_in_any_order(completing_files)
+        last_files = self.delivery.completing_files  # web.idx
+        first_files = [name for name in self.delivery.files if name not in last_files]  # web.bin
+        optional_files = self.delivery.optional  # the list of rejected lines, if there are any
+
+        entries = self._put_in_any_order([*optional_files, *first_files])
+        entries.update(self._put_in_any_order(last_files))
         return entries
 
     def _put_in_any_order(self, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Put files of an output into its folder, several at once if that is possible.
 
-        Uploads to a bucket spend most of their time waiting, so several run at once. A file on this
-        machine is only renamed. Some files are written by a function of the draft, which may need
-        the files before it; then all are put in sequence.
-
         Args:
             names: Names of the files.
 
         Returns:
-            Name of each file that was made → what the receipt, the list of the output's files, says
-            about it, such as {"web.bin": {"bytes": 80}}.
+            Name of each file that was put in place → what the receipt, the list of the output's
+            files, says about it, such as {"web.bin": {"bytes": 80}}. Optional files that were not
+            made are left out.
         """
-        # Uploads take long, so several run at once. But writers run in sequence: one may need the
-        # files before it.
-        n_threads = 1 if self.draft.writers else puts_at_once(self.delivery.folder)
+        # Uploads mostly wait for the server, so several run at once. To rename files on this
+        # machine takes no time. And a function that writes a file to its place may need the files
+        # before it.
+        n_threads = puts_at_once(self.delivery.folder)
+        if self.draft.writers:
+            n_threads = 1
         if n_threads > 1:
             entries = in_parallel(self._put_or_remove, names, n_threads)
         else:
             entries = [self._put_or_remove(name) for name in names]
+
         entry_by_name = zip(names, entries, strict=True)
         return {name: entry for name, entry in entry_by_name if entry is not None}
 
     def _put_or_remove(self, name: str) -> Mapping[str, Any] | None:
         """Put a file of an output into its folder, or remove an optional one that was not made.
 
-        There are three cases:
-
-        - The draft has a function for the file, which writes it to its place. Call the function.
-        - The file is optional, and was not made this time. Remove the one that an earlier call
-          made.
-        - The file is finished, in the temporary folder of the draft. Move or upload it.
-
         Args:
             name: Name of the file.
 
         Returns:
-            What the receipt says about the file, such as {"bytes": 80}; None if it was not made.
+            What the receipt, the list of the output's files, says about the file, such as {"bytes":
+            80}; None if it was not made.
         """
-        # For some files, the draft has a function that writes the file to its place.
+        # Some files are not in the temporary folder of the draft. A function writes them to their
+        # place.
         if name in self.draft.writers:
             write_in_place = self.draft.writers[name]
             write_in_place()
             return self._entry(name, size=None)  # looks the size up
 
+        # An optional file, such as a list of rejected lines, may not have been needed. Then an
+        # earlier call may have left one that is no longer true.
         is_finished = (self.draft.folder / name).exists()
         if name in self.delivery.optional and not is_finished:
-            self.delivery.store.delete(name)  # that of an earlier call
+            self.delivery.store.delete(name)
             return None
         return self._put_finished_file(name)
 

@@ -181,21 +181,22 @@ class Manifest:
         return self.access.written_ns(self.folder / MANIFEST)
 
     def path(self, name: str) -> Path:
-        """Return the local path of a file of this output, after downloading it if it is in a
-        bucket.
+        """Return the local path of a file, after downloading it if it is in a bucket.
 
         Args:
             name: Name of the file, such as `order.npy`. Or how the names of several files begin:
-                `web_text_document` downloads web_text_document.bin and web_text_document.idx.
+                `web_text_document` stands for web_text_document.bin and web_text_document.idx.
 
         Returns:
             The path of the file, or the path of the files without their endings.
         """
         file_names = [name]
-        if name not in self.files:
+        is_prefix = name not in self.files
+        if is_prefix:
             file_names = [file for file in self.files if file.startswith(f"{name}.")]
         for file_name in file_names:
-            # The bytes of some files are part of another output's file.
+            # To save room, a file may only be stored as a part of another output's file. Then there
+            # is nothing to download here.
             if not self.files[file_name].is_in_other_output:
                 self._fetch(file_name)
         return self.folder / name
@@ -203,13 +204,9 @@ class Manifest:
     def _fetch(self, name: str) -> None:
         """Download a file of this output if it is in a bucket, and this machine has no copy of it.
 
-        The download is compared with a checksum. There are two cases:
-
-        - Usual files: the manifest, a JSON file that lists the files of the output, has their
-          sha256.
-        - Large files whose pieces were uploaded one by one, and joined by the bucket: nobody has
-          computed the sha256 of the whole file. Another file of the output lists those of its
-          pieces.
+        The download is compared with the sha256 in the manifest, which lists the files of the
+        output. The sha256 of some large files is not known, since a bucket has joined them from
+        pieces. Then another file of the output lists the sha256 of each piece.
 
         Args:
             name: Name of the file, which is not part of another output's file.
@@ -217,8 +214,7 @@ class Manifest:
         fact = self.files[name]
         list_of_pieces: Path | None = None
         if fact.pieces is not None:
-            # Download the file with the checksums of the pieces first.
-            list_of_pieces = self.path(fact.pieces)
+            list_of_pieces = self.path(fact.pieces)  # downloads the list
         self.access.fetch(
             self.folder / name, size=fact.size, sha256=fact.sha256, pieces=list_of_pieces
         )

@@ -189,6 +189,7 @@ class Notebook(Generic[NoteType]):
     def _note_paths(self, outputs: OutputRoot, section: str, names: Collection[str]) -> list[Path]:
         """Return the files of the notes of a section, ordered by name.
 
+        A notebook is a folder with a JSON file for each note, or with a subfolder for each section.
         For example, with a section for each month:
 
             .nanoset/runs/2026-01/4c2e.json       section "2026-01"
@@ -196,8 +197,8 @@ class Notebook(Generic[NoteType]):
 
         Args:
             outputs: The folder or bucket of all outputs, in which the notebook is.
-            section: The section, which is a subfolder; "" in a notebook without sections.
-            names: Names in the folder of the notebook: of sections, or of the files of notes.
+            section: The section; "" in a notebook without sections.
+            names: Names of all files and folders directly in the notebook's folder.
         """
         notebook_folder = outputs.folder / self._folder
         if not section:
@@ -205,7 +206,8 @@ class Notebook(Generic[NoteType]):
         if section not in names:
             return []  # saves the request that would list the subfolder
         section_folder = notebook_folder / section
-        return _json_files(section_folder, outputs.access.names(section_folder))
+        names_in_section = outputs.access.names(section_folder)
+        return _json_files(section_folder, names_in_section)
 
     def _read_note(self, access: FileAccess, path: Path) -> NoteType | None:
         """Read a note, which is a small JSON file; return None if it is missing, or is skipped.

@@ -31,7 +31,7 @@ def entry_of(
     Args:
         folder: Folder of the file, on this machine or in a bucket.
         name: Name of the file.
-        size: Bytes that were written, or None if not known.
+        size: Bytes that were written; None to look them up.
         sha256: Checksum of the file as hex, or None if it was not hashed.
         has_etag_or_time: Whether to add the file's ETag, or its time of change if it is local.
 
@@ -41,13 +41,14 @@ def entry_of(
     entry: dict[str, Any] = {"bytes": size}
     if sha256 is not None:
         entry["sha256"] = sha256
+    is_all_known = size is not None and not has_etag_or_time
+    if is_all_known:
+        return entry  # in a bucket, this saves a request
 
-    # Look the file up only if that says something new, since it takes a request to a bucket.
-    if size is None or has_etag_or_time:
-        stored = _stat_after_put(folder, name, size)
-        entry["bytes"] = stored.size
-        if has_etag_or_time:
-            entry |= _etag_or_time(folder, stored, is_hashed=sha256 is not None)
+    stored = _stat_after_put(folder, name, size)
+    entry["bytes"] = stored.size
+    if has_etag_or_time:
+        entry.update(_etag_or_time(folder, stored, is_hashed=sha256 is not None))
     return entry
 
 

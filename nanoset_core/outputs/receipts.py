@@ -120,14 +120,14 @@ class StoredReceipt:
     def files(self) -> Mapping[str, Mapping[str, Any]] | None:
         """Name of each file of the output → its entry, such as {"web.bin": {"bytes": 80}}.
 
-        It is None if the receipt was written before the files, and the writer was killed before it
-        could write the final receipt. A receipt that somebody has edited, so that a file has no
-        size, counts as such a receipt, too.
+        None if the receipt does not list the files. A call writes such a receipt before it puts the
+        files in place, and replaces it at the end. So the call was killed in between.
         """
         files = self.content.get(FILES)
         if not isinstance(files, Mapping):
             return None
         for entry in files.values():
+            # Somebody may have edited the receipt. If a file has no size, do not trust it.
             if not isinstance(entry, Mapping) or not isinstance(entry.get("bytes"), int):
                 return None
         return files
@@ -213,13 +213,15 @@ def record_of(
     """
 
     def describe(source: Location) -> dict[str, Any]:
-        """Return path, size, and time of change or ETag of a source."""
+        """Return the path of a source, its size, and its time of change or ETag."""
         return _source_row(source, output)  # the path is relative to the output, if both are local
 
+    # To look up objects in a bucket takes requests, several at the same time.
     source_paths = list(sources)
     rows = in_parallel(describe, source_paths, requests_at_once(source_paths))
 
-    # Convert tuples to lists and so on, since this is compared with records that were read.
+    # A later call compares its values with those that it reads from the stored JSON, in which a
+    # tuple, for example, has become a list. So convert them as JSON does.
     content: dict[str, Any] = as_parsed({"options": dict(options), "sources": rows})
     return {"nanoset": RECORD_VERSION, "command": command, **content}
 
@@ -306,10 +308,9 @@ def _recorded_options(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def _source_differences(sources_before: object, sources_now: object) -> list[str]:
     """Return how the input files of two calls differ; at most five are named (_MAX_NAMED_FILES).
 
-        before    a.bin, b.bin    a.bin, b.bin
-        now       a.bin, c.bin    b.bin, a.bin
-        result    "c.bin was not among the files",    "the files came in another order"
-                  "b.bin was one of the files"
+        before          now             result
+        a.bin, b.bin    a.bin           "b.bin was one of the files"
+        a.bin, b.bin    b.bin, a.bin    "the files came in another order"
 
     Args:
         sources_before: The input files in the record of an earlier call; anything if it was edited.
@@ -323,10 +324,11 @@ def _source_differences(sources_before: object, sources_now: object) -> list[str
     differences = list(_differences_by_path(before, now))
     if not differences and list(before) != list(now):
         return ["the files came in another order"]
+
     n_unnamed = len(differences) - _MAX_NAMED_FILES
-    if n_unnamed > 0:
-        differences[_MAX_NAMED_FILES:] = [f"{n_unnamed:,} more files differ"]
-    return differences
+    if n_unnamed <= 0:
+        return differences
+    return [*differences[:_MAX_NAMED_FILES], f"{n_unnamed:,} more files differ"]
 
 
 def _differences_by_path(

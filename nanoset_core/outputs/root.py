@@ -431,10 +431,10 @@ class OutputRoot:
             yield replace(self, access=access)
 
     def rebase(self, manifest: Manifest) -> Manifest:
-        """Return a manifest that another process has read, with the folder of this process.
+        """Return a manifest that another process has read, so that this process can read the files.
 
-        A manifest describes an output, and knows the folder with local copies of its files.
-        Machines may have these in different places:
+        A manifest describes an output, and has the folder with local copies of its files. Machines
+        may have these in different places:
 
             /scratch/a/datasets/web/3f9c…    on the machine that has read the manifest
             /scratch/b/datasets/web/3f9c…    on this machine
@@ -442,8 +442,8 @@ class OutputRoot:
         Args:
             manifest: The manifest, of an output below the same folder or bucket.
         """
-        place = self.folder / manifest.stage / manifest.name / manifest.digest
-        return replace(manifest, folder=place, access=self.access)
+        folder = self.folder / manifest.stage / manifest.name / manifest.digest
+        return replace(manifest, folder=folder, access=self.access)  # downloads to this folder
 
     def invalidate(self, recipe: Recipe) -> None:
         """Delete the manifest of an output, so that nobody takes the output for complete.
@@ -551,14 +551,14 @@ class OutputRoot:
             stage: First folder of the output's path, such as `datasets`.
             name: The rest of it, such as `web`.
         """
-        # A version that was current a few seconds ago is not looked up again.
+        # This process may have looked it up a few seconds ago. Only its files are checked then.
         remembered = self._seen_current(self.folder / stage / name)
         if remembered is not None:
             return _checked_version(remembered)
 
         try:
             version = self._read_current_version(stage, name)
-        except FormatError as error:
+        except FormatError as error:  # current.json or the manifest is damaged
             return _damaged_version(error)
         if version.manifest is not None and version.problem is None:
             self._remember(version.manifest)
