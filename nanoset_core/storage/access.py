@@ -230,19 +230,21 @@ class FileAccess:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Let errors of the block name addresses in the store instead of paths of local copies.
+        """Let errors of the block name files in the bucket instead of their copies on this machine.
 
         A user knows `s3://bucket/web/tokens.bin`, and not `/cache/mirror/bucket/web/tokens.bin`.
 
         Raises:
-            NanosetError: The error of the block, with the addresses if the files are in a store.
+            NanosetError: The error of the block, with the addresses if the files are in a bucket.
         """
         try:
             yield
         except NanosetError as error:
-            if self.origin is None or str(self.folder) not in str(error):
+            bucket = self.origin
+            if bucket is None or str(self.folder) not in str(error):
                 raise
-            raise error.with_places(str(self.folder), self.origin.url()) from error
+            # The same error, in which the path of the folder is replaced by the bucket's address.
+            raise error.with_places(str(self.folder), bucket.url()) from error
 
     def fetch(
         self,
@@ -269,35 +271,38 @@ class FileAccess:
         Raises:
             StorageError: The download has another checksum, or there is not enough disk space.
         """
-        # Local files, and those outside of the folder, need no copy.
         if self.origin is None or not path.is_relative_to(self.folder):
-            return path
-        if self.capacity is not None:
-            # If disk space is limited, the copies that were used least recently are removed first.
+            return path  # the file itself is on this machine
+
+        # The disk space for copies may be limited. Those that were used least recently are removed
+        # first, so note that this one is used.
+        if self.is_space_limited:
             note_use(path)
         if _has_copy(path, size):
             return path
 
+        # Read this file first: it may be one of the copies that are removed.
         piece_digests = None if pieces is None else read_pieces(pieces)
-        if self.capacity is not None:
+        if self.is_space_limited:
             self._make_room_for(path, size)
         with explained(self.folder, expected=ROOM):
             self.origin.fetch(self.name(path), path, sha256=sha256, pieces=piece_digests)
         return path
 
     def _make_room_for(self, path: Path, size: int | None) -> None:
-        """Remove copies of other files until there is room for another one.
+        """Remove copies of other files until there is room for the copy of a file.
 
         The disk space for copies of a bucket's files is limited here. The copies that were not used
         for longest are removed first; they can be downloaded again.
 
         Args:
-            path: Path of the new copy.
+            path: Path of the copy, which does not exist yet.
             size: Bytes of the file; None if they are not known, so that they are looked up.
         """
         if size is None:
             size = self.size(path) or 0
-        self.make_room(size, self.url(path))
+        address = self.url(path)  # for an error: such as s3://bucket/web/a.bin
+        self.make_room(size, address)
 
     @property
     def room(self) -> int | None:
@@ -357,9 +362,6 @@ class FileAccess:
             2. remove the copies web/a.bin and web/b.bin
             3. write the copy web/manifest.json
 
-        If this process is killed before step 3, the copy is still the old one, so the next call
-        repeats 2.
-
         Args:
             path: Path of the copy.
             is_marker: Whether the file is such a manifest.
@@ -374,13 +376,12 @@ class FileAccess:
 
         old_copy = path.read_bytes() if path.is_file() else None
         if old_copy != data:
-            # If the marker has changed, the other copies in the folder are those of an earlier
-            # version of the output. Remove them before the new marker is written: if the process
-            # ends in between, the old marker is still there, and the next call removes the rest.
+            # If this process is killed in between, the old manifest is still there. So the next
+            # call finds that it has changed, and removes the rest.
             if is_marker and old_copy is not None:
                 _remove_files(path.parent, except_for=path)
             write_atomic(path, data)
-        # A copy that has the time and size of the stored file is not downloaded again.
+        # Other methods compare the time of the copy with that of the file in the bucket.
         set_time(path, stored.written_ns)
         return data
 
@@ -456,15 +457,15 @@ class FileAccess:
         copy = path.read_bytes() if path.is_file() else b""  # no bytes: there is no copy
         for candidate in chain([copy], guesses):
             md5 = hashlib.md5(candidate, usedforsecurity=False).hexdigest()
-            if md5 == entry.md5:
-                if candidate != copy:
-                    write_atomic(path, candidate)
-                # Give the copy the time of the stored file. Other methods compare time and size to
-                # see that it is up to date, so they will not download it again.
-                set_time(path, entry.written_ns)
-                return candidate
+            if md5 != entry.md5:
+                continue
+            if candidate != copy:
+                write_atomic(path, candidate)
+            # Other methods compare the time of the copy with that of the file in the bucket.
+            set_time(path, entry.written_ns)
+            return candidate
 
-        # The file has other bytes, or the listing has no MD5 of it: read it.
+        # The file has other bytes, or the listing has no MD5 of it.
         return self._refresh(path, is_marker=is_marker)
 
     def read_marker(self, path: Path) -> tuple[bytes, Mapping[str, int] | None]:
@@ -630,12 +631,12 @@ class FileAccess:
         if self.origin is None:
             return self._written_on_disk(parent, name)
 
-        # A single listing of a store has all files below the parent, with their times.
+        # List all files below the parent, with their times, or use an earlier listing.
         time_by_folder = {}
-        files = self.listed(parent).below(self.name(parent))
-        for relative_name, entry in files:  # such as web/manifest.json
-            folder, _, name_in_folder = relative_name.partition("/")
-            if name_in_folder == name:
+        listing = self.listed(parent)
+        for path_below_parent, entry in listing.below(self.name(parent)):  # "3f9c…/manifest.json"
+            folder, _slash, path_in_folder = path_below_parent.partition("/")
+            if path_in_folder == name:
                 time_by_folder[folder] = entry.written_ns
         return time_by_folder
 
@@ -767,16 +768,18 @@ class FileAccess:
             as_copy: Whether to read the local copy of a file in a bucket, if there is one. Other
                 machines cannot do that.
         """
+        bucket = self.origin
+        is_in_bucket = bucket is not None and path.is_relative_to(self.folder)
         reads_copy = as_copy and path.is_file()
-        if self.origin is None or reads_copy or not path.is_relative_to(self.folder):
-            return LocalStore(path.parent.absolute()), path.name
-        return self.origin, self.name(path)
+        if bucket is not None and is_in_bucket and not reads_copy:
+            return bucket, self.name(path)
+        return LocalStore(path.parent.absolute()), path.name
 
     def open_bytes(self, path: Path, *, as_copy: bool = True) -> MappedFile:
         """Open a large file to read parts of it, without downloading the rest.
 
             a local file            is mapped into memory
-            a file in a bucket      the blocks that are read are downloaded, and kept on the disk
+            a file in a bucket      is read in blocks, which are kept on the disk of this machine
 
         Args:
             path: Path of the file, or of its copy in the local folder.
@@ -785,20 +788,17 @@ class FileAccess:
         Raises:
             FileNotFoundError: The file does not exist.
         """
-        # Map a local file into memory.
         store, name = self.stored_at(path, as_copy=as_copy)
         if isinstance(store, LocalStore):
             return MappedFile(map_regular(path))
 
-        # Of a file in a bucket, the blocks that are read are downloaded, and kept in the folder.
-        # If disk space is limited, a quarter of it is for blocks; copies may use the rest.
-        if self.is_space_limited:
-            return BlockFile(
-                store, name, path.parent, block_bytes=_SMALL_BLOCK, room=self.room_for_blocks
-            )
-        # Readers of only a few places of the file would waste most of a large block.
-        block_bytes = _SMALL_BLOCK if self.is_sampled else BLOCK_BYTES
-        return BlockFile(store, name, path.parent, block_bytes=block_bytes)
+        # If only a few places of the file will be read, most of a large block would be wasted. It
+        # would also soon fill the disk, if the space for copies and blocks is limited.
+        needs_small_blocks = self.is_sampled or self.is_space_limited
+        block_bytes = _SMALL_BLOCK if needs_small_blocks else BLOCK_BYTES
+        # The bytes of disk space that blocks may take; None if it is not limited.
+        room = self.room_for_blocks
+        return BlockFile(store, name, path.parent, block_bytes=block_bytes, room=room)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Call a function that sends requests for each item, several at a time if they go to a

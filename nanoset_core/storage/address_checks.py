@@ -66,10 +66,11 @@ def check_without_secrets(url: str, where: str) -> None:
     if not has_password and not has_secret_parameter:
         return
 
-    # Errors hide the secrets that `without_secrets` recognises. If it does not recognise this
-    # password, show nothing of the URL.
+    # Every error hides the secrets in its texts (`without_secrets`). A password in an unusual form
+    # may not be recognised by that: then show nothing of the URL.
     shown_url = url
-    if has_password and without_secrets(url) == url:
+    is_password_recognised = without_secrets(url) != url
+    if has_password and not is_password_recognised:
         shown_url = HIDDEN
     raise ConfigError(
         "the address holds a query, or a user's name or password",

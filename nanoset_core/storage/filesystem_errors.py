@@ -30,25 +30,22 @@ _STATUS_NAMES = ("status", "status_code", "code")
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the cause of a FileNotFoundError that does not mean that the file is missing.
+    """Return why a request really failed, if a library has raised FileNotFoundError for it.
 
-    Some file systems raise FileNotFoundError for every failure of a request. The error that the
-    request really failed with is its `__cause__`:
+    Some libraries do so for every failure. The original error is its `__cause__`:
 
         FileNotFoundError from status 404                  the file is missing: return it unchanged
         FileNotFoundError from a closed connection         return the error of the connection
         FileNotFoundError from status 403 ("Forbidden")    return the error with the status
 
     Args:
-        error: What the request raised.
-
-    Returns:
-        The cause, if it shows that the file need not be missing; otherwise `error`.
+        error: What the request raised. Errors of other classes are returned unchanged.
     """
     cause = error.__cause__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return error
 
+    # Does the original error say something else than that the file is missing?
     was_refused = http_status(cause) in _REFUSED_STATUSES
     is_other_failure = isinstance(cause, NanosetError) or is_transient(cause) or was_refused
     return cause if is_other_failure else error

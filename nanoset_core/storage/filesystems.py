@@ -634,16 +634,13 @@ def _file_system(process: int, url: str) -> Any:
 def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_file: bool) -> bytes:
     """Return the bytes of a file from one position to another, read with one request.
 
-    A server that does not know such requests would send the whole file, which may have many
-    gigabytes. Web servers may do that, buckets do not. So files of web servers are read in another
-    way, which fails as soon as such an answer begins.
-
     Args:
         system: fsspec's file system, such as that of a bucket or a web server.
         path: Path of the file in it.
         begin: Position of the first byte.
         end: Position after the last byte.
-        may_send_whole_file: Whether the server may answer with the whole file.
+        may_send_whole_file: Whether the server may ignore the positions, and answer with the whole
+            file, as some web servers do. It may have many gigabytes, so that must not be read.
 
     Returns:
         The bytes. They are fewer than requested if the file ends before `end`: bytes 0 to 100 of a
@@ -663,9 +660,8 @@ def _fetched(system: Any, path: str, begin: int, end: int, *, may_send_whole_fil
 def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     """Read a range of a file of a web server, and fail if the server sends the whole file instead.
 
-    Some web servers ignore the request for a range, and answer with the whole file. It can have
-    many gigabytes, so it must not be downloaded only to read a few bytes of it. fsspec has a
-    function that notices such an answer, but it is private.
+    Some web servers do so. The file can have many gigabytes, so it must not be downloaded only to
+    read a few bytes of it.
 
     Args:
         system: fsspec's file system.
@@ -678,12 +674,10 @@ def _range_of_web_file(system: Any, path: str, begin: int, end: int) -> bytes:
     """
     # Without a size, fsspec would first ask the server for it. `end` will do, since no byte after
     # it is read.
-    claimed_size = end
-    with system.open(
-        path, "rb", block_size=end - begin, cache_type="none", size=claimed_size
-    ) as file:
-        # fsspec has no public method for this: `cat_file` would download a whole file if the server
-        # sends one, and `file.read` would request the range in small blocks.
+    with system.open(path, "rb", block_size=end - begin, cache_type="none", size=end) as file:
+        # This function of fsspec is private. It requests the range at once, and raises the error if
+        # more bytes arrive. The public ones do not: `cat_file` would download the whole file, and
+        # `file.read` would request the range in small blocks.
         return bytes(file._fetch_range(begin, end))
 
 

@@ -222,18 +222,18 @@ class _Heartbeat:
         self._deletion_tried.wait(_DELETION_SECONDS)
 
     def _run(self) -> None:
-        """Renew the object every few seconds until `stop` is called, and then delete it.
+        """Renew the object every few seconds until the work ends, and then delete it.
 
-        This is what the thread does. The main thread meanwhile works, and finally calls `stop`,
-        which sets `_work_ended` and waits for `_deletion_tried`.
+        This is what the thread does. Meanwhile, the main thread works. At the end, it sets
+        `_work_ended`, and waits until this thread sets `_deletion_tried`.
         """
-        while not self._work_ended.wait(RENEWED_SECONDS):
+        while not self._work_ended.wait(RENEWED_SECONDS):  # 15 seconds, or until it is set
             # A renewal that fails does no harm if a later one succeeds: other machines ignore the
             # object only after `LEASE_SECONDS` without a renewal.
             with contextlib.suppress(StorageError, OSError):
                 self._renew()
 
-        # Try once while `stop` waits. Whether it succeeds or not, the process may then continue.
+        # Try once while the main thread waits. Whether it succeeds or not, that may then continue.
         is_deleted = _try_to_delete(self._store, self._name)
         self._deletion_tried.set()
 
@@ -268,24 +268,22 @@ class _Heartbeat:
 def write_object(store: Store, name: str, data: bytes) -> None:
     """Write an object that shows that this process works.
 
-    A store may be a local folder whose disk is full. A process that wants to delete something there
-    has to write such an object first. So an empty object is created directly in a local folder:
-    unlike a temporary file with content, this needs no free space.
-
     Args:
-        store: Where the object is stored.
+        store: Where the object is stored: a bucket or a local folder.
         name: Name of the object, which ends with the mark of this process.
-        data: Its bytes.
+        data: Its bytes; none for an object whose name says all.
 
     Raises:
         StorageError: The object cannot be written.
     """
-    if data or not isinstance(store, LocalStore):
+    if isinstance(store, LocalStore) and not data:
+        # The disk may be full, and this process may be about to delete something there. Usually, a
+        # temporary file is written and renamed. To create an empty file needs no free space.
+        path = store.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    else:
         store.put(name, data)
-        return
-    path = store.folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
 
 
 def _try_to_delete(store: Store, name: str) -> bool:

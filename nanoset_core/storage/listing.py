@@ -116,23 +116,24 @@ class Snapshot:
 
     @staticmethod
     def of_store(store: Store) -> Snapshot:
-        """List a whole store, and read its small JSON files, except hidden ones within folders.
+        """List a whole store, and read all of its small JSON files, with parallel requests.
 
         A command such as `nanoset status` looks at thousands of outputs, each of which has JSON
-        files. To list and read each of them in turn would take minutes in a bucket. Here all are
-        read at once, with parallel requests, and later questions are answered from the result.
+        files. To list and read each of them in turn would take minutes in a bucket. With the
+        snapshot, later questions need no requests.
 
         Args:
             store: The store.
 
         Returns:
-            A snapshot with `contents`: the bytes of each of these JSON files.
+            A snapshot with `contents`: the bytes of each JSON file, except for hidden ones.
 
         Raises:
             StorageError: The store cannot be listed, or a file cannot be read.
         """
         tree = _folder_tree(store.list(), has_md5s=False)
-        json_names = [name for name, _ in Snapshot("", tree).below("") if _is_visible_json(name)]
+        all_files = Snapshot(place="", tree=tree).below("")  # (name, description) of each
+        json_names = [name for name, _entry in all_files if _is_visible_json(name)]
 
         def content(name: str) -> bytes:
             """Return the bytes of a file; none if it was deleted after it was listed."""
@@ -268,14 +269,15 @@ class _LazyTree:
         return _LazyTree, (self._place, self._store)
 
     def get(self, folder: str, default: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return the files and folders directly in a folder; list the store if that was not done
-        yet.
+        """Return the files and folders directly in a folder, as the `get` of a dictionary would.
+
+        At the first call, the store is listed.
 
         Args:
             folder: Name of the folder within the store.
             default: Result if the folder does not exist.
         """
-        # Several threads may ask at the same time: only the first one lists the folder.
+        # Several threads may ask at the same time: only the first one lists the store.
         with self._lock:
             if self._tree is None:
                 self._tree = _folder_tree(self._store.list(self._place), has_md5s=True)

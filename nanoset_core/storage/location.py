@@ -302,15 +302,15 @@ class RemoteFolder:
         errors = {}
         for name in folder_names:
             if name in _INVALID_NAMES:
-                # The error shows how the keys of the objects in this folder begin.
-                errors[f"{name}/"] = self._bad_key(f"{name}/...")
+                errors[f"{name}/"] = self._bad_key(f"{name}/...")  # the key of an object in it
             else:
                 readable.append(replace(self / name, kind="folder"))
 
-        # Consoles create an object whose key is that of the folder, with a slash, for an empty
-        # folder. Its name within the folder is empty: it is neither a file nor an error.
-        file_names = [name for name in file_names if name != ""]
         for name in file_names:
+            if name == "":
+                # For an empty folder, web consoles create an object with the key of the folder and
+                # a slash, such as `raw/`. It is no file.
+                continue
             if name in _INVALID_NAMES:
                 errors[name] = self._bad_key(name)
             else:

@@ -47,9 +47,9 @@ def call_for_folders(
     cheaper than one for each of its folders `shards/web/3f9c…`, `shards/web/a07e…` and so on.
 
     Args:
-        access: Access to the files.
-        work: Called with access to the files of one folder, which looks them up in the listing
-            instead of asking the bucket, and with the path of that folder.
+        access: Reads the files.
+        work: Called with (access, path of a folder). If this access has a listing of the folder, it
+            looks files up there, and sends no request for that.
         parent: The folder above them.
         names: Names of the folders, most of which should exist.
 
@@ -57,10 +57,10 @@ def call_for_folders(
         The results, in the order of the names.
     """
     objects = _listing_if_cheaper(access, parent, len(names))
-    if objects is None:
-        # Let the function ask the store, or the local disk, for each folder.
-        return access.each(lambda name: work(access, parent / name), names)
-    return _call_with_listing(access, work, parent, names, objects)
+    if objects is not None:
+        return _call_with_listing(access, work, parent, names, objects)
+    # Without a listing: a few folders, or folders on a disk.
+    return access.each(lambda name: work(access, parent / name), names)
 
 
 def _listing_if_cheaper(

@@ -40,9 +40,11 @@ def npy_array(data: bytes | mmap.mmap) -> NDArray[Any]:
         ValueError: The array is not one of integers, floats or booleans in C order, or the file is
             longer or shorter than its header says. The message says which.
     """
-    # Compare what the header says with the length of the file.
     numbers_begin = _begin_of_numbers(data)
-    layout = _layout(bytes(data[: min(numbers_begin, _MAX_HEADER_BYTES)]))
+    # In a damaged file, the header may seem to be very long. Do not read that much.
+    header = bytes(data[: min(numbers_begin, _MAX_HEADER_BYTES)])
+    layout = _layout(header)  # the shape (3,) and the type int32
+
     n_numbers = math.prod(layout.shape)  # 3
     expected_bytes = n_numbers * layout.dtype.itemsize  # 3 * 4 = 12
     found_bytes = len(data) - numbers_begin

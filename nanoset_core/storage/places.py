@@ -229,7 +229,8 @@ def location_seen_from(path: str, file: Location) -> Location:
         s3://b/x.json      /data/web/a.bin       /data/web/a.bin, on this machine
 
     Args:
-        path: The name in the file, as `path_seen_from` has returned it.
+        path: The name: an address, or a path. If both files are on this machine, it is relative to
+            the folder of the file that names it.
         file: The file that contains the name.
 
     Raises:
@@ -239,7 +240,7 @@ def location_seen_from(path: str, file: Location) -> Location:
         return remote_location(path, where=str(file), only_read=True)
     if isinstance(file, Path):
         return file.parent / path
-    return Path(path)
+    return Path(path)  # an absolute path, since it was written to a file in a bucket
 
 
 def may_be_file(address: str, location: Location) -> bool:

@@ -130,15 +130,17 @@ def is_from_before_restart(mark: str) -> bool:
     Returns:
         False also for text that is not a mark, and for marks of other machines.
     """
-    machine = mark.partition("-")[0]
+    machine = mark.partition("-")[0]  # 1f0c2a9e77d4
     this_machine = _machine()
-    if len(machine) != len(this_machine) or mark.count("-") != 2:
-        return False  # It is not a mark.
-    host = slice(0, _DIGEST_DIGITS)  # "1f0c"
-    boot = slice(_DIGEST_DIGITS, 2 * _DIGEST_DIGITS)  # "2a9e"
+    is_mark = len(machine) == len(this_machine) and mark.count("-") == 2
+    if not is_mark:
+        return False
+
+    host = slice(0, _DIGEST_DIGITS)  # digits 0 to 4: 1f0c
+    last_start = slice(_DIGEST_DIGITS, 2 * _DIGEST_DIGITS)  # digits 4 to 8: 2a9e
     is_same_host = machine[host] == this_machine[host]
-    is_same_boot = machine[boot] == this_machine[boot]
-    return is_same_host and not is_same_boot
+    is_same_start = machine[last_start] == this_machine[last_start]
+    return is_same_host and not is_same_start
 
 
 @functools.cache

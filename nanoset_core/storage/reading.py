@@ -251,30 +251,26 @@ class ObjectFile(io.RawIOBase):
 def open_object(store: Store, name: str, *, begin: int = 0, end: int | None = None) -> BinaryIO:
     """Open an object of a bucket for reading, as a file that downloads only what is read of it.
 
-        with an end       the object will be read in order up to there: request the first bytes at
-                          once, together with the object's description, and further bytes ahead
-        without an end    the order is not known: only request the description
-
     Args:
         store: The store of the object.
         name: Name of the object.
         begin: Position at which reading in order will begin.
-        end: Position up to which the object will be read in order, or None.
+        end: Position up to which the object will be read in order. Then its first bytes are
+            requested at once, and further bytes ahead. None if the order is not known.
 
     Raises:
         FileNotFoundError: The object does not exist.
     """
-    data = b""  # the first bytes, if they are requested at once
-    stored: Stored | None = None  # the description of the object
-    is_read_in_order = end is not None and begin < end
-    if end is not None and is_read_in_order:
-        # A single request gets both.
-        data_and_stored = store.open_range(name, begin, min(begin + FIRST_BYTES, end))
-        if data_and_stored is not None:
-            data, stored = data_and_stored
+    if end is not None and begin < end:
+        # A single request gets the first bytes and the description of the object.
+        first_stop = min(begin + FIRST_BYTES, end)
+        first_bytes_and_stored = store.open_range(name, begin, first_stop)
     else:
         stored = store.stat(name)
-    if stored is None:
+        first_bytes_and_stored = None if stored is None else (b"", stored)
+
+    if first_bytes_and_stored is None:
         raise FileNotFoundError(store.url(name))
-    file = ObjectFile(store, stored, end, begin=begin, data=data)
+    first_bytes, stored = first_bytes_and_stored
+    file = ObjectFile(store, stored, end, begin=begin, data=first_bytes)
     return io.BufferedReader(file, BUFFER_BYTES)

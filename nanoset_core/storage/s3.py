@@ -210,16 +210,16 @@ class S3Store(Store):
 
     def list(self, folder: str = "") -> Iterator[Stored]:
         """Yield all objects below a folder, in the order of their names."""
-        prefix_length = len(self._prefix(""))
-        for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS):
+        prefix_length = len(self._prefix(""))  # names begin after it: keys have all of the path
+        for page in self._pages("list_objects_v2", folder, _NEXT_OBJECTS):  # up to 1,000 each
             for entry in page.get("Contents", ()):
-                name = entry["Key"][prefix_length:]
+                etag = entry["ETag"]  # changes with each version of the object
                 yield Stored(
-                    name,
+                    name=entry["Key"][prefix_length:],
                     size=entry["Size"],
-                    mark=entry["ETag"],
+                    mark=etag,
                     written_ns=_written_ns(entry),
-                    md5=md5_of_etag(entry["ETag"]),
+                    md5=md5_of_etag(etag),
                 )
 
     def level(self, folder: str = "") -> tuple[Sequence[str], Sequence[str]]:
@@ -261,14 +261,15 @@ class S3Store(Store):
         arguments["Prefix"] = self._prefix(folder)
         listing = LongListing(self.url(folder), self.server.address or "AWS")
         while True:
-            # `name` is None, since the request is about the bucket and not about one object.
+            # A request about the bucket, not about one object. `_complete_page` returns the answer,
+            # or lets `ask` send the request again if the answer was cut off.
             page = self.ask(operation, name=None, read_answer=_complete_page, **arguments)
             yield page
             if not page["IsTruncated"]:
                 return  # this is the last page
 
             next_arguments = {argument: page[key] for argument, key in next_page.items()}
-            arguments |= next_arguments
+            arguments.update(next_arguments)
 
             # Raise an error if a faulty server sends the same page again, or pages without end.
             entries = _entries_of(page)
@@ -292,11 +293,14 @@ class S3Store(Store):
         """
 
         def read_answer(answer: Any) -> tuple[bytes, Stored]:
-            """Read the bytes, and compare their size and, if it is known, their sha256."""
+            """Read the bytes, and compare their size and, if it is known, their sha256.
+
+            `ask` calls this with the answer. After a DamagedTransferError, it sends the request
+            again.
+            """
             data: bytes = answer["Body"].read()
             stored = _stored(name, answer)
             if not _has_bytes(stored, data):
-                # This error makes `ask` send the request again.
                 raise DamagedTransferError(
                     f"{len(data):,} bytes that are not those of {self.url(name)}"
                 )
@@ -377,7 +381,11 @@ class S3Store(Store):
         """
 
         def read_answer(answer: Any) -> tuple[bytes, Stored]:
-            """Read the bytes, and check that none is missing; if so, the request is sent again."""
+            """Read the bytes, and check that none is missing.
+
+            `ask` calls this with the answer. After a DamagedTransferError, it sends the request
+            again.
+            """
             object_bytes = _bytes_of_object(answer)
             data: bytes = answer["Body"].read()
             expected_bytes = min(end, object_bytes) - begin

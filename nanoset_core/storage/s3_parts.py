@@ -187,14 +187,14 @@ def check_sent(answer: Any, part: Part, *, is_md5: bool) -> str:
         DamagedTransferError: The bucket has received other bytes.
     """
     etag: str = answer["ETag"]
+    reported_sha256 = answer.get("ChecksumSHA256")  # not every server reports it
+    reported_md5 = md5_of_etag(etag) if is_md5 else None  # some servers use other ETags
+
     is_same = True
-    if "ChecksumSHA256" in answer:
-        is_same = answer["ChecksumSHA256"] == encoded(part.sha256)
-    elif is_md5:
-        # Not every server reports a sha256. Then the ETag is the evidence, if it has the form of an
-        # MD5: some servers use other ETags.
-        reported_md5 = md5_of_etag(etag)
-        is_same = reported_md5 is None or reported_md5 == _md5(part)
+    if reported_sha256 is not None:
+        is_same = reported_sha256 == encoded(part.sha256)
+    elif reported_md5 is not None:
+        is_same = reported_md5 == _md5(part)
     if not is_same:
         raise DamagedTransferError("the bucket has received other bytes than were sent")
     return etag

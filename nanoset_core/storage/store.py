@@ -333,9 +333,12 @@ class Store(ABC):
             expected_sha256: Checksum of all bytes; None: it is not compared.
             pieces: Checksums of consecutive pieces; None: they are not compared.
         """
+        # The bytes after the first block, as a range of the object.
+        n_read = len(first_block)
+        rest = replace(stored, begin=n_read, size=stored.size - n_read)
+
         sha256 = hashlib.sha256()
         piece_check = PieceCheck(pieces or ())
-        rest = replace(stored, begin=len(first_block), size=stored.size - len(first_block))
         for block in chain([first_block], self.blocks(rest)):
             file.write(block)
             sha256.update(block)
@@ -567,13 +570,16 @@ class PieceCheck:
         rest = memoryview(block)
         self._received_bytes += len(rest)
         while rest and self._remaining_pieces:
-            piece = self._remaining_pieces[0]
-            part = rest[: piece.size - self._piece_bytes]
-            rest = rest[len(part) :]
+            piece = self._remaining_pieces[0]  # some of its bytes may have arrived already
+            n_missing = piece.size - self._piece_bytes
+            part = rest[:n_missing]
+            rest = rest[n_missing:]
+
             self._piece_sha256.update(part)
             self._piece_bytes += len(part)
             if self._piece_bytes == piece.size:
-                self._finish(self._remaining_pieces.popleft())
+                self._remaining_pieces.popleft()
+                self._finish(piece)
 
     def _finish(self, piece: PieceDigest) -> None:
         """Compare the checksum of a piece that was received completely, and begin the next one.
