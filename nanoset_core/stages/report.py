@@ -437,8 +437,9 @@ def check_part_task(task: PartTask) -> Any:
         What the function returned, or the NanosetError that it raised.
     """
     try:
-        if task.project is None:
+        if task.project is None:  # the function does not need one
             return task.check_part(task.part)
+        # A copy of the project for this task, with its own folder for downloads.
         with task.project.in_task() as project:
             return task.check_part(project, task.part)
     except NanosetError as error:

@@ -101,9 +101,9 @@ def merge_on_disk(task: MergeTask, folder: Path) -> dict[str, str | FileFact]:
 def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     """Return the sha256 of a token file that was merged from shards, the parts of a corpus.
 
-    To save space, a shard whose tokens are in an earlier dataset has no copy of them. It refers to
-    a range of that dataset's file, which may have been damaged since. So the merged file is then
-    also compared with the digests that the shards had at first.
+    To save space, the tokens of a shard may only be stored as a range of an earlier dataset's file.
+    That file may have been damaged since. So the merged file is then also compared with the digests
+    that the shards had at first.
 
     Args:
         bin_path: The merged file.
@@ -112,8 +112,8 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
     Raises:
         StorageError: The tokens of a shard have changed since they were written.
     """
-    has_borrowed_tokens = any(shard.files[BIN].within is not None for shard in shards)
-    if not has_borrowed_tokens:
+    are_all_separate_files = all(shard.files[BIN].within is None for shard in shards)
+    if are_all_separate_files:
         return sha256_file(bin_path)
     pieces = [PieceDigest(_bin_sha256(shard), shard.files[BIN].size) for shard in shards]
     return _compare_pieces(bin_path, pieces)
@@ -122,9 +122,9 @@ def _merged_sha256(bin_path: Path, shards: Sequence[Manifest]) -> str:
 def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
     """Save tokens that shards still need from a folder that is about to be replaced.
 
-    To save space, a shard (a part of a tokenized corpus) may have no tokens of its own, but refer
-    to a range of an earlier dataset's file. If the new dataset replaces that very folder, these
-    tokens are copied to the folder of the shard first:
+    To save space, the tokens of a shard (a part of a tokenized corpus) may only be stored as a
+    range of an earlier dataset's file. If the new dataset replaces that very folder, these tokens
+    are copied to the folder of the shard first:
 
         datasets/web/3f9c…/web.bin    bytes 0 to 4096 are the tokens of shard 0
         shards/web/a07e…/tokens.bin   a copy of these bytes, from now on
@@ -136,17 +136,15 @@ def _move_tokens_out_of_target(task: MergeTask) -> Sequence[Manifest]:
         Manifests of all shards of the corpus, whose tokens are outside of that folder now.
     """
     shards = current_shards(task.project, task.tokenized)
-    shards_in_target = []
+    has_copied = False
     for shard in shards:
-        bin_path, _ = shard.place(BIN)
+        bin_path, _first_byte = shard.place(BIN)  # the file that has the tokens
         if bin_path.parent == task.target:
-            shards_in_target.append(shard)
-    if not shards_in_target:
+            copy_tokens_back(shard)
+            has_copied = True
+    if not has_copied:
         return shards
-
-    for shard in shards_in_target:
-        copy_tokens_back(shard)  # to a .bin in the folder of the shard
-    # Copying has changed the manifests of these shards, so read them again.
+    # The manifests of these shards name their new files. Read them again.
     return current_shards(task.project, task.tokenized)
 
 
@@ -286,12 +284,13 @@ def _join_bins(task: MergeTask, pairs: Sequence[StoredPair]) -> str | None:
     """
     access = task.project.outputs.access
     target_name = f"{access.name(task.target)}/{task.prefix}.bin"
-    ranges = _joined_ranges(pairs)  # of the stored .bin files of the shards
+    ranges = _joined_ranges(pairs)
+    show_progress = task.work().advance  # called with numbers of bytes
     return access.store.compose(
         target_name,
         [range_.stored for range_ in ranges],
         sha256=[range_.sha256 for range_ in ranges],
-        joined=task.work().advance,
+        joined=show_progress,
     )
 
 
@@ -430,8 +429,7 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
 def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
     """Look up the objects of a corpus's shards in a bucket, with few requests.
 
-    One request lists the folders of all shards. Only for objects in other folders, which are few, a
-    request each is sent. The size and version of each object are needed to join them:
+    The size and version of each object are needed to join them:
 
         {"shards/web/3f9c…/tokens.bin": Stored(size=4096, …), …}
 
@@ -445,16 +443,17 @@ def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
     Raises:
         MissingError: An object was deleted.
     """
-    # One listing shows all objects in the folders of the corpus's shards.
+    # Almost all of them are in the folders of the shards, below shards/web. List these.
     store = task.project.outputs.access.store
     stored_by_name: dict[str, Stored] = {}
     for listed in store.list(f"{SHARDS}/{task.tokenized.name}"):
         if listed.name in names:
             stored_by_name[listed.name] = listed
 
-    # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
-    # datasets are used in this way, so each is looked up by a request.
-    for name in sorted(names - stored_by_name.keys()):
+    # To save space, the tokens of some shards are only stored as a range of a dataset's .bin. There
+    # are few such datasets, so look up each by a request.
+    other_names = names - stored_by_name.keys()
+    for name in sorted(other_names):
         stored_by_name[name] = _stat_object(store, name)
     return stored_by_name
 

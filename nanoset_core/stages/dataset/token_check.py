@@ -513,8 +513,8 @@ class TokenCheck:
     def _describe_ends(self, sequence: int, start: int, length: int) -> TokenFault:
         """Read the first and last tokens of a sequence, and describe them for an error message.
 
-        As many are read as each document should begin and end with. If it should begin with a token
-        1 and end with a token 2, the tokens 1, 5, 9 and 3 are described as "[1] … [3]".
+        If each document should begin with the token 1 and end with the tokens 2 and 0, one token at
+        the start and two at the end are read. For the tokens 1, 5, 9 and 3: "[1] … [9, 3]".
 
         Args:
             sequence: Number of the sequence.
@@ -532,15 +532,17 @@ class TokenCheck:
     def check_ends(self, report: Report, dataset: MMapIndexedDataset) -> None:
         """Check the first and last tokens of some sequences, spread evenly over a dataset.
 
-        `check_range` reads only samples of a large dataset. If sequences are long, there may be no
-        start or end of a sequence in these.
+        Of a large dataset, only samples of the tokens are checked. If sequences are long, no
+        sequence may begin or end in these samples.
 
         Args:
             report: Gets an error for the first sequence with other tokens than it should have.
             dataset: The dataset, with its .bin and .idx opened.
         """
-        # In a bucket, only the first and the last sequence: each sequence takes two requests.
-        n_sequences = QUICK_PLACES if dataset.is_here else 2
+        # In a bucket, each sequence takes two requests: check only the first and the last one
+        # there.
+        is_on_this_machine = dataset.is_here
+        n_sequences = QUICK_PLACES if is_on_this_machine else 2
         for sequence in spread_rows(len(dataset), n_sequences).tolist():
             wrong_ends = self._wrong_ends(dataset, sequence)
             if wrong_ends is not None:
@@ -584,20 +586,22 @@ class TokenCheck:
         facts = _combined(outcomes)
         report.figures["tokens_read"] = facts.tokens
         report.figures["greatest_id"] = facts.max_id
-        counts_duplicates = self.hash_limit > 0
+        counts_duplicates = self.hash_limit > 0  # 0: no hashes of sequences were kept
         if counts_duplicates:
             self._report_duplicates(report, facts)
         if facts.changed_bytes:
             self._report_changed_bytes(report, facts.changed_bytes)
         if facts.first_unknown_token is not None:
             self._report_unknown_token(report, facts.first_unknown_token)
+        # Sequences that do not begin or end with the special tokens of a document.
         if facts.first_wrong_ends is not None:
             self._report_wrong_ends(report, facts.first_wrong_ends, n_sequences=facts.n_wrong_ends)
 
     def _report_changed_bytes(self, report: Report, changed_bytes: Sequence[str]) -> None:
-        """Report that a token file has other bytes than the pieces that it was joined from.
+        """Report that a token file has other bytes than when it was written.
 
-        A bucket may have joined the file from pieces. Then the digest of each piece is known.
+        A bucket has joined it from smaller objects. The digest of each of these was recorded, and
+        has been compared with the bytes that were read.
 
         Args:
             report: Report to add to.

@@ -117,10 +117,10 @@ def _check_samples(report: Report, dataset: MMapIndexedDataset, check: TokenChec
 def _check_piece_sizes(
     report: Report, dataset: MMapIndexedDataset, pieces: Sequence[PieceDigest]
 ) -> bool:
-    """Check that the pieces that a token file was joined from have as many bytes as the file.
+    """Check that the recorded pieces of a token file have as many bytes as the file.
 
-    If a bucket joined the file, the sha256 of each piece is known, but not that of the whole. They
-    can only be compared if the pieces are all of the file.
+    A bucket may have joined the file from smaller objects, its pieces, whose digests are recorded.
+    They can only be compared with the file if it has nothing else.
 
     Args:
         report: Report on the dataset, to which errors are added.
@@ -361,20 +361,21 @@ def _expected_of_record(record: Mapping[str, Any]) -> Expected:
 
 
 def _with_tokenizer(expected: Expected, tokenizer: TokenizerPath, eod: str | None) -> Expected:
-    """Return what is expected of tokens if a tokenizer has made them.
+    """Add what is expected of tokens that a certain tokenizer has made.
 
     For GPT-2's tokenizer, ids are at most 50,256, and with `--eod <|endoftext|>`, each sequence
     ends with the id 50,256.
 
     Args:
-        expected: What is expected without it.
+        expected: What is expected already, such as a number of tokens.
         tokenizer: Tokenizer whose vocabulary must contain all ids.
         eod: Token of this tokenizer that must end every sequence; None if any may.
     """
-    expected = replace(expected, max_id=tokenizer_facts(tokenizer).max_id)
+    max_id = tokenizer_facts(tokenizer).max_id
     if eod is None:
-        return expected
-    return replace(expected, after=(token_id(tokenizer, eod, "--eod"),))
+        return replace(expected, max_id=max_id)
+    end_id = token_id(tokenizer, eod, "--eod")
+    return replace(expected, max_id=max_id, after=(end_id,))
 
 
 def _check_recorded_files(report: Report, prefix: Location, record: Mapping[str, Any]) -> None:

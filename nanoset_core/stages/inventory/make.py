@@ -141,22 +141,22 @@ def quiet_period_of(project: Project, corpus: str) -> QuietPeriod | None:
         corpus: Name of the corpus.
 
     Returns:
-        The seconds, the present time, and the content of the last build; None if the list of files
-        of the last build (its inventory) is damaged. Then that content is unknown, so all files are
-        read.
+        The seconds, the present time, and the content of the last build. None if the record of the
+        last build is damaged, so that all files have to be read as they are.
     """
+    # The inventory is the list of the files that the last build has read.
     outputs = project.outputs
+    inventory: Manifest | None = None  # before the first build
     try:
-        current: Manifest | None = None
         if outputs.current_version(STAGE, corpus).exists:
-            current = require_inventory(project, corpus)
-        known_pieces = pieces_by_file(current)
+            inventory = require_inventory(project, corpus)
+        pieces_of_last_build = pieces_by_file(inventory)
     except NanosetError:
         return None
     return QuietPeriod(
         seconds=project.config.automation.settle_seconds,
         now_ns=time.time_ns(),
-        previous_pieces=known_pieces,
+        previous_pieces=pieces_of_last_build,
     )
 
 
@@ -260,7 +260,7 @@ def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str
         files of the range    web/a.parquet, web/b.jsonl
         result                {"web/a.parquet": 1718021234}
 
-    Files of lines need no mark, since readers compute their hash.
+    (b.jsonl needs no mark. It is read completely, so the reader can compare its hash.)
 
     Args:
         source: The range of raw text.
@@ -272,7 +272,9 @@ def _marks_of_tables(source: SourceRange, memory: FingerprintMemory) -> dict[str
     """
     mark_by_path: dict[str, int] = {}
     for piece in source.pieces:
-        mark = memory.mark(piece) if is_table(piece.path) else None
+        if not is_table(piece.path):
+            continue
+        mark = memory.mark(piece)
         if mark is not None:
             mark_by_path[piece.path] = mark
     return mark_by_path

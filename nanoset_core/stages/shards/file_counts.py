@@ -148,28 +148,29 @@ def _counts_in_shard(source: SourceRange, shard: Manifest) -> dict[str, FileCoun
     Returns:
         Path → counts of the part of the file that is in this shard.
     """
-    if len(source.files) == 1:
-        return {source.files[0]: _counts_of_shard(shard)}
-    return _counts_by_tables(source, shard)
+    if len(source.files) > 1:
+        return _counts_by_tables(source, shard)  # by the rows for each document
+    # The counts of the shard are those of its only file.
+    [path] = source.files
+    return {path: _counts_of_shard(shard)}
 
 
 def _counts_of_shard(shard: Manifest) -> FileCounts:
-    """Return how many documents, tokens and rejected lines a file has that was tokenized alone.
+    """Return the counts of a shard, which is a part of a tokenized corpus, from its manifest.
 
-    Texts are tokenized in parts, called shards. If a shard consists of a single file, or of a part
-    of one, what was recorded of the shard is true of the file: no table has to be read.
+        {"documents": 1000, "tokens": 812000, "rejected": 3, …}
 
     Args:
-        shard: Manifest of the shard, with facts such as `{"documents": 1000, "rejected": 3, …}`.
+        shard: Manifest of the shard.
     """
     facts = shard.facts
     return FileCounts(
         stored_bytes=facts["stored_bytes"],
         documents=facts["documents"],
         tokens=facts["tokens"],
-        rejected=facts["rejected"],
-        skipped=facts["skipped"],
-        purged=facts.get("purged", 0),  # a shard without such documents lacks this fact
+        rejected=facts["rejected"],  # lines that are no documents
+        skipped=facts["skipped"],  # documents without tokens
+        purged=facts.get("purged", 0),  # documents that users have erased, if there are any
     )
 
 

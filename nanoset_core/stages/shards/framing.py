@@ -120,18 +120,20 @@ def make_framing(
     Raises:
         ConfigError: The tokenizer's special tokens depend on the text.
     """
-    # A document becomes: bos, template, text, template, eod.
-    template_before: tuple[int, ...] = ()
-    template_after: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
     if adds_template(preset, special_tokens):
-        template_before, template_after = added_tokens(tokenizer_file)
-    before = template_before if bos is None else (bos, *template_before)
-    after = template_after if eod is None else (*template_after, eod)
-    what_empty_becomes = _EMPTY[preset]
-    if template_before or template_after:
-        # Tools differ in what they do with a text without tokens: some skip it. With a template,
-        # even an empty text has tokens, so all of them write it as a sequence.
-        what_empty_becomes = "sequence"
+        before, after = added_tokens(tokenizer_file)
+    has_template = bool(before or after)
+
+    if bos is not None:
+        before = (bos, *before)
+    if eod is not None:
+        after = (*after, eod)
+
+    # Tools differ in what they do with a text without tokens: some skip it. With a template, even
+    # an empty text has tokens, so all tools write it.
+    what_empty_becomes: Empty = "sequence" if has_template else _EMPTY[preset]
     return Framing(before, after, empty=what_empty_becomes)
 
 

@@ -198,19 +198,20 @@ class Losses:
         Returns:
             A clause for a message; empty if no line looks damaged.
         """
-        damaged_lines_by_reason = self._damaged_lines_by_reason()
-        if not damaged_lines_by_reason:
+        line_count_by_reason = self._damaged_lines_by_reason()  # {"invalid_json": 3}
+        if not line_count_by_reason:
             return ""
-        n_damaged = sum(damaged_lines_by_reason.values())
-        damaged_lines_by_file = self._damaged_lines_by_file()
-        n_in_other_files = n_damaged - damaged_lines_by_file.total()
+        n_lines = sum(line_count_by_reason.values())
+        count = format_count(n_lines, "rejected line")
+        reasons = counts_by_reason_text(line_count_by_reason)
 
-        count_text = format_count(n_damaged, "rejected line")
-        reasons = counts_by_reason_text(damaged_lines_by_reason)
-        files = _files_with_counts(damaged_lines_by_file)
-        text = f"{count_text} that may be damaged ({reasons}): {files}"
-        if n_in_other_files > 0:
-            text += f"; {n_in_other_files:,} not looked at"
+        # To name the files, only some of the lists of rejected lines are read.
+        line_count_by_file = self._damaged_lines_by_file()  # {"a.jsonl": 2, "b.jsonl": 1}
+        files = _files_with_counts(line_count_by_file)
+        text = f"{count} that may be damaged ({reasons}): {files}"
+        n_not_looked_at = n_lines - sum(line_count_by_file.values())
+        if n_not_looked_at > 0:
+            text += f"; {n_not_looked_at:,} not looked at"
         return text
 
     def _damaged_lines_by_reason(self) -> dict[str, int]:

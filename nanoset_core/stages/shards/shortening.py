@@ -200,20 +200,17 @@ def _bytes_of_sequences(
     Raises:
         MissingError: The file with the tokens was deleted.
     """
+    # The tokens are a file of their own, or a range of a larger file that begins at some byte.
     tokens = _stored_tokens(shard)
+    first_byte = tokens.range.begin
 
-    # The bytes at which each sequence begins and the last one ends, counted from the start of the
-    # shard: (n_sequences + 1,).
-    byte_bounds = np.append(index.sequence_pointers, tokens.range.size)
-
-    # Read consecutive sequences together. The shard may be a range of a larger file.
-    for first, stop in _runs_of_true(is_kept):
-        start_byte = int(byte_bounds[first])
-        stop_byte = int(byte_bounds[stop])
+    # Where each sequence starts and the last one ends, from the start of the shard's tokens.
+    bounds = np.append(index.sequence_pointers, tokens.range.size)  # [0, 100, 150, 400, 500]
+    for first, stop in _runs_of_true(is_kept):  # (0, 2) and (3, 4)
+        start_byte = int(bounds[first])
+        stop_byte = int(bounds[stop])
         byte_range = replace(
-            tokens.range,
-            begin=tokens.range.begin + start_byte,
-            size=stop_byte - start_byte,
+            tokens.range, begin=first_byte + start_byte, size=stop_byte - start_byte
         )
         yield from tokens.store.blocks(byte_range)
 
