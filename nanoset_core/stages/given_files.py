@@ -48,10 +48,10 @@ class GivenFiles:
 def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
     """Return the files that a user has named in the settings, with a digest of their content.
 
-    The user may have given the path of a file or folder, or a pattern. In `lists/*.txt`, the `*`
-    stands for any name, so the files are those of the folder `lists` that end in `.txt`. The digest
-    is different if a byte in any of these files changes, or if there are more or fewer files. Then
-    outputs that were made from them are built again.
+    The user may have given the path of a file or folder, or a pattern: `lists/*.txt` stands for the
+    files of the folder `lists` that end in `.txt`. The digest changes with every byte in these
+    files, and if there are more or fewer files. Then outputs that were made from them are built
+    again.
 
     Args:
         project: The project.
@@ -64,9 +64,9 @@ def given_files(project: Project, pattern: str, key: str) -> GivenFiles:
         InputError: The folder cannot be read, or a folder in it is named like a file that is read.
         StorageError: The bucket cannot be read.
     """
-    divided_pattern = _divide_pattern(project, pattern, key)
+    divided_pattern = _divide_pattern(project, pattern, key)  # the folder lists, and ["*.txt"]
     listing = _list_matching(divided_pattern)
-    _check_folders(listing, divided_pattern.names_below)
+    _check_folders(listing, divided_pattern.names_below)  # a folder may be named like a file
     if not listing.stats:
         raise MissingError(
             "no file matches this path or pattern",

@@ -311,11 +311,7 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
     outputs = project.outputs
 
     def write(folder: Path) -> Written:
-        """Write the inventory into a new folder, and return its counts.
-
-        Args:
-            folder: The folder.
-        """
+        """Write the inventory into a new folder, and return its counts."""
         (folder / INVENTORY_FILE).write_bytes(dump(inventory))
         return Written({"files": len(inventory.files), "stored_bytes": inventory.size})
 
@@ -324,9 +320,11 @@ def publish_inventory(project: Project, inventory: Inventory) -> Manifest:
         manifest = outputs.commit(inventory_recipe(inventory), write)
         return outputs.make_current(manifest)
 
-    # The lease keeps `nanoset gc` from deleting the version before it is the current one. If the
-    # bucket has lost its copy of a file, `publish` is called again.
-    with leased(outputs.access, [inventory.corpus]):  # a note to other processes
+    # Until the version is current, nothing shows `nanoset gc`, which deletes unused outputs, that
+    # it is needed. So leave a note that this process uses outputs of the corpus.
+    with leased(outputs.access, [inventory.corpus]):
+        # Another process may delete local copies of files in a bucket, to make room. Then this
+        # calls `publish` again.
         return despite_lost_copies(outputs.access, publish)
 
 

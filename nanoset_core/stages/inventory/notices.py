@@ -272,7 +272,9 @@ def _separated_corpora(
     for patterns in patterns_by_split.values():
         excluded += patterns
 
-    sections = [f"{corpus}: {{exclude: {json.dumps(excluded)}}}"]
+    settings = "{exclude: " + json.dumps(excluded) + "}"
+    sections = [f"{corpus}: {settings}"]
     for split, patterns in patterns_by_split.items():
-        sections.append(f"{corpus}_{split}: {{folder: {folder}, files: {json.dumps(patterns)}}}")
-    return f"corpora: {{{', '.join(sections)}}}"
+        settings = "{folder: " + folder + ", files: " + json.dumps(patterns) + "}"
+        sections.append(f"{corpus}_{split}: {settings}")
+    return "corpora: {" + ", ".join(sections) + "}"

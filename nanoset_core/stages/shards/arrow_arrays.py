@@ -30,7 +30,10 @@ def number_array(values: Sequence[int] | NDArray[np.integer[Any]], kind: str) ->
     import pyarrow as pa
 
     data = np.ascontiguousarray(values, kind)
-    return pa.Array.from_buffers(pa.type_for_alias(kind), len(data), [None, pa.py_buffer(data)])
+    # An array of Arrow has two buffers. The first one says which values are missing: None, since
+    # none is.
+    buffers = [None, pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.type_for_alias(kind), len(data), buffers)
 
 
 def text_array(values: Sequence[str | None]) -> Any:

@@ -119,8 +119,10 @@ class DocumentRows:
             values: Column → value; a row must have all of them.
 
         Yields:
-            (row, column → value) with all columns of the table, in the order of the rows.
+            (number of the row, column → value) with all columns of the table, in the order of the
+            rows.
         """
+        # Read all columns in batches, but only the rows with these values.
         scan = DocumentScan(COLUMNS, only=[values_equal(values)])
         yield from _values_of_rows(scan.batches(self.relation))
 
@@ -159,13 +161,12 @@ class DocumentRows:
             FormatError: The table is damaged, or some numbers of tokens are no integers.
         """
         self._check_token_type()
-        for group, (first_row, _) in enumerate(self.groups):
+        for group, (first_row, _stop_row) in enumerate(self.groups):
             token_counts = self.columns(group, ["tokens"]).column("tokens")
-            with explaining_errors(self.path):
-                if token_counts.null_count:
-                    raise ValueError(
-                        f"{token_counts.null_count:,} documents have no number of tokens"
-                    )
+            n_missing = token_counts.null_count
+            if n_missing:
+                with explaining_errors(self.path):  # turns the ValueError into a FormatError
+                    raise ValueError(f"{n_missing:,} documents have no number of tokens")
             yield first_row, token_counts.to_numpy()
 
     def _check_token_type(self) -> None:

@@ -116,20 +116,19 @@ def file_counts(
 
 
 def _rows_to_read(source: SourceRange, shard: Manifest) -> int:
-    """Return how many rows have to be read to count the documents of a shard by file.
+    """Return how many rows have to be read to count the documents of each file of a shard.
 
-    A shard is a part of a corpus that was tokenized at once, from one or more files. It has a table
-    with a row for each document, and one for each line that was rejected. Each row names its file.
-    Reading these may take long, so the caller stops at a limit.
+    A shard is a part of a corpus that was tokenized at once. Its manifest has the number of its
+    documents and rejected lines. If these are from several files, two tables have to be read, which
+    name the file of each. Reading may take long, so the caller stops at a limit.
 
         files             documents, rejected lines     rows to read
-        a.jsonl           900, 3                        0: the manifest has these counts, and all
-                                                        are of a.jsonl
+        a.jsonl           900, 3                        0: all are of a.jsonl
         b.jsonl, c.jsonl  900, 3                        903
 
     Args:
         source: The range of text that the shard was made from.
-        shard: Manifest of the shard, which has its counts.
+        shard: Manifest of the shard.
     """
     if len(source.files) == 1:
         return 0

@@ -78,12 +78,16 @@ def _local_matches(pattern: Path) -> PatternMatches:
         The files, and the paths to report.
     """
     paths = sorted(_matching_paths(pattern), key=lambda path: natural_key(str(path)))
-    files = [path for path in paths if path.is_file()]
-    others = [path for path in paths if not path.is_file()]
+    files: list[Path] = []
+    others: list[Path] = []
+    for path in paths:
+        if path.is_file():
+            files.append(path)
+        else:
+            others.append(path)
 
-    # A pattern such as `raw/**` matches every folder below `raw`. So report only those that are
-    # named like a file, such as `web.jsonl`.
-    if "**" in pattern.parts:
+    matches_all_folders = "**" in pattern.parts
+    if matches_all_folders:
         others = _unexpected_folders(others, files)
     return PatternMatches(
         files=[ListedFile(path.absolute(), stat=None) for path in files],
@@ -199,11 +203,13 @@ def _remote_matches(pattern: RemoteFolder) -> list[ListedFile]:
     parts = _divide(pattern.path.split("/"))
     if not parts.wildcards:
         return []  # a path without wildcards would have been found as a file or folder
-    folder = replace(pattern, path="/".join(parts.folder))
+    folder = replace(pattern, path="/".join(parts.folder))  # s3://bucket/raw/web
 
-    # List all files below the folder, with paths relative to it, and keep those that match.
-    listed = [FileStat(*stored) for stored in folder.files()]
-    matching = [file for file in listed if matches(file.path.split("/"), parts.wildcards)]
+    matching: list[FileStat] = []
+    for stored in folder.files():
+        file = FileStat(*stored)  # its path is relative to the folder
+        if matches(file.path.split("/"), parts.wildcards):
+            matching.append(file)
     matching.sort(key=lambda file: natural_key(file.path))
     return [ListedFile(folder / file.path, file) for file in matching]
 

@@ -265,13 +265,13 @@ def _files_below(folder: Location, leave_out: Callable[[Location], bool]) -> _Re
     if not contents.texts:
         raise no_text(folder, contents, "no file to read")
 
-    # The listing of a bucket already has the size and times of each file. Those of local files are
-    # read later, when it is known which files are read.
-    has_sizes = takes_requests(folder)
+    # The listing of a bucket has the size and time of each file, so that they need not be requested
+    # again. Those of local files are looked up later (None).
+    is_in_bucket = takes_requests(folder)
     files = []
     for file in contents.ordered:  # the files of text, in the order in which they are read
-        stat = file if has_sizes else None
-        files.append(ListedFile(absolute_folder / file.path, stat))
+        size_and_time = file if is_in_bucket else None
+        files.append(ListedFile(absolute_folder / file.path, size_and_time))
     return _ResolvedInput(files, _unexpected_files(contents))
 
 

@@ -19,18 +19,20 @@ def usual_length(histogram: Sequence[int], tokens: int) -> str:
         "250 tokens on average, the median between 128 and 255"
 
     Args:
-        histogram: Entry b is the number of documents of 2^(b-1) to 2^b - 1 tokens. Entry 0 is the
-            number of empty documents. At least one entry is not 0.
+        histogram: Number of documents of 0 tokens, of 1, of 2 to 3, of 4 to 7, and so on: entry b
+            is for 2^(b-1) to 2^b - 1 tokens. At least one entry is not 0.
         tokens: Number of tokens of all documents together.
     """
-    # The bin of the median is the first one up to which there are half of the documents.
+    # The median is in the first entry up to which there are half of the documents. For [0, 1, 3, 5]
+    # that is entry 3: only 4 of the 9 documents are in those before.
     n_documents = sum(histogram)
-    median_bin = 0
-    n_up_to_bin = histogram[0]
-    while 2 * n_up_to_bin < n_documents:
-        median_bin += 1
-        n_up_to_bin += histogram[median_bin]
-    shortest, longest = _bounds_of_bin(median_bin)
+    median_entry = 0
+    n_up_to_entry = histogram[0]
+    while 2 * n_up_to_entry < n_documents:
+        median_entry += 1
+        n_up_to_entry += histogram[median_entry]
+
+    shortest, longest = _bounds_of_bin(median_entry)  # 4 and 7
     mean = tokens / n_documents
     return f"{mean:,.0f} tokens on average, the median between {shortest:,} and {longest:,}"
 

@@ -37,12 +37,14 @@ def read_rejects(path: Path, numbers: LineNumbers) -> Iterator[Reject]:
     try:
         with open_regular(path) as lines:
             for line in lines:
-                yield numbers.of_reject(load(Reject, line, path))
+                reject = load(Reject, line, path)
+                yield numbers.of_reject(reject)  # the same, with the number of the line in its file
     except FormatError as error:
         raise error.at(path, remedy) from error
     except FileNotFoundError as error:
+        message = Reject.json_form.problem  # that the file is not a list of rejects
         raise FormatError(
-            Reject.json_form.problem,
+            message,
             where=path,
             found=repr(error)[:500],
             expected="one JSON object a line, as nanoset writes them",

@@ -46,9 +46,12 @@ def set_recipe(
 ) -> Recipe:
     """Return the recipe of a tokenized corpus: everything that decides which shards it consists of.
 
-    A shard has the tokens of a range of the text. The recipe has the text (the digest of its
-    inventory), how it is tokenized, and how long the ranges are. If nothing of this has changed,
-    the corpus need not be tokenized again.
+    A shard has the tokens of a range of the text. If the recipe is that of the stored shards, the
+    corpus need not be tokenized again. It has:
+
+        the text                     {"inventory": "3f9c…"}, a digest of the list of all files
+        how it is tokenized          the tokenizer and so on
+        how long the ranges are      256 MiB, for example
 
     Args:
         project: Its setting `tokenization.range_mib` is read.
@@ -56,7 +59,8 @@ def set_recipe(
         parents: `{"inventory": "3f9c…"}`
         options: What decides the tokens; see `token_options`.
     """
-    return Recipe(STAGE, corpus, VERSION, parents, {**options, "range_bytes": range_bytes(project)})
+    all_options = {**options, "range_bytes": range_bytes(project)}
+    return Recipe(STAGE, corpus, VERSION, parents, all_options)
 
 
 def current_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
@@ -404,7 +408,9 @@ def error_of_losses(project: Project, corpus: str, lost: Losses) -> InputError |
     Returns:
         The error, for the caller to raise; None if the losses are allowed.
     """
-    return reject_policy(project, corpus).refusal(lost, project.config.corpus_folder(corpus))
+    policy = reject_policy(project, corpus)  # how much may be lost
+    folder = project.config.corpus_folder(corpus)
+    return policy.refusal(lost, folder)
 
 
 def repeats_warning(project: Project, tokenized: Manifest) -> str:
