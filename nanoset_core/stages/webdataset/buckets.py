@@ -100,24 +100,30 @@ class _SortedContexts(NamedTuple):
 def _rows_by_bucket(
     intervals: _KeyIntervals, first_context: int, keys: NDArray[np.uint64]
 ) -> _SortedContexts:
-    """Sort some consecutive training samples by the file (bucket) that they are written to.
+    """Sort some consecutive training samples by the temporary file that each is written to.
 
-    The key of a sample (context) says which bucket it belongs to, or that it belongs to none. If
-    keys from 10 to 20 belong to bucket 0, and keys from 40 to 50 to bucket 1:
+    Each sample (context) has a key, a pseudo-random number, and each file (bucket) takes the keys
+    of one interval. For example, file 0 takes the keys 10 to 20, and file 1 the keys 40 to 50:
 
-        sample      100    101    102    103          sorted:    sample     102    100    103
-        key         45     30     15     50                      bucket     0      1      1
-        bucket      1      none   0      1
+        sample      100    101    102    103          sorted by file:    102    100    103
+        key         45     30     15     50
+        file        1      none   0      1                               0      1      1
 
     Args:
-        intervals: Which keys belong to which bucket.
+        intervals: Which keys belong to which file.
         first_context: Number of the first sample: 100 in the example.
         keys: Key of each sample, shape (n_contexts,).
+
+    Returns:
+        The samples that belong to a file.
     """
     buckets = intervals.buckets_of(keys)  # (n_contexts,) [1, -1, 0, 1], where -1 is none
-    in_a_bucket = np.flatnonzero(buckets >= 0)  # [0, 2, 3]
-    order = in_a_bucket[np.argsort(buckets[in_a_bucket], kind="stable")]  # (n_rows,) [2, 0, 3]
-    return _SortedContexts(contexts=first_context + order, buckets=buckets[order])
+    indices = np.flatnonzero(buckets >= 0)  # [0, 2, 3]
+    buckets = buckets[indices]  # [1, 0, 1]
+
+    order = np.argsort(buckets, kind="stable")  # (n_rows,) [1, 0, 2]
+    contexts = first_context + indices[order]  # 100 + [2, 0, 3]
+    return _SortedContexts(contexts, buckets[order])  # [0, 1, 1]
 
 
 def _gather_records(
@@ -139,11 +145,13 @@ def _gather_records(
         contexts: Numbers of the samples, shape (n_rows,).
         records: The array that is filled, shape (n_rows, record_bytes).
     """
-    # The two fields of all records, as arrays of their own. They share the memory of `records`, so
+    # The numbers and the tokens of all records, as arrays that share the memory of `records`. So
     # what is written to them is written to the records.
     fields = _as_rows(records, plan)
     fields.contexts[:] = contexts
-    sweep(plan, sources, contexts, fields.tokens)  # reads the tokens from the sources
+
+    # Read the tokens of these samples from the sources.
+    sweep(plan, sources, contexts, fields.tokens)
 
 
 def _append_records(
@@ -194,28 +202,27 @@ class _KeyIntervals(NamedTuple):
         Returns:
             Shape (n_keys,).
         """
-        # The interval of a key can only be the last one that begins at or before it. A key below
-        # all intervals gets -1 here already. It may get it again below, which changes nothing.
+        # A key can only be in the last interval that begins at or before it. If none does, try 0.
         n_intervals_begun = np.searchsorted(self.first_keys, keys, side="right")  # [1, 1, 2]
-        buckets = n_intervals_begun - 1  # [0, 0, 1]
-        buckets[keys > self.last_keys[buckets]] = -1  # 30 > 20
-        return buckets
+        files = np.maximum(n_intervals_begun - 1, 0)  # [0, 0, 1]
+
+        # 30 is not in the interval 10 to 20.
+        is_inside = (keys >= self.first_keys[files]) & (keys <= self.last_keys[files])
+        return np.where(is_inside, files, -1)  # [0, -1, 1]
 
 
 def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
-    """Return which keys the training samples of each temporary file have.
+    """Return the interval of keys of each temporary file, which say what samples it gets.
 
-    The shuffled order sorts the samples (contexts) by keys, which are pseudo-random numbers. A file
-    (bucket) takes the samples at some positions of the order. For the positions 0 and 1, and 2
-    and 3:
+    Training samples (contexts) have keys, pseudo-random numbers, and the shuffled order is by
+    ascending keys. Each file gets the samples at some positions of this order. If file 0 gets the
+    positions 0 and 1, and file 1 the positions 2 and 3:
 
         position      0     1     2     3
         key           12    38    71    95        file 0: keys 12 to 38; file 1: keys 71 to 95
 
-    So when samples are read in another order, the key of each says which file it goes to.
-
     Args:
-        plan: Says which sample goes into which tar.
+        plan: Has the number of samples, and the seed of the keys.
         ranks: For each file, the positions of its samples, such as range(0, 2). None is empty.
     """
     first_positions = [positions[0] for positions in ranks]  # [0, 2]
@@ -229,21 +236,21 @@ def _key_intervals(plan: ShufflePlan, ranks: Sequence[range]) -> _KeyIntervals:
 
 
 def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
-    """Read a temporary file (bucket) with the training samples of some neighbouring tar files.
+    """Read a temporary file with the training samples of some neighbouring tar files.
 
-    The samples were sorted into such files, so that memory can hold the samples of one. The file is
-    a list of records of one size, each with the number of a sample, and its tokens:
+    `write_buckets` has written the file. It is a list of records of one size, each with the number
+    of a sample (context), and its tokens:
 
         102 | 5  9  2 ...
         100 | 7  7  1 ...
 
     Args:
-        plan: Says which sample (context) goes into which tar (shard).
+        plan: Says how many samples there are in each tar (shard).
         shards: Numbers of the tars, such as range(4, 8).
-        path: Path of the file, to which `write_buckets` has appended the samples.
+        path: Path of the file.
 
     Returns:
-        The number and the tokens of each sample, in the order in which they were appended.
+        The number and the tokens of each sample, in the order of the file.
 
     Raises:
         FormatError: The file has another size than was written to it.
@@ -254,7 +261,7 @@ def read_bucket(plan: ShufflePlan, shards: range, path: Path) -> BucketRows:
     expected_bytes = n_samples * record_bytes
     if data.size != expected_bytes:
         raise FormatError(
-            "a spill file does not hold the rows that were written to it",
+            "a temporary file has another size than was written to it",
             where=path,
             found=f"{data.size:,} bytes",
             expected=f"{expected_bytes:,} bytes",

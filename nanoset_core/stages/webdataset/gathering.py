@@ -213,16 +213,11 @@ class _RowCopier:
             self.rows[target] = _carried_row(self.sources, start, self.row_tokens)
 
     def _copy_whole_rows(self, starts: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
-        """Copy rows of consecutive tokens from a file into an array, a few at a time.
+        """Copy rows of consecutive tokens from a file into an array.
 
-        With rows of 4 tokens:
-
-            starts     0                         8
-            targets    5                         2
-            copied     tokens 0 to 3, to row 5   tokens 8 to 11, to row 2
-
-        The ids of the tokens are checked on the way, since a damaged file must not become training
-        data.
+        With rows of 4 tokens, the starts [0, 8] and the targets [5, 2], the tokens 0 to 3 go to row
+        5 of the array, and the tokens 8 to 11 to row 2. The tokens are checked on the way, since a
+        damaged file must not become training data.
 
         Args:
             starts: First token of each row in the file, ascending, shape (n_rows,).
@@ -230,17 +225,18 @@ class _RowCopier:
         """
         if len(starts) == 0:
             return
-        # So few rows that they stay in the processor's cache. A chunk is the tokens of these rows.
+        # A chunk has a few rows, which stay in the processor's cache.
         rows_per_chunk = _rows_to_copy_at_once(self.row_tokens, self.source.tokens.itemsize)
-        chunk_start = 0
+        n_copied = 0
         for chunk in _chunks_of_rows(self.source.tokens, starts, self.row_tokens, rows_per_chunk):
-            rows_of_chunk = slice(chunk_start, chunk_start + len(chunk))  # among all rows
-            # An error about a wrong id names its position in the file. `check` computes it, if
-            # there is one, by calling `position_of` with the index of the token in the chunk.
-            position_of = partial(_position_in_rows, starts[rows_of_chunk], self.row_tokens)
+            chunk_starts = starts[n_copied : n_copied + len(chunk)]
+            chunk_targets = targets[n_copied : n_copied + len(chunk)]
+
+            # `position_of(7)` returns where token 7 of the chunk is in the file, for an error.
+            position_of = partial(_position_in_rows, chunk_starts, self.row_tokens)
             self.source.check(chunk, position_of=position_of)
-            self.rows[targets[rows_of_chunk]] = chunk
-            chunk_start += len(chunk)
+            self.rows[chunk_targets] = chunk
+            n_copied += len(chunk)
 
     def _copy_in_chunks(self, parts: _RowParts) -> None:
         """Copy rows of tokens into an array, a few at a time, and fill short rows up with padding.
@@ -337,17 +333,16 @@ def _chunks_of_rows(
     row_tokens: int,
     rows_per_chunk: int,
 ) -> Iterator[NDArray[np.integer[Any]]]:
-    """Copy rows of consecutive tokens from a file, a few at a time.
+    """Yield rows of consecutive tokens of a file, a few at a time.
 
-    A file is cut into rows of one length, usually from its first token on. Then the rows are those
-    of a matrix, which are copied faster. For rows of 4 tokens:
+    Usually, a file is cut into rows from some token on, so they are rows of a matrix. Such rows are
+    copied faster than rows that may start anywhere. For rows of 4 tokens:
 
-        rows start at        the first tokens of the matrix's rows
-        0, 4, 12             0, 4, 8, 12, ...         they are its rows 0, 1 and 3
-        2, 6, 14             2, 6, 10, 14, ...        they are its rows 0, 1 and 3
-        0, 6                 (there is no such matrix)
+        rows start at       matrix whose rows start at        rows of the matrix
+        2, 6, 14            2, 6, 10, 14, ...                 0, 1 and 3
+        0, 6                (none has both)
 
-    In the last case, which can occur if a row continues in another file, rows may start anywhere.
+    The last case can occur if a row continues in another file.
 
     Args:
         tokens: All tokens of the file, shape (n_tokens,).
@@ -359,12 +354,13 @@ def _chunks_of_rows(
         Chunks of shape (at most rows_per_chunk, row_tokens). Use each before the next one is
         requested, which may overwrite it.
     """
-    offset = int(starts[0]) % row_tokens  # first token of the matrix
+    offset = int(starts[0]) % row_tokens  # first token of the matrix, 2
     are_of_one_matrix = bool((starts % row_tokens == offset).all())
     if are_of_one_matrix:
         n_rows = (len(tokens) - offset) // row_tokens
         matrix = tokens[offset : offset + n_rows * row_tokens].reshape(n_rows, row_tokens)
-        return _chunks_of_matrix(matrix, (starts - offset) // row_tokens, rows_per_chunk)
+        numbers = (starts - offset) // row_tokens  # (n_rows,) [0, 1, 3]
+        return _chunks_of_matrix(matrix, numbers, rows_per_chunk)
     return _chunks_of_windows(tokens, starts, row_tokens, rows_per_chunk)
 
 
@@ -502,12 +498,10 @@ def sweep(
 ) -> None:
     """Collect the tokens of many training samples, reading the sources of text once.
 
-    The samples (contexts) are wanted in shuffled order, but are read in the order of the sources:
+    The samples (contexts) are requested in any order, but read in the order of the sources:
 
-        wanted       5  0  3
+        requested    5  0  3
         read         0  3  5      each into its row: 1, 2 and 0
-
-    At most 8 MiB of the sources are in memory at once; 64 MiB if they are in a bucket.
 
     Args:
         plan: Says which tokens each sample has.
@@ -516,38 +510,40 @@ def sweep(
         rows: Where their tokens are written, in the same order, shape
             (n_contexts, sequence_length).
     """
+    # The numbers of samples ascend from the start to the end of each source. So sort by them.
+    order = np.argsort(contexts)  # (n_contexts,) [1, 2, 0]
+
+    # Read some samples at a time, of 8 MiB (64 MiB from a bucket).
     rows_per_chunk = _rows_to_gather_at_once(sources, plan.row_bytes)
     keeps_tokens = _can_keep_tokens(sources)
-
-    # Samples are numbered from the start to the end of each source.
-    order = np.argsort(contexts)  # (n_contexts,) rows in the order of reading: [1, 2, 0]
     for chunk_start in range(0, len(contexts), rows_per_chunk):
-        chunk = order[chunk_start : chunk_start + rows_per_chunk]
-        gather(sources, plan.table, contexts[chunk], out=rows, places=chunk)
+        row_numbers = order[chunk_start : chunk_start + rows_per_chunk]
+        gather(sources, plan.table, contexts[row_numbers], out=rows, places=row_numbers)
+
+        # Release the memory of the tokens. Downloads are only kept if there is room for all.
         if not keeps_tokens:
             for source in sources:
-                source.evict()  # releases the memory, or the disk space, of its tokens
+                source.evict()
 
 
 def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> int:
     """Return how many training samples are read at once, at least one.
 
-    It depends on where the tokens are. The samples at once take at most
-
-        files of this machine      CHUNK_BYTES (8 MiB) of memory
-        a bucket, such as S3       STORED_BYTES (64 MiB) of memory, so that it takes fewer requests
-        a bucket, limited disk     also the limit: each sample may need its tokens on the disk, and
-                                   the other bytes of the blocks that are fetched for it, which are
-                                   at most STORED_ROW_BYTES
-
     Args:
         sources: The sources of text, of which some may be in a bucket.
         row_bytes: Bytes of the tokens of a sample.
     """
-    if not _stored_access(sources):
+    # From files of this machine, samples of 8 MiB.
+    is_in_bucket = len(_stored_access(sources)) > 0
+    if not is_in_bucket:
         return max(1, CHUNK_BYTES // row_bytes)
+
+    # From a bucket, samples of 64 MiB, since several requests are sent at the same time.
     n_rows = STORED_BYTES // row_bytes
-    disk_bytes = _disk_bytes(sources)  # None: no limit
+
+    # Tokens are downloaded in blocks. The disk space for these may be limited, and each sample may
+    # take its own bytes and STORED_ROW_BYTES, the rest of the blocks that it is in.
+    disk_bytes = _disk_bytes(sources)
     if disk_bytes is not None:
         rows_on_disk = disk_bytes // (STORED_ROW_BYTES + row_bytes)
         n_rows = min(n_rows, rows_on_disk)
@@ -576,24 +572,18 @@ def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
 
 
 def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:
-    """Return how much disk the tokens may take that are fetched from a bucket, in bytes.
-
-    Each source of text may have a limit. The smallest one counts.
+    """Return how many bytes of disk the downloads from a bucket may take, or None without a limit.
 
     Args:
-        sources: The tokens of each source.
-
-    Returns:
-        None if there is no limit.
+        sources: The tokens of each source of text. Some may be in buckets, each with a limit for
+            its downloads, or without one. The smallest limit counts.
     """
     limits: list[int] = []
     for access in _stored_access(sources):
-        room = access.room_for_blocks
-        if room is not None:
-            limits.append(room)
-    if not limits:
-        return None
-    return min(limits)
+        limit = access.room_for_blocks
+        if limit is not None:
+            limits.append(limit)
+    return min(limits, default=None)
 
 
 def _stored_access(sources: Sequence[TokenSource]) -> list[FileAccess]:

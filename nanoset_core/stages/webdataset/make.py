@@ -235,8 +235,7 @@ def _check_datasets(plan_manifest: Manifest, datasets: Mapping[str, Manifest]) -
     """Check that the source datasets have not been rebuilt since a shuffle was planned.
 
     The plan says, for example, that a training sample has the tokens 4,096 to 6,143 of web. In
-    another version of web, these are other tokens. The plan's record has the digest of each dataset
-    that it was made for, such as {"web": "3f2a…", "code": "90bc…"}.
+    another version of web, these are other tokens.
 
     Args:
         plan_manifest: Record of the plan.
@@ -245,9 +244,11 @@ def _check_datasets(plan_manifest: Manifest, datasets: Mapping[str, Manifest]) -
     Raises:
         StaleError: A source has another dataset than the planned one.
     """
-    planned_recipe = from_plain(Recipe, plan_manifest.recipe)
-    current_recipe = replace(planned_recipe, parents=_digests(datasets))
-    check_recipe(plan_manifest, current_recipe)
+    # The record of the plan has a recipe: its settings, and its `parents`, which are the digests of
+    # the datasets, such as {"web": "3f2a…"}. Only these may differ from the current ones.
+    recipe = from_plain(Recipe, plan_manifest.recipe)
+    current_recipe = replace(recipe, parents=_digests(datasets))
+    check_recipe(plan_manifest, current_recipe)  # the error says which one differs
 
 
 def _prepare_folder(project: Project, recipe: Recipe, written: list[TarFacts]) -> None:

@@ -92,11 +92,10 @@ class PackPadding:
         return padding
 
     def _padding(self, contexts: NDArray[np.int64]) -> int:
-        """Return how many tokens of some training samples are padding inside packed sequences.
+        """Return how many tokens of some training samples are padding that was there before.
 
-        A packed dataset consists of sequences that hold whole documents, and padding after them.
-        They are exactly as long as a sample (context), so each sample has the tokens of one
-        sequence. With 4 tokens each:
+        Some datasets are packed: they consist of sequences that hold whole documents, and padding
+        after them. Each sample (context) is one sequence. With 4 tokens each:
 
             first token of the sample in the dataset    0    8    4
             its sequence                                0    2    1
@@ -107,12 +106,11 @@ class PackPadding:
         """
         if not self.padding_by_source:
             return 0  # there is no packed dataset
-        sequence_tokens = self.plan.settings.row_tokens
-        places = self.plan.table.locate(contexts)
+        sequence_tokens = self.plan.settings.row_tokens  # 4
+        places = self.plan.table.locate(contexts)  # the dataset and the first token of each sample
         n_padding = 0
-        for source, padding_of_sequences in self.padding_by_source.items():
-            is_of_source = places.sources == source
-            starts = places.starts[is_of_source]  # first token of each sample: [0, 8, 4]
+        for number, padding_of_sequences in self.padding_by_source.items():
+            starts = places.starts[places.sources == number]  # of samples from this dataset
             sequences = starts // sequence_tokens  # [0, 2, 1]
             n_padding += int(padding_of_sequences[sequences].sum())
         return n_padding

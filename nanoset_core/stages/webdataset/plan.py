@@ -24,32 +24,6 @@ from nanoset_core.stages.webdataset.sources import TOKEN_DTYPES, TokenSource, co
 
 _VERSION = 2
 """Version of plan.json."""
-_SETTINGS = (
-    "sequence_length",
-    "preset",
-    "tail",
-    "pad_id",
-    "bos_id",
-    "eod",
-    "samples_per_shard",
-    "even",
-    "seed",
-    "member",
-)
-"""Keys of plan.json that are settings, in the order in which they are written."""
-_FACTS = (
-    "dtype",
-    "compressor",
-    "contexts",
-    "contexts_left_out",
-    "shards",
-    "tokens",
-    "tokens_dropped",
-    "tokens_left_out",
-    "pad_tokens",
-    "left_out_pad_tokens",
-)
-"""Keys of plan.json that follow from settings and sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +132,7 @@ class ShufflePlan:
         return start, min(start + self.shard_size, self.contexts)
 
     def shard_contexts(self, shard: int) -> NDArray[np.int64]:
-        """Return which training samples (contexts) are written to a tar file (shard).
+        """Return which training samples are written to a tar file (shard).
 
         If the shuffled order of all samples is [4, 1, 5, 0, 3, 2], and a tar has 2 of them, tar 1
         has the samples [5, 0]. Only this part of the order is computed.
@@ -167,13 +141,14 @@ class ShufflePlan:
             shard: Number of the tar.
 
         Returns:
-            Numbers of the samples, in the order of the tar, int64, shape (n_samples,).
+            Numbers of the samples (contexts), in the order of the tar, int64, shape (n_samples,).
 
         Raises:
             SampleIndexError: The plan has no such shard.
         """
-        start, stop = self.shard_ranks(shard)
-        return ranks(self.table.contexts, self.settings.seed, start, stop)
+        start, stop = self.shard_ranks(shard)  # positions in the order: 2 and 4
+        n_samples = self.table.contexts  # 6
+        return ranks(n_samples, self.settings.seed, start, stop)  # the samples at these positions
 
     def check_sources(self, sources: Sequence[TokenSource]) -> None:
         """Check that the datasets to read are those for which a shuffle was planned.
@@ -258,19 +233,43 @@ class StoredShufflePlan(Record):
 
     @classmethod
     def of(cls, plan: ShufflePlan) -> StoredShufflePlan:
-        """Return the content of plan.json, the file in which a plan of a shuffle is stored.
+        """Return the content of plan.json, the file in which the plan of a shuffle is stored.
 
-        The plan says which training sample goes into which tar file. All of it follows from a few
-        settings and counts, such as {"seed": 42, "sequence_length": 2049, "contexts": 23, ...}, and
-        from the counts of each source of text.
+        The plan says which training sample goes into which tar file. All of it follows from some
+        settings and the counts of each source of text. Counts of all sources are stored as well,
+        for readers of the file.
 
         Args:
             plan: The plan.
         """
-        settings = {name: getattr(plan.settings, name) for name in _SETTINGS}
-        counts = {name: getattr(plan, name) for name in _FACTS}
-        sources = tuple(plan.table.sources)
-        return cls(version=_VERSION, sources=sources, **settings, **counts)
+        settings = plan.settings
+        return cls(
+            version=_VERSION,
+            # Settings.
+            sequence_length=settings.sequence_length,
+            preset=settings.preset,
+            tail=settings.tail,
+            pad_id=settings.pad_id,
+            bos_id=settings.bos_id,
+            eod=settings.eod,
+            samples_per_shard=settings.samples_per_shard,
+            even=settings.even,
+            seed=settings.seed,
+            member=settings.member,
+            # What follows from the settings and sources.
+            dtype=plan.dtype,
+            compressor=plan.compressor,
+            contexts=plan.contexts,
+            contexts_left_out=plan.contexts_left_out,
+            shards=plan.shards,
+            tokens=plan.tokens,
+            tokens_dropped=plan.tokens_dropped,
+            tokens_left_out=plan.tokens_left_out,
+            pad_tokens=plan.pad_tokens,
+            left_out_pad_tokens=plan.left_out_pad_tokens,
+            # The counts of each source of text.
+            sources=tuple(plan.table.sources),
+        )
 
     def check(self, value: dict[str, Any]) -> None:
         """Check that the counts in a plan.json follow from the settings and sources in it.
@@ -332,20 +331,31 @@ class StoredShufflePlan(Record):
     def _settings(self) -> PlanSettings:
         """Return the settings of a shuffle that are stored in its plan.json.
 
-        Most are stored by their names. How often each source of text is read, and into which
-        streams (such as files) it is divided, is stored with the source:
+        Two of them are stored with each source of text: how often it is read, and how many tokens
+        each of its files has, if they are cut into samples separately. For example:
 
-            {"seed": 42, ..., "sources": [{"name": "web", "frequency": 1.0, "streams": [6, 4]},
-            ...]}
+            {"seed": 42, ..., "sources": [{"name": "web", "frequency": 1.0, "streams": [6, 4]}]}
         """
-        streams: dict[str, Sequence[int]] = {}  # source → tokens of each of its streams
-        frequencies: dict[str, float] = {}
+        frequencies: dict[str, float] = {}  # {"web": 1.0}
+        streams: dict[str, Sequence[int]] = {}  # {"web": [6, 4]}
         for source in self.sources:
             frequencies[source.name] = source.frequency
             if source.streams is not None:
                 streams[source.name] = source.streams
-        stored_settings = {name: getattr(self, name) for name in _SETTINGS}
-        return PlanSettings(**stored_settings, streams=streams, frequencies=frequencies)
+        return PlanSettings(
+            sequence_length=self.sequence_length,
+            preset=self.preset,
+            tail=self.tail,
+            pad_id=self.pad_id,
+            bos_id=self.bos_id,
+            eod=self.eod,
+            samples_per_shard=self.samples_per_shard,
+            even=self.even,
+            seed=self.seed,
+            member=self.member,
+            streams=streams,
+            frequencies=frequencies,
+        )
 
 
 def plan_shuffle(sources: Sequence[TokenSource], settings: PlanSettings) -> ShufflePlan:
@@ -434,24 +444,22 @@ def _no_context_error(lengths: Sequence[tuple[str, int]], settings: PlanSettings
 def _with_frequencies(
     settings: PlanSettings, weights: Mapping[str, float], table: ContextTable
 ) -> PlanSettings:
-    """Return settings that say how often each text is read, instead of its share in the mix.
+    """Replace the weights of texts in a mix by how often each text has to be read for that.
 
-    Users can give either. For equal shares, a text of half the size must be read twice as often. If
-    web has 100 rows of tokens, code 50, and news 80:
+    For equal shares, a text of half the size must be read twice as often. Texts are cut into rows
+    of tokens. If web has 100 rows, code 50, and news 80:
 
-        weights        {"web": 1, "code": 1}
-        frequencies    {"web": 0.5, "code": 1.0, "news": 0.0}
-
-    So 50 rows of web and 50 of code are read; news has no weight.
+        weights        {"web": 1, "code": 1}                       equal shares of web and code
+        frequencies    {"web": 0.5, "code": 1.0, "news": 0.0}      50 rows of each, none of news
 
     Args:
         settings: The settings.
         weights: Name of a text (source) → its weight in the mix. Other texts are left out.
         table: The rows of all texts.
     """
-    rows = {source.name: source.rows for source in table.sources}
-    frequencies = dict.fromkeys(rows, 0.0)
-    frequencies |= frequencies_of_weights(rows, weights, settings.contexts)
+    n_rows = {source.name: source.rows for source in table.sources}
+    frequencies = dict.fromkeys(n_rows, 0.0)
+    frequencies |= frequencies_of_weights(n_rows, weights, settings.contexts)
     return replace(settings, weights=None, frequencies=frequencies)
 
 

@@ -87,6 +87,9 @@ def _source_row(source: SourceContexts, all_contexts: int) -> Row:
         source: Counts of the source.
         all_contexts: Number of samples of all sources.
     """
+    # The text is cut into rows, and a sample is one occurrence of a row. If only a part of the text
+    # is read (a frequency below 1), some rows do not occur.
+    n_rows_not_read = max(source.rows - source.contexts, 0)
     return {
         "source": source.name,
         "tokens": source.tokens,
@@ -96,8 +99,7 @@ def _source_row(source: SourceContexts, all_contexts: int) -> Row:
         "dropped": source.tokens_dropped,  # tokens at the end that fill no sample
         "carried": source.tokens_carried,  # tokens in samples that begin in an earlier source
         "padded": source.pad_tokens,
-        # With a frequency below 1, some of the source's rows of tokens become no sample.
-        "not_chosen": max(source.rows - source.contexts, 0),
+        "not_chosen": n_rows_not_read,
     }
 
 

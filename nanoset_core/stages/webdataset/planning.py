@@ -15,7 +15,11 @@ from nanoset_core.outputs.manifest import Manifest
 from nanoset_core.project.project import Project
 from nanoset_core.stages.datasets import dataset_of
 from nanoset_core.stages.inventory.make import current_inventory
-from nanoset_core.stages.shards.document_counts import counts_by_file, tokens_by_file
+from nanoset_core.stages.shards.document_counts import (
+    DocumentCounts,
+    counts_by_file,
+    tokens_by_file,
+)
 from nanoset_core.stages.shards.make import DOCUMENTS
 from nanoset_core.stages.shards.shard_sets import current_shards
 from nanoset_core.stages.shards.stage import TOKENIZED
@@ -103,9 +107,8 @@ def _check_end_token(project: Project, settings: PlanSettings) -> None:
 def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     """Return how many tokens of a dataset come from each text file, in the order of the files.
 
-    It is needed if each file is to be cut into training samples for itself (preset tokshuf). The
-    dataset has the tokens of all files in sequence, but does not record where a file ends. The
-    tokenized text from which it was made has the file and the tokens of each document, so count:
+    This is needed if each file is cut into training samples for itself (preset tokshuf). It is
+    counted from the lists of documents that were written when the text was tokenized:
 
         document       0          1          2
         file           a.jsonl    a.jsonl    b.jsonl
@@ -123,11 +126,12 @@ def _tokens_of_files(project: Project, dataset: Manifest) -> list[int]:
     tokenized = require(project, TOKENIZED, Key(dataset.name))
     inventory = _inventory_of_both(project, dataset, tokenized)  # the list of files
 
-    # The tokenized text is divided into parts, called shards. Each has a list of its documents,
-    # with which the tokens of each file are counted. If it is in a bucket, `each_copy` fetches it.
-    counts = project.outputs.access.each_copy(
-        lambda shard: counts_by_file(shard.path(DOCUMENTS)), current_shards(project, tokenized)
-    )
+    def count(shard: Manifest) -> dict[str, DocumentCounts]:
+        """Count the tokens of each file in one part of the tokenized text."""
+        return counts_by_file(shard.path(DOCUMENTS))  # downloads the list, if it is in a bucket
+
+    parts = current_shards(project, tokenized)
+    counts = project.outputs.access.each_copy(count, parts)
     return list(tokens_by_file(inventory.files, counts).values())
 
 

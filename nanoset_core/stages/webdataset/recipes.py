@@ -24,9 +24,8 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
     """Return everything that decides which training sample goes into which tar of a dataset.
 
     From this, a digest is computed, which names the version of the plan. If a setting changes, such
-    as the seed, there is a new version. Settings that do not change the tars are left out: how
-    much memory is used, and in how many groups the tars are written. So are settings that are not
-    used: the token for padding, for example, matters only if samples are padded.
+    as the seed, there is a new version. So it has no settings that do not change the tars, such as
+    how much memory is used.
 
     Args:
         project: Its settings are read, and the ids of its special tokens.
@@ -37,15 +36,12 @@ def plan_recipe(project: Project, name: str, digest_by_corpus: Mapping[str, str]
         A record with the digests, and the settings such as {"seed": 42, "sequence_length": 2049}.
     """
     spec = project.webdataset(name)
-
-    # Some settings are used only together with another one. Otherwise they are None here, so that
-    # to change them does not make a new version: `mix`, for example, says how to understand the
-    # corpora's numbers, and "pad" is the token that fills up the last sample if `tail` is "pad".
     options = shared_settings(spec) | {
         "corpora": list(spec.names),  # a list, since their order numbers the samples
-        "numbers": spec.number_by_corpus,
+        "numbers": spec.number_by_corpus,  # how often each corpus is read, or its share
         "contexts": spec.contexts,
         "sequence_length": spec.sequence_length,
+        # The following are None if they are not used. Then they do not change the tars either.
         "mix": None if spec.number_by_corpus is None else spec.mix,
         "pad": project.special("pad") if spec.tail == "pad" else None,
         "bos": project.special("bos") if spec.bos else None,

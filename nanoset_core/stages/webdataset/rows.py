@@ -73,19 +73,23 @@ class MappedRows(RowSupplier):
     sources: tuple[TokenSource, ...]
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the training samples of some tar files (shards), without reading them yet.
+        """Return the training samples of some tar files, without reading their tokens yet.
 
-        While the tars are written, `fill` is called for a few samples at a time. It reads their
-        tokens from wherever they are in the sources of text.
+        The tokens are read when the tars are written, a few samples at a time. They may be anywhere
+        in the sources of text.
+
+        Args:
+            plan: Says which sample goes into which tar (shard), and which tokens it has.
+            shards: Numbers of the tars.
         """
-        contexts = _contexts_of(plan, shards)
+        sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
         sources = opened_once(self.sources)
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
-            """Write the tokens of the samples [start, stop) of these tars into an array."""
-            gather(sources, plan.table, contexts[start:stop], out=out)
+            """Read the tokens of the samples [start, stop) of these tars into an array."""
+            gather(sources, plan.table, sample_numbers[start:stop], out=out)
 
-        return RunRows(contexts, fill)
+        return RunRows(sample_numbers, fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +99,18 @@ class SweptRows(RowSupplier):
     sources: tuple[TokenSource, ...]
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the training samples of some tar files (shards), after all are read into memory.
+        """Read the training samples of some tar files into memory.
 
-        `sweep` goes through the sources of text once, from start to end, and keeps the tokens of
-        these samples.
+        The sources of text are read once, from start to end.
+
+        Args:
+            plan: Says which sample goes into which tar (shard), and which tokens it has.
+            shards: Numbers of the tars.
         """
-        contexts = _contexts_of(plan, shards)
-        rows = _empty_rows(plan, len(contexts))
-        sweep(plan, opened_once(self.sources), contexts, rows)
-        return RunRows(contexts, partial(_copy_rows, rows))
+        sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
+        tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
+        sweep(plan, opened_once(self.sources), sample_numbers, tokens)  # fills the rows
+        return RunRows(sample_numbers, partial(_copy_rows, tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +122,22 @@ class RowsFromStore(RowSupplier):
     """Read instead if another build has finished the webdataset, and removed the stored rows."""
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the training samples of some tar files (shards), read from a bucket.
+        """Read the training samples of some tar files from a bucket, which has them in order.
 
-        There they are stored in shuffled order. If another build has written all tars in the
-        meantime, it has deleted the stored samples. Then the sources of text are read instead.
+        If another build has written all tars in the meantime, it has deleted the stored samples.
+        Then they are read from the sources of text.
+
+        Args:
+            plan: Says which sample goes into which tar (shard), and which tokens it has.
+            shards: Numbers of the tars.
         """
-        contexts = _contexts_of(plan, shards)
-        rows = _empty_rows(plan, len(contexts))
+        sample_numbers = _contexts_of(plan, shards)  # in the order of the tars
+        tokens = _empty_rows(plan, len(sample_numbers))  # a row for each sample
         try:
-            self.stored.read(plan, contexts, rows)
+            self.stored.read(plan, sample_numbers, tokens)  # fills the rows
         except MissingError:
-            sweep(plan, opened_once(self.sources), contexts, rows)
-        return RunRows(contexts, partial(_copy_rows, rows))
+            sweep(plan, opened_once(self.sources), sample_numbers, tokens)
+        return RunRows(sample_numbers, partial(_copy_rows, tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +147,27 @@ class RowsFromBucket(RowSupplier):
     path: Path
 
     def open(self, plan: ShufflePlan, shards: range) -> RunRows:
-        """Return the training samples of some tar files (shards), read from a temporary file.
+        """Read the training samples of some tar files from a temporary file, and put them in order.
 
-        The file has these samples in the order of the sources of text. The order of the tars is
-        that of the samples' keys, which are pseudo-random numbers:
+        The file has the samples in the order in which they were read. In the tars, they are in the
+        order of their keys, which are pseudo-random numbers:
 
             sample in the file     0     1     3
             its key                71    12    38     →  order of the tars: 1, 3, 0
+
+        Args:
+            plan: Says which sample goes into which tar (shard), and has the seed of the keys.
+            shards: Numbers of the tars.
         """
-        bucket = read_bucket(plan, shards, self.path)
-        keys = keys_of(bucket.contexts.astype(np.uint64), plan.settings.seed)
+        samples = read_bucket(plan, shards, self.path)  # their numbers and tokens
+        keys = keys_of(samples.contexts.astype(np.uint64), plan.settings.seed)
         order = np.argsort(keys)  # (n_rows,) indices in the file: [1, 2, 0]
 
         def fill(start: int, stop: int, out: NDArray[np.integer[Any]]) -> None:
             """Write the tokens of the samples [start, stop) of these tars into an array."""
-            np.copyto(out, bucket.tokens[order[start:stop]])
+            np.copyto(out, samples.tokens[order[start:stop]])
 
-        return RunRows(bucket.contexts[order], fill)
+        return RunRows(samples.contexts[order], fill)
 
     def release(self) -> None:
         self.path.unlink()

@@ -107,32 +107,28 @@ class WebdatasetSpec(Section):
             sequence_length: 2049             tokens of a training sample
             bos: true                         each sample begins with a special token
 
-        Three things are checked: that the names of the corpora are valid and different; that a
-        sample with a special token has room for another one; and that the corpora's numbers fit
-        together.
-
         Args:
             where: Place of the section, such as "nanoset.yaml: webdatasets.tars".
         """
-        # `check_corpora` raises an error if a name is wrong, which `raised` turns into a list.
+        # The names of the corpora must be valid and different. (`raised` calls `check_corpora`, and
+        # yields the error that it raises.)
         yield from raised(check_corpora, self.names, f"{where}.corpora")
 
-        # A sample needs at least one token after the special one: a length of 2 or more.
+        # If a sample begins with a special token, it needs a length of 2, for another token.
         if self.bos and self.sequence_length < 2:
             yield out_of_range(Range(2), self.sequence_length, f"{where}.sequence_length")
 
-        # Errors in how the corpora are mixed, such as numbers that are all 0.
+        # The numbers of the corpora must not all be 0, for example.
         yield from self._mix_errors(where)
 
     def _mix_errors(self, where: str) -> Iterator[ConfigError]:
         """Yield an error for each mistake in how the texts of a shuffled dataset are mixed.
 
-        The numbers in `corpora: {web: 0.7, code: 0.3}` are weights, which are shares of the mix, or
-        frequencies, which say how often each text is read. These are mistakes:
+        The numbers in `corpora: {web: 2, code: 1}` can be understood in two ways:
 
-        - All numbers are 0, so that there is no text.
-        - `mix: weights`, but no weights, or one that is out of range.
-        - A total number of training samples together with frequencies, which decide it already.
+            mix: frequencies    web is read twice, and code once
+            mix: weights        two thirds of the training samples are from web; how many samples
+                                there are in all may be set with `contexts`
 
         Args:
             where: Place of the settings, such as "nanoset.yaml: webdatasets.tars".
@@ -147,7 +143,9 @@ class WebdatasetSpec(Section):
             )
         if self.mix == "weights":
             yield from _weight_errors(number_by_corpus, where)
-        elif self.contexts is not None:
+
+        # Frequencies decide how many samples there are.
+        if self.mix == "frequencies" and self.contexts is not None:
             yield ConfigError(
                 "a number of contexts goes with weights",
                 where=f"{where}.contexts",

@@ -155,11 +155,10 @@ def _default_budget(plan: ShufflePlan, available_memory: int, workers: int) -> i
 def _buckets_choice(
     plan: ShufflePlan, memory_bytes: int, workers: int, n_shards: int, reason: str
 ) -> EngineChoice:
-    """Compute the memory and disk that the engine `buckets` needs to shuffle tokens into tar files.
+    """Compute the memory and disk for shuffling tokens by sorting them, the engine `buckets`.
 
-    Each worker process has an equal part of the memory. It holds the samples of as many tars
-    (shards) as it can. If these are not all, the samples are sorted into temporary files first, so
-    that the disk must have room for all of them. For 10 tars of 1 GB:
+    A worker process holds the samples of as many tar files (shards) as its memory can. If these are
+    not all tars, the samples are sorted into temporary files first. For 10 tars of 1 GB:
 
         memory of a worker      tars in memory      disk for temporary files
         12 GB                   10                  0
@@ -175,19 +174,21 @@ def _buckets_choice(
     Raises:
         ConfigError: The memory does not hold the samples of one tar.
     """
-    # How many tars fit into the memory of a worker. `_shard_rows` is the samples of a tar. Each
-    # takes its tokens, and ROW_BYTES (80) to sort it. `_fixed_bytes` are needed in any case.
     worker_bytes = memory_bytes // workers
     _check_budget(plan, worker_bytes)
-    shard_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)
-    shards_in_memory = (worker_bytes - _fixed_bytes(plan)) // shard_bytes
+
+    # How many tars fit into the memory of a worker, apart from what it needs in any case. Each
+    # sample takes its tokens, and ROW_BYTES (80) to sort it.
+    bytes_for_tars = worker_bytes - _fixed_bytes(plan)
+    tar_bytes = _shard_rows(plan) * (plan.row_bytes + ROW_BYTES)  # samples of a tar * their size
+    tars_in_memory = bytes_for_tars // tar_bytes
 
     # Temporary files have the tokens of each sample, and its number in NUMBER_BYTES (8).
-    scratch_bytes = 0
-    if n_shards > shards_in_memory:
+    disk_bytes = 0
+    if n_shards > tars_in_memory:
         n_samples = -(-plan.contexts * n_shards // plan.shards)  # in these tars, rounded up
-        scratch_bytes = n_samples * (plan.row_bytes + NUMBER_BYTES)
-    return EngineChoice("buckets", scratch_bytes, memory_bytes, reason, shards_in_memory)
+        disk_bytes = n_samples * (plan.row_bytes + NUMBER_BYTES)
+    return EngineChoice("buckets", disk_bytes, memory_bytes, reason, tars_in_memory)
 
 
 def _check_budget(plan: ShufflePlan, worker_bytes: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +115,7 @@ class TokenSource:
         """Return the tokens of a dataset in Megatron's format, to shuffle them.
 
         The dataset is a pair of files: data/web.bin has the tokens, and data/web.idx says where
-        each sequence of tokens is in the .bin. There are two cases:
-
-            its sequences are          example for 10 tokens        read
-            the whole .bin, in order   [0, 4), [4, 10)              only the .bin, from start to end
-            a selection (a view)       [6, 9), [0, 4)               the .bin by the .idx
+        each sequence of tokens is in the .bin.
 
         Args:
             name: Name of the source, such as "web".
@@ -131,14 +127,17 @@ class TokenSource:
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset(prefix, validate=validate)
-        if greatest_id is None:
-            greatest_id = _greatest_of_dtype(dataset.dtype)
-        if fills_bin(dataset):  # the sequences are the whole .bin, in order
+        if fills_bin(dataset):
+            # The sequences are the whole .bin, in order: read it from start to end, without .idx.
             idx = None
             n_tokens = dataset.token_count
-        else:  # a view
+        else:
+            # The sequences are a selection of those in the .bin, or are in another order.
             idx = idx_path(prefix)
             n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))
+
+        if greatest_id is None:
+            greatest_id = _greatest_of_dtype(dataset.dtype)
         return cls(
             name=name,
             path=bin_path(prefix),
@@ -152,27 +151,25 @@ class TokenSource:
     def of_output(cls, dataset: Dataset, *, is_copied: bool) -> TokenSource:
         """Return the tokens of a dataset, to shuffle them into tar files.
 
-        A dataset is a pair of files, the tokens in web.bin and their index web.idx. They may be
-
-        - on this machine: they are read there;
-        - in a bucket, and `is_copied`: they are downloaded, and read from the copy;
-        - in a bucket otherwise: blocks of them are fetched when they are read.
+        A dataset is a pair of files, the tokens in web.bin and their index web.idx. They are on
+        this machine or in a bucket.
 
         Args:
             dataset: The dataset.
-            is_copied: Whether to download the tokens.
+            is_copied: Whether to download the tokens of a dataset in a bucket now. Otherwise, parts
+                of them are downloaded when they are read.
         """
         manifest = dataset.manifest
         prefix = manifest.facts["prefix"]  # name of the pair without its endings, such as "web"
-        if manifest.access.takes_requests and not is_copied:
+        is_read_from_bucket = manifest.access.takes_requests and not is_copied
+        if is_read_from_bucket:
             access = manifest.access
-            local_prefix = manifest.folder / prefix  # the path that a copy would have
+            local_prefix = manifest.folder / prefix  # nothing is there
         else:
             access = None
-            local_prefix = manifest.path(prefix)  # downloads the files, if they are in a bucket
+            local_prefix = manifest.path(prefix)  # downloads the pair, if it is in a bucket
 
-        # The dataset may be a view, a selection of sequences of a larger .bin. Then its index says
-        # which ones, and in which order.
+        # If the dataset is a selection of sequences of a larger .bin, its index says which.
         idx = None
         if not dataset.has_bin_order:
             idx = manifest.path(f"{prefix}.idx")
@@ -293,15 +290,11 @@ class TokenSource:
 
         A damaged file may have ids that are negative or too large, such as 70,000 if the vocabulary
         ends with 50,256. Such tokens must not become training data. The error names the document.
-        To find it, the caller's function `position_of` is called, which says where a token is in
-        the source:
-
-            tokens          [[5, 9], [70000, 2]]     the wrong one has the index 2 of all four
-            position_of     2 → 108                  it is token 108 of the source
 
         Args:
             tokens: Some tokens of this source, in an array of any shape.
-            position_of: This function.
+            position_of: A function that says where a token is in this source, given its index in
+                `tokens`. It is only called to find the document of a wrong token.
 
         Raises:
             InputError: A token is not in the vocabulary.
@@ -311,8 +304,7 @@ class TokenSource:
         index = first_foreign(tokens, self.greatest_id)  # of the first wrong token
         if index is None:
             return
-        # To find the document, open the dataset. Its name is the path without ".bin". (It is
-        # imported only here, because most calls do not need it.)
+        # Open the dataset, to find the document. (Imported here: most calls do not need it.)
         from nanoset_core.formats.indexed.dataset import MMapIndexedDataset
 
         dataset = MMapIndexedDataset.below(self.access, str(self.path.with_suffix("")))
@@ -342,31 +334,30 @@ def _greatest_of_dtype(dtype: np.dtype) -> int | None:
     return int(np.iinfo(dtype).max)
 
 
+_opened_sources: dict[tuple[object, object], tuple[TokenSource, ...]] = {}
+"""The sources of the last call of `opened_once`, by their fields and the state of their files."""
+
+
 def opened_once(sources: tuple[TokenSource, ...]) -> tuple[TokenSource, ...]:
     """Return sources of tokens that are opened already, if the last call was for the same sources.
 
     A worker process writes several tar files, one after the other, from the same sources. Opened
-    sources may hold blocks that were fetched from a bucket, and need not be fetched again. The last
-    call's sources are remembered; but if a file has changed since (by its size or time), they are
-    not used.
+    sources may hold blocks that were fetched from a bucket, and need not be fetched again.
 
     Args:
         sources: The sources that are needed.
 
     Returns:
-        The sources of the last call if they equal these; otherwise these.
+        The sources of the last call if they equal these, and their files have not changed since (by
+        their sizes and times); otherwise these.
     """
-    # `_latest_sources` returns its first argument, and has a cache (lru_cache) of one call. So with
-    # equal arguments, it returns the sources of the last call.
-    signatures = tuple(stat_signature(source.path) for source in sources)
-    return _latest_sources(sources, signatures)
-
-
-@lru_cache(maxsize=1)
-def _latest_sources(
-    sources: tuple[TokenSource, ...],
-    _signatures: object,
-) -> tuple[TokenSource, ...]:
+    signatures = tuple(stat_signature(source.path) for source in sources)  # sizes and times
+    key = (sources, signatures)
+    sources_of_last_call = _opened_sources.get(key)
+    if sources_of_last_call is not None:
+        return sources_of_last_call
+    _opened_sources.clear()  # remember those of one call only
+    _opened_sources[key] = sources
     return sources
 
 

@@ -203,12 +203,6 @@ class TarsStage(InParts, Estimated):
     def part_problem(self, project: Project, key: Key, recipe: Recipe) -> Reason | None:
         """Return why a group of tar files of a shuffled dataset has to be written, or None.
 
-        A dataset is written in groups of tars, which are tasks of their own. The reasons are:
-
-            plan changed      another plan says now which training sample goes into which tar
-            (an error)        it cannot be found out which tars exist, such as with a damaged plan
-            not written       a tar is missing
-
         Args:
             project: Its outputs are searched for the tars.
             key: Its `subject` is the name of the dataset, and its `part` the number of the group.
@@ -216,16 +210,18 @@ class TarsStage(InParts, Estimated):
         """
         from nanoset_core.stages.webdataset.make import is_group_written
 
-        if not _is_current_plan(project, key.subject, recipe.parents["plan"]):
+        # A plan says which training sample goes into which tar. There may be another one by now.
+        plan_digest = recipe.parents["plan"]
+        if not _is_current_plan(project, key.subject, plan_digest):
             return Reason("plan changed", "plan")
         try:
-            is_written = is_group_written(project, key.subject, int(key.part or 0))
+            group = int(key.part or 0)
+            is_written = is_group_written(project, key.subject, group)
         except NanosetError as error:
-            # To write the tars again repairs that, or reports the error to the user.
+            # It cannot be found out, because the plan is damaged, for example. Writing the tars
+            # again repairs that, or reports the error to the user.
             return Reason(error.what)
-        if is_written:
-            return None
-        return self.NOT_WRITTEN
+        return None if is_written else self.NOT_WRITTEN
 
 
 def _is_current_plan(project: Project, name: str, digest: str) -> bool:
@@ -281,24 +277,22 @@ class WebdatasetStage(Resumable):
         return webdataset_summary(manifest)
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the name of the folder in which unfinished tar files of a dataset may be, or None.
+        """Return in which folder unfinished tar files of a shuffled dataset may be, or None.
 
-        A shuffled dataset is made in two steps: a plan says which training sample goes into which
-        tar, and then the tars are written. They go to a folder that is named by their version, a
-        digest of the plan and settings, such as "3f2a…". If the build was killed, there is the
-        plan, and maybe such a folder. The command `nanoset gc`, which deletes old outputs, must
-        know it, to keep these tars.
+        `nanoset gc` deletes folders of versions that nothing refers to. A build that was killed may
+        have left a plan of the tars, and such a folder with some of them, to be completed later.
 
         Args:
-            manifest: Record of an output of the project. If it is a plan, the version is computed
-                from it.
+            manifest: Record of an output of the project, perhaps of a plan.
 
         Returns:
-            The digest; None if the output is no plan of tars.
+            The folder is named by the version of the tars, a digest that is computed from that of
+            the plan. This is the digest. None if the output is no plan.
         """
         if manifest.stage != PLANS:
             return None
-        return webdataset_recipe(manifest.name, manifest.digest).digest
+        recipe_of_tars = webdataset_recipe(manifest.name, plan_digest=manifest.digest)
+        return recipe_of_tars.digest
 
     def sweep(self, outputs: OutputRoot) -> None:
         """Delete unfinished files in the folders of shuffled datasets that are complete.
@@ -326,14 +320,14 @@ class WebdatasetStage(Resumable):
     def unfinished_files(self, access: FileAccess, folder: Path) -> set[str] | None:
         """Return the files of a shuffled dataset whose build was killed, to delete them.
 
-        The folder must not have files of another program. A build names the folder by the version
-        of the dataset, a digest. It writes a marker for each finished tar, a small file with the
-        version:
+        The folder of a dataset is named by its version, a digest. For each finished tar, a build
+        writes a marker, a small file that has the same digest:
 
             3f2a…/shard-00000000.tar
             3f2a…/<markers>/shard-00000000.json        {"made_from": "3f2a…", ...}
 
-        So if the markers have the same digest as the folder's name, a build has written the files.
+        If there are such markers, a build has made the folder. Otherwise, another program may have
+        made it, and nothing must be deleted.
 
         Args:
             access: Access to the outputs of the project.
@@ -341,15 +335,18 @@ class WebdatasetStage(Resumable):
 
         Returns:
             Paths below the folder: the tars, the markers, and the lists of tars, whether these
-            exist or not. None if there are no markers, or if one names another version.
+            exist or not. None if nothing must be deleted.
         """
         from nanoset_core.stages.webdataset.lists import LISTS
         from nanoset_core.stages.webdataset.markers import MARKERS
 
         marker_names = [name for name in access.names(folder / MARKERS) if name.endswith(".json")]
         markers = {f"{MARKERS}/{name}" for name in marker_names}
+
+        # All markers must be of the version of the folder. (If there are none, this is empty.)
         versions = _versions_in_markers(access, [folder / marker for marker in markers])
-        if versions != {folder.name}:
+        version_of_folder = folder.name
+        if versions != {version_of_folder}:
             return None
         tars = {name for name in access.names(folder) if _TAR.fullmatch(name)}
         return tars | markers | set(LISTS)

@@ -161,16 +161,15 @@ class StoredRows:
         contexts: NDArray[np.int64],
         rows: NDArray[np.integer[Any]],
     ) -> None:
-        """Read the tokens of training samples that follow each other in the shuffled order.
+        """Read the tokens of some training samples from a bucket, with as few requests as possible.
 
-        The tokens are stored in several objects (parts) in a bucket. In each, the samples are in
-        shuffled order, so that those which are needed are neighbours, and one request reads them:
+        The tokens are stored in several objects (parts). In each, the samples are in shuffled
+        order. The requested samples follow each other in this order, so in each object they are
+        neighbours, and one request reads them:
 
-            object      samples in it, in shuffled order        samples to read: 2, 5, 0, 7
-            0-3         3  1  2  0                              the last two: 2, 0
-            4-7         6  4  5  7                              the last two: 5, 7
-
-        A request reads at most CHUNK_BYTES, and _READS_AT_ONCE (4) are sent at the same time.
+            object    its rows, by sample    requested: 2, 5, 0, 7
+            0-3       3  1  2  0             the last two rows, 2 and 0
+            4-7       6  4  5  7             the last two rows, 5 and 7
 
         Args:
             plan: Says which sample (context) goes into which tar.
@@ -188,35 +187,35 @@ class StoredRows:
             tokens = np.frombuffer(data, dtype=plan.dtype)
             rows[row_range.targets] = tokens.reshape(n_rows, -1)
 
+        # Send _READS_AT_ONCE (4) requests at the same time.
         in_parallel(read_range, self._row_ranges(plan, contexts), _READS_AT_ONCE)
 
     def _row_ranges(self, plan: ShufflePlan, contexts: NDArray[np.int64]) -> Iterator[_RowRange]:
-        """Yield which rows of which stored object each request has to read.
+        """Yield which rows each request has to read to get some training samples from a bucket.
 
-        The tokens of all training samples (contexts) were stored in objects of a bucket. An object,
-        or part, has the samples of a range of numbers, one row for each, in shuffled order. The
-        samples that are wanted here follow each other in this order, so their rows in an object
-        follow each other, too. Suppose that the shuffled order of 8 samples is 3 6 1 4 2 5 0 7, and
-        that the last four are wanted, 2 5 0 7:
+        The samples (contexts) are stored in objects (parts), each with the samples of a range of
+        numbers. In an object there is a row for each sample, in the shuffled order of the samples.
+        For example, if that is 3 6 1 4 2 5 0 7, and the last four are requested:
 
-            object    its rows 0 to 3      rows to read    index of these in [2, 5, 0, 7]
-            0-3       3  1  2  0           2 and 3         0 and 2
-            4-7       6  4  5  7           2 and 3         1 and 3
+            object    its rows, by sample    requests read      index in [2, 5, 0, 7]
+            0-3       3  1  2  0             rows 2 and 3       0 and 2
+            4-7       6  4  5  7             rows 2 and 3       1 and 3
 
         Args:
             plan: Says which sample goes into which tar.
-            contexts: Numbers of the wanted samples, in the shuffled order, shape (n_contexts,).
+            contexts: Numbers of the samples, which follow each other in the shuffled order, shape
+                (n_contexts,).
         """
-        # Each sample has a key, a pseudo-random number, and the shuffled order is by ascending
-        # keys. So sample 2, the first of those that are wanted, has their lowest key.
+        # The shuffled order is by ascending keys, which are pseudo-random numbers of the samples.
+        # In each object, the rows to read follow those of all samples with a lower key than that of
+        # the first requested sample, 2.
+        seed = plan.settings.seed
+        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # shape (1,)
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
-        lowest_key = keys_of(contexts[:1].astype(np.uint64), plan.settings.seed)
-        for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
-            part = self.part(int(contexts[indices[0]]))
 
-            # Samples of the object with lower keys come before: 3 and 1 in the first object. There
-            # are two, so the rows to read begin with row 2.
-            first_row = _n_lower_keys(part, lowest_key, plan.settings.seed)  # 2
+        for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
+            part = self.part(int(contexts[indices[0]]))  # range(0, 4), then range(4, 8)
+            first_row = _n_lower_keys(part, lowest_key, seed)  # 2, since 3 and 1 have lower keys
             for start in range(0, len(indices), rows_per_request):
                 targets = indices[start : start + rows_per_request]
                 yield _RowRange(part, first_row + start, targets)
@@ -286,18 +285,16 @@ def _stored_parts(store: Store) -> dict[int, set[int]]:
 def _size_of_parts(
     first_contexts_by_size: Mapping[int, set[int]], contexts: int, max_contexts: int
 ) -> int:
-    """Choose how many training samples a stored part has, so that most stored parts can be used.
+    """Choose how many training samples are stored together, so that most stored ones can be used.
 
-    Parts are objects with the tokens of some consecutive samples (contexts). Builds that were
-    killed may have stored parts of several sizes, depending on their memory. For 1,000 samples, and
-    a build that can hold 200 of them in memory:
+    Samples are stored in parts of one size, each an object with the tokens of some consecutive
+    samples. Builds that were killed may have left parts of several sizes, depending on their
+    memory. A size can be used if
 
-        size     stored parts     samples     can be used?
-        100      3                300         yes
-        500      1 of 2           500         no: the missing part does not fit into memory
-        500      2 of 2           1000        yes: no part is missing
+        no part of this size is missing                  (then nothing has to be added)
+        or a part of this size fits into our memory      (then the missing ones can be added)
 
-    Of the sizes that can be used, the one with most samples is chosen.
+    Of these sizes, the one with the most stored samples is chosen.
 
     Args:
         first_contexts_by_size: The stored parts: their size → the first sample of each, such as
@@ -309,12 +306,14 @@ def _size_of_parts(
     size = max_contexts
     most_stored = 0
     for part_size, first_contexts in first_contexts_by_size.items():
-        all_first_contexts = range(0, contexts, part_size)
-        is_complete = first_contexts.issuperset(all_first_contexts)
+        needed_first_contexts = range(0, contexts, part_size)  # such as 0, 500
+        is_complete = first_contexts.issuperset(needed_first_contexts)
         fits_into_memory = part_size <= max_contexts
+        if not is_complete and not fits_into_memory:
+            continue
         # The last part may have fewer samples, but it counts as a full one. That is close enough.
         n_stored = part_size * len(first_contexts)
-        if (is_complete or fits_into_memory) and n_stored > most_stored:
+        if n_stored > most_stored:
             size = part_size
             most_stored = n_stored
     return size
@@ -409,19 +408,22 @@ def _begin_progress(
 
 
 def _contexts_in_memory(plan: ShufflePlan, memory_bytes: int) -> int:
-    """Return how many training samples a worker process may hold in memory, at least one.
+    """Return how many training samples (contexts) a worker process may hold in memory.
 
-    The worker collects the tokens of this many samples (contexts), and then sends them to a bucket
-    as one object. The blocks that are being sent need _SENDING_BYTES of its memory. If that is
-    nearly all of it, a quarter of the memory is used for the samples all the same.
+    The worker collects the tokens of these samples, and then sends them to a bucket as one object.
 
     Args:
         plan: Says how many bytes a sample has.
         memory_bytes: Memory of the worker.
+
+    Returns:
+        At least 1.
     """
-    memory_for_rows = max(memory_bytes // 4, memory_bytes - _SENDING_BYTES)
-    bytes_of_sample = plan.row_bytes + ROW_BYTES  # its tokens, and what is noted about it
-    return max(1, memory_for_rows // bytes_of_sample)
+    # The blocks that are being sent need _SENDING_BYTES. If little remains, take a quarter of the
+    # memory for the samples all the same.
+    memory_for_samples = max(memory_bytes - _SENDING_BYTES, memory_bytes // 4)
+    bytes_per_sample = plan.row_bytes + ROW_BYTES  # its tokens, and what is noted about it
+    return max(1, memory_for_samples // bytes_per_sample)
 
 
 def _store_part(

@@ -203,11 +203,12 @@ def _npy_blocks(
 ) -> Iterator[memoryview]:
     """Yield the bytes of a tar file whose training samples are .npy files, the format of numpy.
 
-    All these files, called members, have the same size. So the bytes of a batch of members are
-    prepared once, and for each batch only the tokens and the names are replaced:
+    All these files, called members, have the same size, and differ only in their names and tokens:
 
         header with name | numpy's header | tokens | header with name | numpy's header | tokens ...
-                   ****                     ******              ****                     ******
+
+    So there is a buffer with the bytes of some members. For each batch of samples, only the names
+    and tokens in it are replaced.
 
     Args:
         plan: Has the number and the type of tokens of a sample.
@@ -216,13 +217,14 @@ def _npy_blocks(
         batch_size: Number of samples in a batch.
         fill: `fill(start, stop, out)` writes the tokens of the samples [start, stop) into `out`.
     """
-    name_bytes = member_names(shard, 0, 0, "npy").shape[1]  # length of each name
-    batch = NpyRecords(batch_size, plan.sequence_length, np.dtype(plan.dtype), name_bytes)
+    name_length = member_names(shard, 0, 0, "npy").shape[1]  # all names have the same length
+    buffer = NpyRecords(batch_size, plan.sequence_length, np.dtype(plan.dtype), name_length)
     for start in range(0, samples, batch_size):
-        stop = min(start + batch_size, samples)
-        fill(start, stop, batch.tokens[: stop - start])  # the last batch may be smaller
-        # `named` returns the bytes of as many members as it gets names.
-        yield batch.named(member_names(shard, start, stop, "npy"))
+        stop = min(start + batch_size, samples)  # the last batch may be smaller
+        tokens = buffer.tokens[: stop - start]  # the part of the buffer for the tokens
+        fill(start, stop, tokens)
+        names = member_names(shard, start, stop, "npy")
+        yield buffer.named(names)  # writes the names, and returns the bytes of these members
 
 
 def output_bytes(plan: ShufflePlan) -> tuple[int, bool]:

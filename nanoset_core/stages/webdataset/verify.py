@@ -7,7 +7,6 @@ quick check compares a few contexts with these, and a deep check all of them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -224,14 +223,11 @@ def verify_plan(project: Project, name: str) -> Report:
 def verify_group(project: Project, name: str, group: str) -> Report:
     """Check one group of the tar files of a shuffled dataset, also if others are not written yet.
 
-    A large dataset is written in groups of tars, by several machines. Two things are checked:
-
-        every tar of the group    it exists, with the size that was recorded
-        the first tar             its first and last sample are those that the plan assigns to it,
-                                  which was made before all tars
+    A large dataset is written in groups of tars, by several machines. This checks that every tar of
+    the group exists, with its recorded size. Of the first tar, it also checks samples.
 
     Args:
-        project: Its outputs have the plan and the tars.
+        project: Its outputs have the dataset.
         name: Name of the dataset.
         group: Number of the group, as text, such as "3".
 
@@ -239,7 +235,7 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         The errors, and the numbers of tars and of samples that were read.
     """
     report = Report(f"{STAGE}/{name}/tars {group}")
-    # Errors that are raised here become errors of the report.
+    # `catching` turns exceptions, such as that of a missing file, into errors of the report.
     with report.catching(remedy=BUILD):
         # Path of each tar → its recorded facts; None if it is missing or has another size.
         facts_by_tar = group_facts(project, name, int(group))
@@ -248,14 +244,12 @@ def verify_group(project: Project, name: str, group: str) -> Report:
         report.figures["shards"] = len(facts_by_tar)
         _begin_counting_contexts(report)
 
-        # Open the first tar only: all tars of a group are written by the same plan, and to read
-        # them all would take long.
+        # Open the first tar only, since all tars of a group are written by the same plan. The plan
+        # says which samples a tar should have.
         plan, _ = current_plan(project, name)
-        if facts_by_tar:
-            first_tar = next(iter(facts_by_tar))
-            first_facts = facts_by_tar[first_tar]
-            if first_facts is not None:
-                _check_tar_of_group(report, project, plan, first_tar, first_facts)
+        first_tar, first_facts = next(iter(facts_by_tar.items()), (None, None))
+        if first_tar is not None and first_facts is not None:
+            _check_tar_of_group(report, project, plan, first_tar, first_facts)
     return report
 
 
@@ -322,17 +316,18 @@ def _check_tars(
         deep: Whether to read every sample, rather than the first and the last one of each tar.
     """
     report = Report(f"{STAGE}/{name}")
-    manifest = project.outputs.version(
+    _begin_counting_contexts(report)
+    manifest = project.outputs.version(  # the record of this version
         STAGE, name, digest, "the webdataset was removed meanwhile", "verify again"
     )
-    # The plan says which sample goes into which tar, so it says which tokens to expect.
+
+    # The tars were made from a plan, which says which tokens each sample should have.
     plan_digest = manifest.recipe["parents"]["plan"]
     expected = _expected_contexts(project, manifest, plan_digest=plan_digest, deep=deep)
-    _begin_counting_contexts(report)
     for number in tar_numbers:
-        tar_facts = manifest.facts["shards_written"][number]
+        tar_facts = manifest.facts["shards_written"][number]  # such as its number of samples
         _check_stored_tar(report, manifest, tar_facts, expected, deep=deep)
-        # Free the space of the tokens that were fetched before the next tar needs it.
+        # Release the tokens that were downloaded, before the next tar needs the disk space.
         for source in expected.sources:
             source.evict()
     return report
@@ -387,36 +382,32 @@ def _is_intact(report: Report, manifest: Manifest, tar_name: str) -> bool:
 def _check_evenness(report: Report, plan: Manifest) -> None:
     """Warn if the samples of a dataset are not shuffled as evenly as chance would shuffle them.
 
-    When the plan of the shuffle was made, its evenness was measured. For example, the plan says:
+    The evenness was measured when the shuffle was planned. The warning names two of the measures:
 
-        rank_correlation        0.0003    how a sample's old and new place are related: 0 is not
-                                          at all, 1 is the same order
-        same_source             0.31      share of the samples whose neighbour is from the same
-        same_source_expected    0.31      source of text, and what chance gives
-        even                    true      these and other measures are close to what chance gives
-
-    Only if `even` is false, there is a warning, with the measures.
+        rank_correlation    correlation of the order before the shuffle and after it: about 0 by
+                            chance, 1 if nothing was shuffled
+        same_source         share of successive samples that are from the same source of text
 
     Args:
-        report: Gets the warning. It is about the plan, or about tars that were made from it.
-        plan: Record of the plan, with these measures.
+        report: Gets the warning.
+        plan: Record of the plan, with the measures.
     """
     quality = plan.facts["quality"]
     report.figures["rank_correlation"] = round(quality["rank_correlation"], 6)
-    if quality["even"]:
+    if quality["even"]:  # all measures are close to what chance gives
         return
     measures = (
         f"rank correlation {quality['rank_correlation']:.4f} "
         f"(by chance 0 ± {quality['rank_correlation_error']:.4f}), "
-        f"a source's neighbour is of the same source {quality['same_source']:.4f} of the time "
+        f"share of successive contexts from the same source {quality['same_source']:.4f} "
         f"(by chance {quality['same_source_expected']:.4f})"
     )
     report.warn(
         "the contexts are not shuffled as evenly as chance would have it",
         where=plan.folder,
         found=measures,
-        expected="measures within four standard errors of chance, as all but one seed in "
-        "thousands gives",
+        expected="measures within four standard errors of chance, "
+        "which nearly every seed gives (all but one in thousands)",
         remedy=f"set another webdatasets.{plan.name}.seed",
     )
 
@@ -448,11 +439,8 @@ def _expected_contexts(
 ) -> _ExpectedContexts:
     """Return what is known about the samples (contexts) that tar files should contain.
 
-    A plan decided which tokens of which dataset each sample has. There are two cases:
-
-    - The plan and the datasets still exist. Then all tokens of each sample are known.
-    - The plan has been replaced, or a dataset was deleted or has changed. Then only the number of
-      tokens in a sample is known, and the greatest id that a token can have.
+    If the plan and the datasets that the tars were made from still exist, all tokens of each sample
+    are known. Otherwise, only the length of samples and the greatest id of tokens are known.
 
     Args:
         project: Its outputs have the plan and the datasets.
@@ -462,16 +450,16 @@ def _expected_contexts(
     """
     length = manifest.facts["sequence_length"]
     greatest_id = project.tokenizer.max_id
-    # An error means that the plan or a dataset is missing or has changed.
-    with contextlib.suppress(NanosetError):
+    try:
         plan_manifest, plan = current_plan(project, manifest.name)
-        if plan_manifest.digest == plan_digest:
-            # The preset tokshuf pads samples with an id that the vocabulary may not have.
-            greatest_id = max(greatest_id, plan.settings.pad_id or 0)
-            sources = _planned_sources(project, plan, deep=deep)
-            return _ExpectedContexts(length, greatest_id, plan, sources)
-
-    return _ExpectedContexts(length, greatest_id)
+        if plan_manifest.digest != plan_digest:  # there is a newer plan
+            return _ExpectedContexts(length, greatest_id)
+        # The preset tokshuf pads samples with an id that the vocabulary may not have.
+        greatest_id = max(greatest_id, plan.settings.pad_id or 0)
+        sources = _planned_sources(project, plan, deep=deep)
+    except NanosetError:  # the plan or a dataset is missing or has changed
+        return _ExpectedContexts(length, greatest_id)
+    return _ExpectedContexts(length, greatest_id, plan, sources)
 
 
 def _planned_sources(project: Project, plan: ShufflePlan, *, deep: bool) -> tuple[TokenSource, ...]:
@@ -630,10 +618,10 @@ def _first_tokens(context: NDArray[np.integer[Any]]) -> str:
 def _planned_contexts(
     expected: _ExpectedContexts, shard: int, numbers: Sequence[int]
 ) -> dict[int, NDArray[np.integer[Any]]]:
-    """Return which tokens some training samples (contexts) in a tar file should have.
+    """Return which tokens some training samples in a tar file should have, if they are known.
 
-    A plan decided which tokens of which dataset each sample has. For example, sample 3 of tar 7 has
-    the tokens 4,096 to 6,144 of web. They are read from the dataset web once more.
+    A plan says, for example, that sample 3 of tar 7 has the tokens 4,096 to 6,144 of web. They are
+    read from the dataset web once more.
 
     Args:
         expected: The plan, and the datasets.
@@ -641,21 +629,22 @@ def _planned_contexts(
         numbers: Numbers of the samples within the tar.
 
     Returns:
-        Number of the sample → its tokens. A sample is left out if its tokens are not known, or too
-        expensive to read.
+        Number of the sample → its tokens. A sample is left out if its tokens are not known, or if
+        it would take too many requests to read them.
     """
     if expected.plan is None:
         return {}
-    contexts = expected.plan.shard_contexts(shard)  # numbers within the whole dataset
+    samples_of_tar = expected.plan.shard_contexts(shard)  # numbers within the whole dataset
 
+    # From a bucket, read only the first and the last sample: the tokens of each need a request.
     reads_from_bucket = any(source.access is not None for source in expected.sources)
     if reads_from_bucket:
-        # The tokens of the samples are scattered over the datasets. To read all of them would take
-        # too many requests, so that only the first and the last sample are compared.
-        numbers = [number for number in numbers if number in (0, len(contexts) - 1)]
+        ends = (0, len(samples_of_tar) - 1)
+        numbers = [number for number in numbers if number in ends]
     if not numbers:
         return {}
-    tokens = gather(expected.sources, expected.plan.table, contexts[list(numbers)])
+    samples = samples_of_tar[list(numbers)]
+    tokens = gather(expected.sources, expected.plan.table, samples)  # (n_samples, length)
     return dict(zip(numbers, tokens, strict=True))
 
 

@@ -250,35 +250,34 @@ def _rows_of_stored_tokens(
     worker_memory: int,
     options: WriteOptions,
 ) -> RowSupplier:
-    """Decide where the samples of tar files are taken from, if the tokens are in a bucket.
+    """Choose how to get the samples of tar files, if the tokens are in a bucket.
 
-    Each worker process writes a few neighbouring tars (shards) at a time, whose samples are spread
-    over all tokens. There are two ways to get them:
+    The samples of each tar are spread over all tokens. There are two ways to get them:
 
-        SweptRows        for each few tars, read all tokens, and keep those of their samples
-        RowsFromStore    once, read all tokens, and store them in the bucket in shuffled order; then
-                         read just the samples of each few tars
-
-    The second is used if the tars are also in a bucket, and if it is less work.
+        SweptRows        read all tokens again for every few tars, and keep what these need
+        RowsFromStore    read all tokens once, and store them in the bucket in shuffled order; then
+                         read just what each tar needs
 
     Args:
         target: The plan, which says which sample goes into which tar, and where the tars go.
         sources: The tokens of each source of text, in a bucket.
-        max_shards: How many tars a worker writes at a time.
+        max_shards: How many tars (shards) a worker process writes at a time.
         worker_memory: Memory of each worker, in bytes.
         options: How the tars are written, such as the number of processes.
     """
-    plan = target.plan
-    # Samples are stored next to the tars, so this is possible only if these are in a bucket, too.
-    if not target.access.takes_requests:
-        return SweptRows(sources)
-    # For few tars, it is less work to read all tokens several times.
-    if not is_worth_storing(plan, sources, max_shards, options.supported_engine):
+    # The second way needs a place next to the tars, and these may be on this machine.
+    are_tars_in_bucket = target.access.takes_requests
+    if not are_tars_in_bucket:
         return SweptRows(sources)
 
-    # Store the samples in a folder of the bucket, below that of the tars, such as .../tars/<ROWS>.
-    rows_folder = target.access.store.below(target.access.name(target.folder / ROWS))
-    stored_rows = store_rows(plan, sources, rows_folder, worker_memory, options)
+    # For few tars, it is less work to read all tokens several times.
+    if not is_worth_storing(target.plan, sources, max_shards, options.supported_engine):
+        return SweptRows(sources)
+
+    # Store the samples in a folder of the bucket, .../tars/.rows for example.
+    path = target.access.name(target.folder / ROWS)
+    folder = target.access.store.below(path)
+    stored_rows = store_rows(target.plan, sources, folder, worker_memory, options)
     return RowsFromStore(stored_rows, sources)
 
 
@@ -343,9 +342,8 @@ def _fitting_division(
 ) -> _WritingDivision:
     """Decide how many tar files each worker process writes at a time, so that the disk holds them.
 
-    The tars are sent to a bucket, but each is written to this machine's disk first. At most half of
-    the disk space is for tars; tokens that are fetched from the bucket may need the rest. If 10
-    tars fit into this half:
+    The tars are sent to a bucket, but each is written to this machine's disk first. If it has room
+    for 10 tars:
 
         4 workers       all of them write, each 10 // 4 = 2 tars at a time
         20 workers      only 10 of them write, each 1 tar at a time
@@ -359,11 +357,10 @@ def _fitting_division(
         StorageError: The disk has no room for a single tar.
     """
     n_tars = _tars_on_disk(plan, access)  # 10
-    if options.executor is None:
-        n_workers = options.workers  # they share this machine's disk
-    else:
-        n_workers = 1  # the workers of a cluster, each of which has disk space of its own
-    n_writing = min(n_workers, n_tars)
+
+    # The workers share this machine's disk. On a cluster, each has disk space of its own.
+    n_workers_per_disk = options.workers if options.executor is None else 1
+    n_writing = min(n_workers_per_disk, n_tars)
     return _WritingDivision(run_shards=n_tars // n_writing, workers=n_writing)
 
 
@@ -426,12 +423,7 @@ def _write_runs(
 def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     """Write some neighbouring tar files of a shuffled dataset, in a worker process.
 
-    There are three steps:
-
-        1  collect the samples of all these tars
-        2  write the tars, some at once, each in a thread
-        3  for each finished tar: send it to the bucket, if there is one, and write a marker, a
-           small file that says so; if the process is killed, the next build skips this tar
+    If the process is killed, the next build skips the tars that are finished.
 
     Args:
         target: The plan, which says which sample goes into which tar, and where the tars go.
@@ -442,22 +434,25 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
     """
     plan = target.plan
     plan.check_compressor()  # the worker may run on another machine
-    rows = run.rows.open(plan, run.shards)  # the samples of all these tars
-    n_threads = _SHARDS_AT_ONCE[plan.settings.member]  # 2 or 3, by the format of the samples
+
+    # Collect the samples of all these tars.
+    rows = run.rows.open(plan, run.shards)
+
+    # The tars may go to a bucket: `for_a_task` provides a folder of this machine for them, from
+    # which they are sent.
     tars: list[TarFacts] = []
-    # `access` writes to the bucket or folder of the tars. On a worker of a cluster, `for_a_task`
-    # gives this task a folder for its files, so that tasks do not disturb each other.
+    n_threads = _SHARDS_AT_ONCE[plan.settings.member]  # 2 or 3, by the format of the samples
     with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
         folder = access.folder / target.access.name(target.folder)
         folder.mkdir(parents=True, exist_ok=True)
         try:
+            # Write some tars at once, each in a thread. Publish each one when it is finished.
             write = partial(_write_shard, plan, run.shards, rows, folder)
-            for facts in pool.map(write, run.shards):  # finished tars, in their order
+            for facts in pool.map(write, run.shards):  # in the order of the tars
                 _publish_tar(folder, facts, target.made_from, access)
                 tars.append(facts)
         finally:
-            # After an error, do not begin further tars.
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # after an error, do not begin further tars
         fsync_folder(folder)
     return tars
 

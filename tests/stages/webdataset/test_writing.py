@@ -300,7 +300,7 @@ def test_a_bucket_that_another_program_wrote_to_is_reported(tmp_path, sources, p
     monkeypatch.setattr(writing, "write_buckets", write_and_append)
     options = {"engine": "buckets", "memory_bytes": memory_for(plan)}
 
-    with pytest.raises(FormatError, match="does not hold the rows that were written"):
+    with pytest.raises(FormatError, match="has another size than was written"):
         write_tars(plan, sources, tmp_path, range(9), **options)
 
     assert temporary_files(tmp_path) == []

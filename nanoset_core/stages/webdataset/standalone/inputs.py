@@ -357,7 +357,7 @@ def _files_at(
         path: The path, such as text/ or text/a.jsonl.
         extension: Ending of the files to take from a folder, such as ".jsonl". None: ".tar" if the
             folder has tars, otherwise all endings of text.
-        shuffle_only: Whether the input is tars.
+        shuffle_only: Whether the user has set --shuffle-only, which takes only tars.
         output: Folder that the output is written to. Its files are not read.
 
     Raises:
@@ -377,10 +377,13 @@ def _files_at(
     contents = _contents(path, output)
     listing = _files_in(path, contents, extension, shuffle_only)
     if not listing.files:
+        endings = listing.ending  # such as ".jsonl"
+        if endings is None:
+            endings = f"{ACCEPTED}, or {TAR}"  # all that can be read
         raise InputError(
             "no file to read",
             where=path,
-            expected=f"files ending in {listing.ending or f'{ACCEPTED}, or {TAR}'}",
+            expected=f"files ending in {endings}",
             remedy="name their ending with --ext",
         )
     return listing
@@ -396,27 +399,28 @@ def _files_in(
         a.tar, b.tar, index.json                         a.tar, b.tar      (its tars)
         a.jsonl, b.txt, notes.pdf        --ext .jsonl    a.jsonl
 
-    In the first case, there is a message about notes.pdf, which may have been meant.
-
     Args:
         folder: The folder.
         contents: Its files.
         extension: Ending that the user has named, or None.
-        shuffle_only: Whether the user has said that the input is tars.
+        shuffle_only: Whether the user has set --shuffle-only, which takes only tars.
 
     Raises:
         ConfigError: The folder has both tars and text.
     """
     texts = [file.path for file in contents.ordered]
-    names = sorted([*texts, *contents.unread], key=natural_key)
+    names = sorted([*texts, *contents.unread], key=natural_key)  # of all files
+
     ending = extension
     if ending is None:
+        # ".tar" if the folder has tars, or None if its text is shuffled
         ending = _ending_of_tars(folder, names, shuffle_only=shuffle_only)
-    if ending is None:
-        return _Listing([folder / text for text in texts], _notices(folder, contents))
+    if ending is not None:
+        return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
 
-    # The user knows that files with other endings are not read, and gets no messages.
-    return _Listing([folder / name for name in names if name.endswith(ending)], ending=ending)
+    # There may be messages about other files, such as notes.pdf, which may have been meant.
+    notices = _notices(folder, contents)
+    return _Listing([folder / text for text in texts], notices)
 
 
 def _notices(folder: Location, contents: Contents) -> list[str]:

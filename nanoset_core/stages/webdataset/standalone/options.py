@@ -93,15 +93,8 @@ class ShuffleOptions(RejectOptions):
     def check(self, kind: InputKind) -> None:
         """Check that the options of `nanoset shuffle` fit together, and fit the input.
 
-        The command shuffles text or tokens into tar files of training samples. These are mistakes:
-
-            input              options                mistake
-            text                                      there is no --tokenizer
-            text               --tail pad             there is no --pad, the token to pad with
-            tars               --tail pad             samples in tars cannot be changed
-            .bin/.idx pairs    --context-bos "<s>"    there is no --tokenizer, which knows its id
-
-        (With --context-bos, each sample begins with this token.)
+        The command shuffles text or tokens into tar files of training samples. For example, text
+        needs a tokenizer, and the samples of tars cannot be padded.
 
         Args:
             kind: What the input is: raw text, .bin/.idx pairs of tokens, or tars.
@@ -109,14 +102,16 @@ class ShuffleOptions(RejectOptions):
         Raises:
             ConfigError: Two options exclude each other, or one needs another.
         """
-        found = f"input {kind}, tail {self.tail}"  # for the errors
-        self._check_tokenizer(kind, found)  # the first two mistakes
-        self._check_contexts(kind, found)  # the third
+        input_and_tail = f"input {kind}, tail {self.tail}"  # for errors: "input tars, tail pad"
+        self._check_tokenizer(kind, input_and_tail)
+        self._check_contexts(kind, input_and_tail)
+
+        # Every sample begins with a token, such as --context-bos "<s>". The tokenizer knows its id.
         if self.context_bos and self.tokenizer is None:
             raise ConfigError(
                 "a token needs its tokenizer",
                 where="--context-bos",
-                found=found,
+                found=input_and_tail,
                 remedy="name it with --tokenizer",
             )
 
@@ -189,9 +184,6 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     """Return the settings for tokenizing text before it is shuffled.
 
     `nanoset shuffle` tokenizes text in the same way as `nanoset tokenize`, but with fewer options.
-    With --preset tokshuf, the result is to be the same as that of the program tokshuf-rust. So the
-    token that ends documents is the one with id 0, whatever the user has named, and the tokens of
-    each file are counted, since each file is cut into training samples for itself.
 
     Args:
         options: The settings of `nanoset shuffle`.
@@ -202,6 +194,8 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
     if options.tokenizer is None:  # `check` has refused this
         raise ValueError("text needs a tokenizer")
 
+    # --preset tokshuf gives the same tars as the program tokshuf-rust. It has an end-of-document
+    # token of its own, and cuts each file into samples separately, for which tokens are counted.
     is_tokshuf = options.preset == "tokshuf"
     end_token = options.eod
     if is_tokshuf:
@@ -215,8 +209,7 @@ def text_options(options: ShuffleOptions) -> PreprocessOptions:
         workers=options.workers,
         engine=options.tokenizer_engine,
         count_by_file=is_tokshuf,
-        # Limits for rejected lines, such as how many are allowed.
-        **options.limits,
+        **options.limits,  # how many lines without a valid document are allowed
     )
 
 

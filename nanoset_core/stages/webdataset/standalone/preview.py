@@ -88,9 +88,7 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     """Compute what `nanoset shuffle` would write, and what it needs, without writing anything.
 
     The command shuffles text, or tokens, into tar files of training samples. A user may want to
-    know first how many tars that gives, and how much disk and memory it takes. That depends on the
-    number of tokens: if the input is tokens already, they are counted; if it is text, they are
-    estimated by tokenizing a part of it.
+    know first how many tars that gives, and how much disk and memory it takes.
 
     Args:
         inputs: The input: text, .bin/.idx pairs of tokens, or tars.
@@ -101,14 +99,18 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
         InputError: The input does not fill a single sample.
     """
     options.check(inputs.kind)
-    tokens = _tokens_of(inputs, options)
-    plan = _plan_of(inputs, options, tokens)
 
-    # The sizes of the tars, and of the temporary files.
-    token_bytes = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
+    # Everything follows from the number of tokens. That of text is estimated by tokenizing a part.
+    tokens = _tokens_of(inputs, options)
     is_estimated = inputs.kind == "text"
-    size, is_exact = output_bytes(plan)
-    engine = choose_engine(
+    plan = _plan_of(inputs, options, tokens)
+    size_of_tars, is_exact = output_bytes(plan)
+
+    # Before they are shuffled, the tokens of text and tars are stored in temporary files.
+    bytes_of_tokens = sum(tokens.counts) * np.dtype(tokens.dtype).itemsize
+    scratch_bytes = _TOKEN_COPIES[inputs.kind] * bytes_of_tokens
+
+    engine = choose_engine(  # how the tars are written, which depends on the memory
         plan,
         engine=options.engine,
         memory_bytes=options.memory_bytes,
@@ -117,9 +119,9 @@ def preview(inputs: ShuffleInputs, options: ShuffleOptions) -> Preview:
     return Preview(
         plan=plan,
         estimated=is_estimated,
-        output_bytes=size,
+        output_bytes=size_of_tars,
         output_exact=is_exact and not is_estimated,
-        token_bytes=_TOKEN_COPIES[inputs.kind] * token_bytes,
+        token_bytes=scratch_bytes,
         engine=engine,
         passed_over=tokens.passed_over,
     )
@@ -137,21 +139,22 @@ def _tokens_of(inputs: ShuffleInputs, options: ShuffleOptions) -> _Tokens:
 def _plan_of(inputs: ShuffleInputs, options: ShuffleOptions, tokens: _Tokens) -> ShufflePlan:
     """Plan which training sample goes into which tar file, as the shuffle itself would.
 
-    A plan needs no tokens, but only their numbers. Those of text are estimated here, so the plan of
-    the real shuffle will differ slightly.
+    For this, the numbers of tokens are enough. Those of text are estimated here, so the plan of the
+    real shuffle will differ slightly.
 
     Args:
         inputs: The sources of the shuffle, such as web and code.
         options: The settings of the shuffle.
-        tokens: Number of tokens of each source, in the same order.
+        tokens: Number of tokens of each source, in the same order. For some settings, also that of
+            each file.
     """
     settings = plan_settings(
         options, inputs.frequencies, tokens.tokens_by_file, tokens.sequence_length
     )
-    lengths: list[tuple[str, int]] = []
+    tokens_of_sources: list[tuple[str, int]] = []  # such as ("web", 10_000)
     for source, count in zip(inputs.sources, tokens.counts, strict=True):
-        lengths.append((source.name, count))  # such as ("web", 10_000)
-    return plan_lengths(lengths, tokens.dtype, settings)
+        tokens_of_sources.append((source.name, count))
+    return plan_lengths(tokens_of_sources, tokens.dtype, settings)
 
 
 def _tokens_of_pairs(inputs: ShuffleInputs) -> _Tokens:

@@ -175,26 +175,20 @@ def _tars_folder(output: Location, work: Path, stack: contextlib.ExitStack) -> T
     """Return where the tar files of a shuffle go, and where they are written first.
 
     Tars are written to a draft folder of this machine. When all are finished, the folder is moved
-    to the output, or uploaded if that is in a bucket:
-
-        output              draft
-        data/web            data/.web.scratch/tars
-        s3://bucket/web     <folder for temporary files>/tars/web
+    to the output, or uploaded if that is in a bucket.
 
     Args:
         output: The folder that the user named, on this machine or in a bucket.
-        work: Folder of this machine for unfinished files: data/.web.scratch, for example.
+        work: Folder of this machine for unfinished files, such as data/.web.scratch.
         stack: Deletes temporary folders at the end of the shuffle.
     """
-    # `folder` is the output as a path, and `access` reads and writes its files. For a bucket, the
-    # path is one on this machine to which files are copied when they are read.
+    # `access` reads and writes files of the output by their paths below `folder`. For an output in
+    # a bucket, that is a temporary folder for copies of files that are read.
     folder, access = stack.enter_context(folder_and_access(output))
-    return TarsFolder(
-        folder=folder,
-        draft=work / "tars" / access.name(folder),
-        access=access,
-        output=output,
-    )
+
+    # For data/web, the draft is data/.web.scratch/tars/web: in a bucket, `name` gives its path.
+    draft = work / "tars" / access.name(folder)
+    return TarsFolder(folder=folder, draft=draft, access=access, output=output)
 
 
 def _clean_up(tars: TarsFolder, recipe: Recipe, folders: _WorkFolders) -> None:
@@ -243,29 +237,31 @@ def _recipe(inputs: ShuffleInputs, options: ShuffleOptions, name: str) -> Recipe
 
 
 def _finished(tars: TarsFolder, recipe: Recipe, options: ShuffleOptions) -> Manifest | None:
-    """Return the record of the output if an earlier call has completed it, or else None.
-
-    The output is used if it was made from the same input and settings, and no file is damaged. One
-    more condition: lines of text that cannot be read are left out, up to a limit that the user
-    sets. If lines were left out, the limit must be the same now.
+    """Return the record of an earlier call's output, if this call would write the same.
 
     Args:
         tars: The folder of the output.
         recipe: Input and settings of this call.
-        options: The settings again, with the limit.
+        options: The settings again. Lines of text that cannot be read are left out, and the user
+            limits how many these may be. The limit is not in the recipe.
 
     Returns:
-        The record (manifest). Then there is nothing to do; otherwise the output has to be made.
+        The record (manifest). None: there is no output, or it has to be made again.
     """
-    # A record that cannot be read counts as none: the output is made again.
-    with contextlib.suppress(NanosetError):
+    try:
         manifest = tars.manifest()
-        if manifest is None or manifest.digest != recipe.digest:
+        if manifest is None:
             return None
-        is_damaged = manifest.damage() is not None
-        if not is_damaged and options.accept(manifest.facts):
-            return manifest
-    return None
+        has_same_recipe = manifest.digest == recipe.digest
+        if not has_same_recipe or manifest.damage() is not None:
+            return None
+    except NanosetError:
+        return None  # the record cannot be read
+
+    # If the earlier call left lines out, they may be too many for this call.
+    if not options.accept(manifest.facts):
+        return None
+    return manifest
 
 
 @contextlib.contextmanager
@@ -326,35 +322,38 @@ class _ShuffleCall:
     def write(self, folder: Path) -> Manifest:
         """Write the shuffled tar files, and all files next to them, into a folder of this machine.
 
-        The steps are: tokenize the text; plan which training sample goes into which tar; write the
-        tars, the lists of tars for data loaders, and a file with lines of text that could not be
-        read; and last a manifest, by which the folder counts as complete. Tokens and tars that a
-        killed call has written are used again.
+        If an earlier call was killed, its tokens and tars are used again.
 
         Args:
             folder: Where to write.
 
         Returns:
-            The manifest.
+            The manifest: a record of all files, by which the folder counts as complete.
         """
-        # If the input is .bin/.idx pairs, it is tokens already. Tars are decoded.
+        # Tokenize the text. (Tars are decoded instead, and .bin/.idx pairs are tokens already.)
         token_folder = self.folders.scratch / "tokens"
         prepared = prepare(self.inputs, self.options, token_folder, progress=self.progress)
-        plan = self._plan(prepared)
 
+        # Decide which training sample goes into which tar, and write the tars.
+        plan = self._plan(prepared)
+        all_tars = range(plan.shards)
         tars = write_shards(
             plan,
             prepared.sources,
-            range(plan.shards),
+            all_tars,
             folder,
             self._write_options(),
             made_from=self.recipe.digest,
         )
-        tokenizer_file = self.options.tokenizer
-        tokenizer = None if tokenizer_file is None else tokenizer_file.parent.name
-        files = write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer)
+
+        # Write lists of the tars for data loaders, and the lines of text that could not be read.
+        tokenizer_name = None
+        if self.options.tokenizer is not None:
+            tokenizer_name = self.options.tokenizer.parent.name
+        files = write_lists(plan, tars, folder, name=self.recipe.name, tokenizer=tokenizer_name)
         files |= _write_rejects(prepared, folder)
 
+        # Write the manifest last.
         facts = {"plan": to_plain(StoredShufflePlan.of(plan)), **_facts(prepared, self.options)}
         return self._write_manifest(folder, facts, files)
 
@@ -442,15 +441,11 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
     """Return what is recorded about the text from which tar files of samples were made.
 
     The numbers of documents and of rejected lines are always recorded, and losses only if there are
-    any:
-
-        {"documents": 1000, "rejected": 3, "policy": [...]}
-
-    Here 3 lines were no JSON, and "policy" has the limits that the user set for such lines.
+    any. For example, if 3 lines were no JSON: {"documents": 1000, "rejected": 3, "policy": [...]}.
 
     Args:
         prepared: The tokens of each source, and what was lost of its text.
-        options: The settings, with the limits.
+        options: The settings, with the limits for rejected lines.
     """
     n_rejected = sum(text.n_rejected for text in prepared.texts)
     facts: dict[str, Any] = {
@@ -458,13 +453,14 @@ def _facts(prepared: PreparedTokens, options: ShuffleOptions) -> dict[str, Any]:
         "rejected": n_rejected,
     }
     losses = {
-        # File → number of documents with runs of zero bytes, which a crash can leave in a file.
+        # A crash can leave runs of zero bytes in a file: {"a.jsonl": number of such documents}.
         "zeroed": _zeroed(prepared),
-        # Messages about files that could not be read to their end, and their number.
+        # Files that could not be read to their end: a message for each source, and their number.
         "lost": [text.lost for text in prepared.texts if text.lost],
         "faults": sum(text.facts.faults for text in prepared.texts),
+        # How many lines the user allows to be rejected.
         "policy": options.recorded if n_rejected else [],
-        # A message about files in input tars that have no tokens.
+        # A message about files in input tars that are no samples, and were left out.
         "passed_over": prepared.passed_over,
     }
     for name, value in losses.items():

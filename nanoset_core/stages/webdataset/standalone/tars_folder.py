@@ -110,14 +110,8 @@ class TarsFolder:
     def check_may_write(self, recipe: Recipe, *, overwrite: bool) -> None:
         """Check that the output folder has nothing that a user would lose if it were written anew.
 
-        What is in the folder, and whether it may be written:
-
-            1  nothing, or there is no folder      yes
-            2  a result of the same command        yes with `overwrite`; otherwise only if it has
-                                                   the same input and settings, and nothing is lost
-            3  tars that a killed call uploaded    yes with `overwrite`; otherwise only if they have
-                                                   the same input and settings
-            4  anything else                       no
+        A folder may be written if it is empty, or if this command has made its content: from the
+        same input and settings, or if the user allows to replace it.
 
         Args:
             recipe: Input and settings of the new result.
@@ -126,19 +120,19 @@ class TarsFolder:
         Raises:
             ConfigError: It may not be written.
         """
-        # 1. Nothing.
+        # There is no folder, or nothing in it.
         names = self.names()  # None if there is a file instead of a folder
         if names is not None and len(names) == 0:
             return
 
-        # 2. An earlier result. `_check_not_replaced` raises an error if something would be lost.
+        # There is a finished result.
         earlier = self._earlier_result()
         if earlier is not None:
             if not overwrite:
                 self._check_not_replaced(earlier, names or frozenset(), recipe)
             return
 
-        # 3. Tars of a killed call. The digest says from which input and settings it made them.
+        # There are tars that a killed call has uploaded. It left the digest of input and settings.
         uploaded_digest = self.unfinished_upload()
         if uploaded_digest is not None and (overwrite or uploaded_digest == recipe.digest):
             return
@@ -210,18 +204,16 @@ class TarsFolder:
         return replace(manifest, access=self.access)
 
     def _upload(self, manifest: Manifest) -> None:
-        """Upload the finished tar files from the draft folder to a bucket.
+        """Upload the finished tar files to a bucket, and write the manifest there at the end.
 
-        The draft folder has tars, lists of them, and a manifest, which is a file that says what the
-        result was made from, and the size and sha256 of each file. It is the sign of a complete
-        result. So it is not sent with the other files, but written in the bucket when these have
-        arrived.
+        The manifest is a file that says what the result was made from, with the size and sha256 of
+        each file. It is the sign of a complete result, so it must not arrive before the tars.
 
         Args:
-            manifest: The manifest in the draft folder.
+            manifest: The manifest in the draft folder, with the tars to upload.
         """
-        # The function that uploads the files writes the manifest itself. So read what the manifest
-        # in the draft folder contains, and pass it on.
+        # `put_files_in_place` uploads the files, and then writes a manifest of its own. Give it the
+        # content of the one in the draft folder, so that both are equal.
         path = self.draft / MANIFEST
         content = to_plain(load(StoredManifest, read_regular(path), where=path))
         draft = Draft(self.draft, facts=content["facts"], more={"sha256": content["sha256"]})
@@ -231,35 +223,27 @@ class TarsFolder:
             if fact.sha256 is not None:
                 draft.sha256_by_name[name] = fact.sha256
 
-        # Upload all files in the order that `_delivery` describes, and last the manifest.
-        put_files_in_place(draft, self._delivery(list(manifest.files), content))
+        made_from = {key: content[key] for key in _KEYS_OF_RECIPE}
+        put_files_in_place(draft, self._delivery(list(manifest.files), made_from))
 
-    def _delivery(self, names: Sequence[str], manifest_content: Mapping[str, Any]) -> Delivery:
+    def _delivery(self, names: Sequence[str], made_from: Mapping[str, Any]) -> Delivery:
         """Describe how tar files are uploaded to a bucket, so that nobody reads half of a result.
 
-        Data loaders find the tars by lists, such as index.json. The steps of the upload are:
-
-            1  a note, which says that an upload is in progress
-            2  delete the lists of an earlier result
-            3  the tars and other files
-            4  the lists
-            5  the manifest, which says that everything has arrived; delete the note
-
-        The result is such a description. The upload itself is done by a function that all outputs
-        of this project share.
+        Data loaders find the tars by lists, such as index.json. So the lists of an earlier result
+        are deleted first, and the new ones are uploaded after the tars.
 
         Args:
             names: Names of the tars, the lists and other files.
-            manifest_content: Content of the manifest, such as {"digest": "3f2a…", ...}.
+            made_from: What the tars are made from, such as {"digest": "3f2a…", ...}.
         """
-        # A receipt is the general form of steps 1 and 5: a note that an upload has begun, and a
-        # file that says that it is finished. Both say what the tars are made from.
+        # Before the upload, write a note that it has begun. At the end, write the manifest, which
+        # says that everything has arrived, and delete the note.
         receipt = Receipt(
-            name=MANIFEST,  # the file of step 5
-            opening_name=_UPLOAD_NOTE,  # the file of step 1
-            made_from={key: manifest_content[key] for key in _KEYS_OF_RECIPE},
+            opening_name=_UPLOAD_NOTE,
+            name=MANIFEST,
+            made_from=made_from,  # both files say this
             has_etag_or_time=False,  # files are recorded by size and sha256 only
-            json_form=StoredManifest.json_form,  # how its content is written as JSON
+            json_form=StoredManifest.json_form,  # how the manifest is written as JSON
         )
 
         lists = tuple(name for name in LISTS if name in names)
@@ -267,8 +251,8 @@ class TarsFolder:
         return Delivery(
             folder=self.output,
             receipt=receipt,
-            files=(*tars_and_others, *lists),  # in this order
-            completing_files=lists,  # deleted before, and sent last
+            completing_files=lists,  # deleted before
+            files=(*tars_and_others, *lists),  # uploaded in this order
             resumes_interrupted=True,
         )
 
