@@ -17,7 +17,6 @@ from nanoset_assets.ui.metadata import (
     ROWS_SHOWN,
     code,
     facts_of,
-    kept_names,
     markdown,
     per_second,
     place,
@@ -30,7 +29,6 @@ from nanoset_core.records.text import format_bytes, format_count
 from nanoset_core.stages.webdataset.make import current_plan, write_group
 from nanoset_core.stages.webdataset.plan import ShufflePlan
 from nanoset_core.stages.webdataset.plan_rows import quality_rows, source_rows
-from nanoset_core.stages.webdataset.recipes import webdataset_recipe
 from nanoset_core.stages.webdataset.sizing import choose_engine
 from nanoset_core.stages.webdataset.tars import TarFacts, output_bytes, shard_stem
 from nanoset_core.storage.location import is_remote
@@ -173,20 +171,13 @@ def tars_page(run: AssetRun) -> dg.MaterializeResult[Any]:
     webdataset = run.key.subject
     plan_manifest, _ = current_plan(project, webdataset)
 
-    # Which tars does the run write? Look up which exist before it. The plan's digest, a hash of it,
-    # decides the name of the folder with the tars.
-    folder = project.outputs.place(webdataset_recipe(webdataset, plan_manifest.digest))
-    names_before = kept_names(project, folder)  # such as {"shard-00000000.tar"}
-
-    group = int(run.key.part or 0)
-    tars = write_group(project, webdataset, group)  # describes all tars of the group
-    new_tars = [tar for tar in tars if f"{tar.stem}.tar" not in names_before]
+    written = write_group(project, webdataset, int(run.key.part or 0))
 
     # A group has no manifest and no digest. Use those of the plan, which determines every byte of
     # the tars.
     run.finish(plan_manifest)
     return dg.MaterializeResult(
-        metadata=tars_metadata(tars, new_tars, run.seconds),
+        metadata=tars_metadata(written.tars, written.new_tars, run.seconds),
         data_version=dg.DataVersion(plan_manifest.digest),
     )
 

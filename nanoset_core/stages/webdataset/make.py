@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,12 @@ from nanoset_core.stages.inventory.shared_files import check_webdataset_files
 from nanoset_core.stages.stage import check_recipe
 from nanoset_core.stages.webdataset.contexts import SourceContexts
 from nanoset_core.stages.webdataset.lists import write_lists
-from nanoset_core.stages.webdataset.markers import clear_markers, read_markers, write_markers
+from nanoset_core.stages.webdataset.markers import (
+    clear_markers,
+    may_have_been_deleted,
+    read_markers,
+    write_markers,
+)
 from nanoset_core.stages.webdataset.pack_padding import PackPadding
 from nanoset_core.stages.webdataset.plan import ShufflePlan, StoredShufflePlan, plan_shuffle
 from nanoset_core.stages.webdataset.planning import settings_of, sources_of
@@ -159,8 +164,17 @@ def group_shards(plan: ShufflePlan, groups: int, group: int) -> range:
     return range(start, stop)
 
 
+class WrittenGroup(NamedTuple):
+    """The tar files of a group, after a call of `write_group`."""
+
+    tars: list[TarFacts]
+    """Counts of samples and tokens, size and sha256 of each tar, in order."""
+    new_tars: list[TarFacts]
+    """Those that the call has written; the others existed already."""
+
+
 @holding
-def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
+def write_group(project: Project, name: str, group: int) -> WrittenGroup:
     """Write those tar files of one group that are not written yet, each whole or not at all.
 
     The tars of a shuffled dataset are divided into groups, which different machines can write at
@@ -175,7 +189,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         group: Number of the group, from 0 on.
 
     Returns:
-        For each tar of the group, in order: counts of samples and tokens, size and sha256.
+        All tars of the group, and those that were written now.
 
     Raises:
         StaleError: A corpus has another dataset than the planned one, or this machine's compressor
@@ -198,7 +212,7 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
     if complete is not None:
         recorded = list(_recorded_facts(complete, shards).values())
         if not project.rebuild and outputs.is_whole(complete, folder):
-            return recorded
+            return WrittenGroup(recorded, [])
 
     # Find the tars that an interrupted build has written. Each has a marker, a small file with its
     # counts, size and sha256.
@@ -212,8 +226,9 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
         facts = _unfinished_facts(outputs, recipe, shards, access)
 
     missing = [shard for shard in shards if shard not in facts]
+    new_tars: list[TarFacts] = []
     if missing:
-        tars = write_shards(
+        new_tars = write_shards(
             plan,
             _opened_sources(project, datasets),
             missing,
@@ -222,13 +237,13 @@ def write_group(project: Project, name: str, group: int) -> list[TarFacts]:
             made_from=recipe.digest,
             force=True,  # it was found above that these are not written
         )
-        facts |= {tar.shard: tar for tar in tars}
+        facts |= {tar.shard: tar for tar in new_tars}
 
     if outputs.find(recipe) is not None:
         # Some tars of a complete dataset were rewritten. Its manifest has the facts of all, so that
         # the markers are not needed.
         clear_markers(folder, outputs.access)
-    return [facts[shard] for shard in shards]
+    return WrittenGroup([facts[shard] for shard in shards], new_tars)
 
 
 def _check_datasets(plan_manifest: Manifest, datasets: Mapping[str, Manifest]) -> None:
@@ -326,7 +341,9 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
     )
 
 
-def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[int, TarFacts]:
+def _written_facts(
+    outputs: OutputRoot, listed_outputs: OutputRoot, recipe: Recipe, shards: range
+) -> dict[int, TarFacts]:
     """Return which tar files of a shuffled dataset exist already, and what is recorded of them.
 
     Where it is recorded depends on whether all tars have been written:
@@ -336,6 +353,8 @@ def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[i
 
     Args:
         outputs: The project's outputs.
+        listed_outputs: The same, with a listing of the dataset's folder. In a bucket (such as S3),
+            one listing shows the manifest and all markers.
         recipe: What the dataset is made from. It decides the folder.
         shards: Numbers of the tars to look for.
 
@@ -343,9 +362,6 @@ def _written_facts(outputs: OutputRoot, recipe: Recipe, shards: range) -> dict[i
         Number of the tar → its counts, size and sha256. Tars that do not exist, or have another
         size than the recorded one, are left out.
     """
-    # In a bucket (such as S3), one listing of the folder shows the manifest and all markers.
-    folder = outputs.place(recipe)
-    listed_outputs = outputs.with_listing(folder)
     complete = listed_outputs.find(recipe)
     if complete is None:
         return _unfinished_facts(outputs, recipe, shards, listed_outputs.access)
@@ -371,9 +387,11 @@ def _unfinished_facts(
     Returns:
         Number of the tar → its facts.
     """
-    facts = read_markers(outputs.place(recipe), shards, recipe.digest, access)
-    if len(facts) == len(shards):
-        return facts  # no marker is missing
+    folder = outputs.place(recipe)
+    facts = read_markers(folder, shards, recipe.digest, access)
+    missing = [shard for shard in shards if shard not in facts]
+    if not missing or not may_have_been_deleted(folder, missing, access):
+        return facts
     complete = outputs.find(recipe)
     if complete is None:
         return facts
@@ -417,10 +435,12 @@ def group_facts(project: Project, name: str, group: int) -> dict[Path, TarFacts 
     shard_numbers = group_shards(plan, n_groups, group)
 
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
-    facts_by_shard = _written_facts(project.outputs, recipe, shard_numbers)
-
     # The folder of the tars follows from the recipe, whether they are written or not.
-    tar_folder = project.outputs.place(recipe)
+    outputs = project.outputs
+    tar_folder = outputs.place(recipe)
+    listed_outputs = outputs.with_listing(tar_folder)
+    facts_by_shard = _written_facts(outputs, listed_outputs, recipe, shard_numbers)
+
     facts_by_path: dict[Path, TarFacts | None] = {}
     for shard in shard_numbers:
         facts_by_path[tar_folder / f"{shard_stem(shard)}.tar"] = facts_by_shard.get(shard)
@@ -470,9 +490,12 @@ def finish(project: Project, name: str) -> Manifest:
     plan_manifest, plan = current_plan(project, name)
     recipe = webdataset_recipe(plan_manifest.name, plan_manifest.digest)
     outputs = project.outputs
-    webdataset = outputs.find(recipe)  # None if it is not complete
+    listed_outputs = outputs.with_listing(outputs.place(recipe))
+    webdataset = listed_outputs.find(recipe)  # None if it is not complete
     if webdataset is None or project.rebuild:
-        webdataset = _complete(project, recipe, plan, plan_manifest.recipe["parents"])
+        digest_by_source = plan_manifest.recipe["parents"]
+        webdataset = _complete(project, listed_outputs, recipe, plan, digest_by_source)
+    webdataset = outputs.rebase(webdataset)  # its files are not looked up in the listing
 
     # Delete the marker of each tar, a small file with its counts; and in a bucket, the shuffled
     # tokens from which the tars were written. A build that was killed here leaves them, so they are
@@ -484,6 +507,7 @@ def finish(project: Project, name: str) -> Manifest:
 
 def _complete(
     project: Project,
+    listed_outputs: OutputRoot,
     recipe: Recipe,
     plan: ShufflePlan,
     digest_by_source: Mapping[str, str],
@@ -495,6 +519,7 @@ def _complete(
 
     Args:
         project: Its outputs have the tars, and get these files.
+        listed_outputs: Its outputs, with a listing of the dataset's folder.
         recipe: What the dataset is made from. It decides the folder.
         plan: Says which training sample goes into which tar.
         digest_by_source: Name of each source of text → digest of the version that was used.
@@ -506,7 +531,7 @@ def _complete(
         MissingError: A tar has not been written, or a packed dataset of the plan was deleted.
     """
     folder = project.outputs.place(recipe)
-    facts = _written_facts(project.outputs, recipe, range(plan.shards))
+    facts = _written_facts(project.outputs, listed_outputs, recipe, range(plan.shards))
     _check_all_written(project, recipe, plan, facts)
 
     # The samples of a packed source contain padding already. It was counted as ordinary tokens

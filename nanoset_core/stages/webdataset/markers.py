@@ -151,6 +151,29 @@ def read_markers(
     return complete
 
 
+def may_have_been_deleted(folder: Path, shards: Sequence[int], access: FileAccess) -> bool:
+    """Return whether markers may be missing because another build has completed the dataset.
+
+    That build writes the manifest and then deletes the markers. A listing of a bucket is made in
+    the order of names, `.shards` before `manifest.json`. So if it has neither the markers nor the
+    manifest, no build had completed the dataset when it was listed.
+
+    Args:
+        folder: Folder of the tars.
+        shards: Numbers of tars whose markers could not be read.
+        access: What the markers were read with. If it has a listing, that has no manifest.
+
+    Returns:
+        Whether to look for the manifest again. False if a listing has none of the markers, True if
+        there is no listing, or if a marker that is listed could not be read.
+    """
+    listing = access.snapshot_with(access.name(folder))
+    if listing is None:
+        return True
+    names = [access.name(folder / _marker_name(shard)) for shard in shards]
+    return any(listing.file(name) is not None for name in names)
+
+
 def _has_tar_and_marker(shard: int, names: Container[str]) -> bool:
     """Return whether both files of a shard exist.
 
