@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import os
 from collections.abc import Iterator
 from datetime import datetime
@@ -77,7 +78,7 @@ def new_client(process: int, server: Server, address: str | None, read_seconds: 
     with setting_up(server):  # errors of the AWS settings become errors with a remedy
         # Parse the times in answers with a faster function than botocore's own.
         session = with_quick_times(botocore.session.Session(profile=server.profile))
-        _load_without_search(session)
+        load_quickly(session)
         region = server.region or session.get_config_variable("region") or DEFAULT_REGION
         client = session.create_client(
             "s3",
@@ -99,17 +100,31 @@ def _no_boto3_error(server: Server, error: ImportError) -> StorageError:
     )
 
 
-def _load_without_search(session: Any) -> None:
-    """Let a session of botocore load the description of a service without searching for it.
+def load_quickly(session: Any) -> None:
+    """Let a session of botocore load the description of a service in less time.
 
-    By default, botocore first lists the folders of all services, hundreds of them, to check that
-    there is one named "s3". That takes some 25 ms in each process.
+    This saves 70 ms of 200 in each process:
+
+    - botocore lists the folders of all services, hundreds of them, to check that there is one named
+      "s3";
+    - it parses large files of JSON with the standard library.
 
     Args:
         session: The session, which is changed. If the user has set AWS_DATA_PATH, with folders of
             further descriptions, it stays as it is.
     """
-    from botocore.loaders import Loader
+    import orjson
+    from botocore.loaders import JSONFileLoader, Loader
+
+    class QuickFileLoader(JSONFileLoader):  # type: ignore[misc]
+        """Reads files of JSON by orjson."""
+
+        def load_file(self, file_path: str) -> Any:
+            for ending, open_file in ((".json", open), (".json.gz", gzip.open)):
+                if os.path.isfile(file_path + ending):
+                    with open_file(file_path + ending, "rb") as file:
+                        return orjson.loads(file.read())
+            return None
 
     class LoaderWithoutSearch(Loader):  # type: ignore[misc]
         """Loads the descriptions of services that come with botocore."""
@@ -128,7 +143,9 @@ def _load_without_search(session: Any) -> None:
             return [self._service_name]
 
     if session.get_config_variable("data_path") is None:
-        session.register_component("data_loader", LoaderWithoutSearch())
+        session.register_component(
+            "data_loader", LoaderWithoutSearch(file_loader=QuickFileLoader())
+        )
 
 
 @contextlib.contextmanager

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
 
+import botocore.session
 import pytest
 from botocore import UNSIGNED
 from botocore.exceptions import (
     ClientError,
+    DataNotFoundError,
     EndpointConnectionError,
     NoCredentialsError,
     ReadTimeoutError,
@@ -31,7 +33,7 @@ from nanoset_core.storage import s3, s3_joining, unanswered
 from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
-from nanoset_core.storage.s3_client import parse_time
+from nanoset_core.storage.s3_client import load_quickly, parse_time
 from nanoset_core.storage.s3_requests import with_retries
 
 MIB = 1 << 20
@@ -635,6 +637,36 @@ def test_a_client_is_shared_by_prefixes_and_buckets(team_profile):
 
     assert S3Store("b", "q", profile=team_profile).client() is client
     assert S3Store("another", "p", profile=team_profile).client() is client
+
+
+@pytest.mark.parametrize("service", ["s3", "sts"])
+def test_the_description_of_a_service_is_loaded_as_botocore_does_it(service):
+    quick_session = botocore.session.Session()
+    load_quickly(quick_session)
+
+    loader = quick_session.get_component("data_loader")
+    usual_loader = botocore.session.Session().get_component("data_loader")
+
+    for kind in ["service-2", "endpoint-rule-set-1"]:
+        description = loader.load_service_model(service, kind)
+        assert description == usual_loader.load_service_model(service, kind)
+    assert loader.load_data("endpoints") == usual_loader.load_data("endpoints")
+
+
+def test_a_service_that_does_not_exist_is_an_error():
+    session = botocore.session.Session()
+    load_quickly(session)
+
+    with pytest.raises(DataNotFoundError):
+        session.create_client("no-such-service", region_name="us-east-1")
+
+
+def test_folders_of_further_descriptions_are_searched(monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    session = botocore.session.Session()
+    load_quickly(session)
+
+    assert str(tmp_path) in session.get_component("data_loader").search_paths
 
 
 @pytest.mark.usefixtures("new_clients")
