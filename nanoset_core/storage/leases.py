@@ -14,9 +14,10 @@ Builds that would make the same output take turns, on any machines. Stores have 
 turns follow Lamport's bakery algorithm:
 
 1. A build writes its lease without a ticket.
-2. It reads the other leases, draws a ticket above the highest of theirs, and writes the ticket to
-   its lease.
-3. It waits until no other lease for the same output has a lower ticket, or no ticket yet.
+2. It reads the other leases. If none is for the same output, it has its turn at once, and needs no
+   ticket: builds that come later find its lease.
+3. Otherwise it draws a ticket above the highest of theirs, and writes the ticket to its lease.
+4. It waits until no other lease for the same output has a lower ticket, or no ticket.
 
 Two builds that draw the same ticket are ordered by the names of their leases.
 """
@@ -128,7 +129,7 @@ class _LeaseRecord(Record):
     made: tuple[str, ...] | None = field(default=None, metadata=stored(omit_default=True))
     """Those of them that the process makes; None if that is all of them."""
     ticket: int | None = field(default=0, metadata=stored(omit_default=True))
-    """Place in the order of builds that make the same output; None if it is not drawn yet.
+    """Place in the order of builds that make the same output; None if it has drawn no ticket.
 
     Runs in Dagster, and builds of earlier versions, do not take turns. Their leases have no ticket,
     which counts as 0, the lowest one: other builds wait for them.
@@ -172,7 +173,7 @@ class _Lease:
     made: frozenset[str]
     """Those of them that the process makes."""
     ticket: int | None
-    """Place in the order of builds that make the same output; None if it is not drawn yet."""
+    """Place in the order of builds that make the same output; None if it has drawn no ticket."""
     work: Work
 
     @staticmethod
@@ -241,20 +242,27 @@ class _OwnLease:
         )
         return dump(record)
 
-    def draw_ticket(self, other_names: Iterable[str]) -> None:
+    def draw_ticket(self, rivals: Iterable[_Lease]) -> None:
         """Draw a number that decides when this build has its turn, and let other builds see it.
 
         Builds that make the same output take turns, like customers with numbered tickets. The
         number is one more than the highest of all others: if they have 3 and 4, this build gets 5.
 
         Args:
-            other_names: Names of the leases of other builds (the objects that have their tickets).
-                They were listed after the lease of this build was written.
+            rivals: Leases of other builds that make the same output. They were listed after the
+                lease of this build was written.
         """
-        rivals = self._rivals_among(_read_leases(self.store, other_names))
         highest = max((rival.ticket or 0 for rival in rivals), default=0)
         self.ticket = highest + 1
         write_object(self.store, self.name, self.content())
+
+    def rivals_among(self, names: Iterable[str]) -> list[_Lease]:
+        """Return those of some leases whose builds make an output which this build makes, too.
+
+        Args:
+            names: Names of the leases, which are objects in the store.
+        """
+        return self._rivals_among(_read_leases(self.store, names))
 
     def rivals(self) -> list[_Lease]:
         """Return the leases of other builds that make an output which this build makes, too.
@@ -287,10 +295,11 @@ class _OwnLease:
             2                 5               True
             5                 5               True if the name of the rival's lease is lower
             6                 5               False
-            not drawn yet     5               True, since it may be lower
+            None              5               True
         """
         if rival.ticket is None:
-            # The rival is drawing its ticket at this moment, perhaps a lower one.
+            # The rival has its turn already, since it found no other build when it began. Or it is
+            # drawing its ticket at this moment, perhaps a lower one.
             return True
         return (rival.ticket, rival.name) < (self.ticket, self.name)
 
@@ -384,10 +393,14 @@ def _held(lease: _OwnLease, on_wait: OnWait | None) -> Iterator[None]:
         stack.enter_context(kept_fresh(lease.store, lease.name, lease.content))
         other_names = _wait_for_collections(lease.store, own_lease=lease.name)
 
-        # Builds of the same output take turns, in the order of the tickets that they draw.
+        # Builds of the same output take turns, in the order of the tickets that they draw. If there
+        # is no other one, begin without a ticket, which saves two requests: a build that comes
+        # later finds this lease, and waits for it.
         if on_wait is not None:
-            lease.draw_ticket(other_names)
-            _wait_for_turn(lease, on_wait)
+            rivals = lease.rivals_among(other_names)
+            if rivals:
+                lease.draw_ticket(rivals)
+                _wait_for_turn(lease, on_wait)
 
         # While the block runs, the function `at_work` finds this lease in `_current_work`, and
         # writes to it what the process is doing.
@@ -438,7 +451,7 @@ def _wait_for_turn(lease: _OwnLease, on_wait: OnWait) -> None:
         if not earlier_leases:
             return
 
-        # Report the first of them. A build without a ticket is about to draw one: it comes first.
+        # Report the first of them. A build without a ticket comes first; see `is_after`.
         first = min(earlier_leases, key=lambda rival: (rival.ticket or 0, rival.name))
         owner = first.work.owner
         is_suspended = owner is not None and owner.is_stopped
