@@ -38,7 +38,7 @@ def upload_files(
         sha256: Checksums that the files must have, as hex. Files that are missing here, or have
             None, are not checked.
         stored_sizes: A listing of the folders of the files: name in the store → bytes. By default
-            these folders are listed, unless there are only a few files.
+            these folders are listed, unless there are only a few files, or `access` has a listing.
 
     Returns:
         The bytes of each file; an empty list if there is no store.
@@ -53,7 +53,7 @@ def upload_files(
     files = list(paths)
     if stored_sizes is None and len(files) > _MAX_SINGLE_REQUESTS:
         # One listing takes fewer requests than to ask for each of many files.
-        stored_sizes = _sizes_next_to(access, store, files)
+        stored_sizes = _sizes_next_to(access, files)
     uploader = _Uploader(access, store, sha256 or {}, stored_sizes)
     return in_parallel(uploader.upload, files)
 
@@ -101,16 +101,17 @@ class _Uploader:
         return self.stored_sizes[name]
 
 
-def _sizes_next_to(access: FileAccess, store: Store, files: Iterable[Path]) -> dict[str, int]:
-    """List the folders of files in a store, and return the sizes of all objects in them.
+def _sizes_next_to(access: FileAccess, files: Iterable[Path]) -> dict[str, int]:
+    """Return the sizes of all objects in the folders of some files in a store.
+
+    The folders are listed, unless the access has a listing of them.
 
     Returns:
         Name in the store → bytes, such as {"web/a.bin": 80}.
     """
     sizes: dict[str, int] = {}
     for folder in {path.parent for path in files}:
-        for stored in store.list(access.name(folder)):
-            sizes[stored.name] = stored.size
+        sizes |= _sizes_below(access, folder)
     return sizes
 
 

@@ -116,8 +116,9 @@ class IndexFileWriter:
         # Small files that say what the others were made from: 5ce5…-nanoset.json.
         sidecars = [self._folder / name for name in self._sidecars_not_uploaded]
 
-        upload_files(self._access, [*arrays, *sidecars], sha256_by_path)
-        upload_files(self._access, descriptions, sha256_by_path)
+        # The listing of the folder shows that the bucket lacks these files.
+        upload_files(self._access_with_listing, [*arrays, *sidecars], sha256_by_path)
+        upload_files(self._access_with_listing, descriptions, sha256_by_path)
         self._sha256_not_uploaded = {}
         self._sidecars_not_uploaded = []
 
