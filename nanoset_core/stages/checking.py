@@ -213,7 +213,6 @@ def _sha256_of(access: FileAccess, path: Path, expected: FileFact) -> str:
         expected: What the manifest says about the file: its size, and its range if it has one.
     """
     if expected.within is None:
-        stored = access.stored(path)
-    else:
-        stored = access.stored(path, expected.begin, expected.size)
-    return access.store.sha256_of(stored)
+        return access.sha256(path)
+    stored_range = access.stored(path, expected.begin, expected.size)
+    return access.store.sha256_of(stored_range)

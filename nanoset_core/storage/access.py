@@ -658,7 +658,10 @@ class FileAccess:
         Raises:
             FileNotFoundError: The file does not exist.
         """
-        return self.store.sha256_of(self.stored(path))
+        sha256 = self.store.sha256(self.name(path))
+        if sha256 is None:
+            raise FileNotFoundError(self.url(path))
+        return sha256
 
     def stored(self, path: Path, begin: int = 0, size: int | None = None) -> Stored:
         """Ask the store for a description of a file, by which its bytes can be read or copied.

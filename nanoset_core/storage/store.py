@@ -231,8 +231,17 @@ class Store(ABC):
         Raises:
             SourceChangedError: The object was replaced while it was read.
         """
-        stored = self.stat(name)
-        return None if stored is None else self.sha256_of(stored)
+        # Save a request: get the description together with the first bytes.
+        block_and_stored = self.open_range(name, 0, RANGE_BYTES)
+        if block_and_stored is None:
+            return None
+        first_block, stored = block_and_stored
+
+        sha256 = hashlib.sha256(first_block)
+        rest = replace(stored, begin=len(first_block), size=stored.size - len(first_block))
+        for block in self.blocks(rest):
+            sha256.update(block)
+        return sha256.hexdigest()
 
     def sha256_of(self, stored: Stored) -> str:
         """Read an object, or a range of it, and return the sha256 of its bytes.
