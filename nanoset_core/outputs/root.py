@@ -215,7 +215,16 @@ class OutputRoot:
         Returns:
             The results, in the order of the digests.
         """
-        return self._call_for_folders(work, self.folder / stage / name, digests)
+
+        def work_with_listing(outputs: OutputRoot, folder: Path) -> R:
+            """Call `work` for one version."""
+            access = outputs.access
+            if access.snapshot_with(access.name(folder)) is None:
+                # A few versions are not listed together. Then list the folder of each.
+                outputs = outputs.with_listing(folder)
+            return work(outputs, folder)
+
+        return self._call_for_folders(work_with_listing, self.folder / stage / name, digests)
 
     def _call_for_folders(
         self, work: Callable[[OutputRoot, Path], R], parent: Path, names: Sequence[str]

@@ -547,6 +547,19 @@ class FileAccess:
         place = self.name(folder)
         return self.snapshot_with(place) or Snapshot.of_folder(place, self.store.list(place))
 
+    def listed_object(self, path: Path) -> Stored | None:
+        """Return the description of a file of a bucket, if this access has a listing with it.
+
+        Args:
+            path: Path of the file in the folder.
+        """
+        name = self.name(path)
+        listing = self.snapshot_with(name)
+        entry = None if listing is None else listing.file(name)
+        if entry is None or entry.mark is None:
+            return None
+        return Stored(name, entry.size, entry.mark, entry.written_ns)
+
     def size(self, path: Path) -> int | None:
         """Return the bytes of a stored file, or None if it does not exist.
 

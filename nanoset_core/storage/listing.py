@@ -40,6 +40,9 @@ class Entry:
     It is None for files of a disk. It is also None in snapshots of a whole store, which may have a
     million objects, to save memory.
     """
+    mark: str | None = None
+    """Mark of the version of an object, such as its ETag; None as for `md5`, except that every
+    object has one."""
     is_link: bool = False
     """Whether it is a symbolic link."""
 
@@ -131,7 +134,7 @@ class Snapshot:
         Raises:
             StorageError: The store cannot be listed, or a file cannot be read.
         """
-        tree = _folder_tree(store.list(), has_md5s=False)
+        tree = _folder_tree(store.list(), has_marks=False)
         all_files = Snapshot(place="", tree=tree).below("")  # (name, description) of each
         json_names = [name for name, _entry in all_files if _is_visible_json(name)]
 
@@ -151,9 +154,9 @@ class Snapshot:
             listed: All objects below it.
 
         Returns:
-            A snapshot with the MD5s of the objects, and without the contents of files.
+            A snapshot with the MD5s and marks of the objects, and without the contents of files.
         """
-        return Snapshot(place, _folder_tree(listed, has_md5s=True))
+        return Snapshot(place, _folder_tree(listed, has_marks=True))
 
     @staticmethod
     def when_asked(place: str, store: Store) -> Snapshot:
@@ -280,11 +283,11 @@ class _LazyTree:
         # Several threads may ask at the same time: only the first one lists the store.
         with self._lock:
             if self._tree is None:
-                self._tree = _folder_tree(self._store.list(self._place), has_md5s=True)
+                self._tree = _folder_tree(self._store.list(self._place), has_marks=True)
         return self._tree.get(folder, default)
 
 
-def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[str, Entry]]:
+def _folder_tree(listed: Iterable[Stored], *, has_marks: bool) -> dict[str, dict[str, Entry]]:
     """Return the folders that the names of listed objects imply, and what is directly in each.
 
     A store lists only objects, without folders. For example, the object `a/b/c` gives:
@@ -296,7 +299,7 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
 
     Args:
         listed: The objects.
-        has_md5s: Whether the entries get the MD5s of the objects.
+        has_marks: Whether the entries get the MD5s and marks of the objects.
 
     Returns:
         Name of each folder → name within this folder → file or folder.
@@ -310,7 +313,8 @@ def _folder_tree(listed: Iterable[Stored], *, has_md5s: bool) -> dict[str, dict[
                 name,
                 size=stored.size,
                 written_ns=stored.written_ns,
-                md5=stored.md5 if has_md5s else None,
+                md5=stored.md5 if has_marks else None,
+                mark=stored.mark if has_marks else None,
             )
 
     # Enter each folder into the folder above it, up to the top. If there are objects `a` and `a/b`,

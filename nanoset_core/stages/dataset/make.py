@@ -7,7 +7,7 @@ one run. On a disk the tokens are copied. A bucket joins them itself, without a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -364,6 +364,8 @@ class _ShardObjects:
     """Number of sequences."""
     sha256: str
     """The sha256 of the tokens."""
+    listed: tuple[Stored, ...]
+    """Those of the two objects that are in the listing of the shard's folder."""
 
 
 def _stored_shards(task: MergeTask) -> list[StoredPair]:
@@ -383,13 +385,23 @@ def _stored_shards(task: MergeTask) -> list[StoredPair]:
     Raises:
         MissingError: An object was deleted.
     """
-    # Read the manifest of each shard, which names its objects, and then look these up.
+    # Read the manifest of each shard, which names its objects. The listing of its folder has their
+    # sizes and versions.
     shards = each_shard(
         task.project, task.tokenized.name, task.tokenized.facts[SHARDS], _objects_of_shard
     )
+    stored_by_name: dict[str, Stored] = {}
+    for shard in shards:
+        for listed_object in shard.listed:
+            stored_by_name[listed_object.name] = listed_object
+
+    # The tokens of some shards are ranges of a dataset's .bin, which is in another folder. Few
+    # datasets are used in this way, so each is looked up by a request.
+    store = task.project.outputs.access.store
     bin_names = {shard.bin_name for shard in shards}
     idx_names = {shard.idx_name for shard in shards}
-    stored_by_name = _stat_objects(task, bin_names | idx_names)
+    for name in sorted((bin_names | idx_names) - stored_by_name.keys()):
+        stored_by_name[name] = _stat_object(store, name)
 
     pairs: list[StoredPair] = []
     for shard in shards:
@@ -416,46 +428,17 @@ def _objects_of_shard(shard: Manifest) -> _ShardObjects:
     """
     access = shard.access
     bin_path, start_byte = shard.place(BIN)  # the file with the tokens, and where they start in it
+    idx_path = shard.folder / f"{TOKENS}.idx"
+    listed = [access.listed_object(path) for path in (bin_path, idx_path)]
     return _ShardObjects(
         bin_name=access.name(bin_path),
-        idx_name=access.name(shard.folder / f"{TOKENS}.idx"),
+        idx_name=access.name(idx_path),
         bin_start=start_byte,
         bin_size=shard.files[BIN].size,
         sequences=int(shard.facts["sequences"]),
         sha256=_bin_sha256(shard),
+        listed=tuple(stored for stored in listed if stored is not None),
     )
-
-
-def _stat_objects(task: MergeTask, names: Set[str]) -> dict[str, Stored]:
-    """Look up the objects of a corpus's shards in a bucket, with few requests.
-
-    The size and version of each object are needed to join them:
-
-        {"shards/web/3f9c…/tokens.bin": Stored(size=4096, …), …}
-
-    Args:
-        task: The shards.
-        names: Names of the objects: the .bin and .idx of each shard.
-
-    Returns:
-        Name → the object, with its size and version.
-
-    Raises:
-        MissingError: An object was deleted.
-    """
-    # Almost all of them are in the folders of the shards, below shards/web. List these.
-    store = task.project.outputs.access.store
-    stored_by_name: dict[str, Stored] = {}
-    for listed in store.list(f"{SHARDS}/{task.tokenized.name}"):
-        if listed.name in names:
-            stored_by_name[listed.name] = listed
-
-    # To save space, the tokens of some shards are only stored as a range of a dataset's .bin. There
-    # are few such datasets, so look up each by a request.
-    other_names = names - stored_by_name.keys()
-    for name in sorted(other_names):
-        stored_by_name[name] = _stat_object(store, name)
-    return stored_by_name
 
 
 def _stat_object(store: Store, name: str) -> Stored:
