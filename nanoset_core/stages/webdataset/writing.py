@@ -440,7 +440,6 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
 
     # The tars may go to a bucket: `for_a_task` provides a folder of this machine for them, from
     # which they are sent.
-    tars: list[TarFacts] = []
     n_threads = _SHARDS_AT_ONCE[plan.settings.member]  # 2 or 3, by the format of the samples
     with for_a_task(target.access) as access, ThreadPoolExecutor(n_threads) as pool:
         folder = access.folder / target.access.name(target.folder)
@@ -448,16 +447,16 @@ def _write_run(target: _Target, run: _ShardRun) -> list[TarFacts]:
         try:
             # Write some tars at once, each in a thread. Publish each one when it is finished.
             write = partial(_write_shard, plan, run.shards, rows, folder)
-            for facts in pool.map(write, run.shards):  # in the order of the tars
-                _publish_tar(folder, facts, target.made_from, access)
-                tars.append(facts)
+            publish = partial(_publish_tar, folder, target.made_from, access)
+            # `map` yields the finished tars in their order. To a bucket, several are sent at once.
+            tars = access.each(publish, pool.map(write, run.shards))
         finally:
             pool.shutdown(cancel_futures=True)  # after an error, do not begin further tars
         fsync_folder(folder)
     return tars
 
 
-def _publish_tar(folder: Path, facts: TarFacts, made_from: str, access: FileAccess) -> None:
+def _publish_tar(folder: Path, made_from: str, access: FileAccess, facts: TarFacts) -> TarFacts:
     """Send a finished tar file to the bucket, if there is one, and record that it is finished.
 
     The record is a marker, a small file next to the tar with its counts and checksum. A build that
@@ -465,16 +464,17 @@ def _publish_tar(folder: Path, facts: TarFacts, made_from: str, access: FileAcce
 
     Args:
         folder: Folder of the tar on this machine.
-        facts: Counts, size and sha256 of the tar.
         made_from: Digest of everything the tar is made from. It is recorded in the marker, so that
             a marker of other settings is not taken for one of these.
         access: Access to the folder, which may stand for a folder in a bucket.
+        facts: Counts, size and sha256 of the tar. They are also returned.
     """
     tar = folder / f"{facts.stem}.tar"
     upload_files(access, [tar], {tar: facts.sha256})
     # Write the marker after the tar was sent, since it says that the tar exists.
     write_markers(folder, [facts], made_from, access)
     drop_copies(access, [tar])  # it is in the bucket now
+    return facts
 
 
 def _write_shard(
