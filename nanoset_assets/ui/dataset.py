@@ -7,7 +7,7 @@ text, and lists the outputs that read the dataset, for example "Read by the nano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -90,7 +90,9 @@ def _problems_text(facts: Mapping[str, Any]) -> str:
     return ", ".join(problems) or "every line became a document"
 
 
-def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
+def loss_texts(
+    project: Project, tokenized: Manifest, shards: Iterable[Manifest] | None = None
+) -> list[str]:
     """Say what was lost when the text of a corpus was tokenized, so that nobody overlooks it.
 
     There is a line of bold Markdown for each kind of loss, such as characters for which the
@@ -100,11 +102,12 @@ def loss_texts(project: Project, tokenized: Manifest) -> list[str]:
     Args:
         project: Gives access to the tokenized text, which records its losses.
         tokenized: The record of the tokenized corpus, which lists its parts.
+        shards: The records of these parts, if the caller has read them already.
 
     Returns:
         The lines, each starting with "**Lost:**"; empty if nothing was lost.
     """
-    losses = recorded_losses(project.outputs, tokenized)
+    losses = recorded_losses(project.outputs, tokenized, shards)
     return [f"**Lost:** {bold_code(text)}" for text in losses.texts()]
 
 

@@ -138,7 +138,7 @@ def shards_metadata(
     tokens_per_second = per_second(new_tokens, seconds)
 
     # A summary in sentences: the corpus, text that is missing from it, and what this run did.
-    losses = loss_texts(project, manifest)
+    losses = loss_texts(project, manifest, shards)
     work = _work_text(len(new_digests), len(shards), seconds, tokens_per_second)
     metadata: dict[str, Any] = {"summary": markdown(_corpus_text(facts), *losses, work)}
 

@@ -6,12 +6,12 @@ lists the digests of the shards, in document order, and has the sums of their co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nanoset_core.errors import InputError, MissingError, NanosetError
+from nanoset_core.errors import InputError, MissingError
 from nanoset_core.outputs.erasures import missing_version
 from nanoset_core.outputs.manifest import Manifest, PackedManifests, Recipe, pack
 from nanoset_core.outputs.root import OutputRoot
@@ -134,24 +134,25 @@ def each_shard(
     return project.outputs.each_version(check_and_work, SHARDS, corpus, digests)
 
 
-def check_shards(project: Project, corpus: str, digests: Sequence[str]) -> None:
-    """Check that shards of a corpus exist, and that no file of them is missing or damaged.
+def losing_shards(project: Project, tokenized: Manifest) -> Sequence[Manifest]:
+    """Return the shards of a corpus in which text was lost, after checking that all are whole.
 
     A shard has the tokens of a part of the corpus, in a folder such as shards/web/3f9c….
 
     Args:
         project: Its output root is searched for shards.
-        corpus: Name of the corpus.
-        digests: Which shards: the names of their folders.
+        tokenized: Manifest of the tokenized corpus, which lists its shards.
+
+    Returns:
+        The manifests of some of the shards, in document order.
 
     Raises:
-        MissingError: A shard is missing or damaged.
+        MissingError: A shard, which need not have lost text, is missing or damaged.
     """
-
-    def do_nothing(shard: Manifest) -> None:
-        """Do nothing with a shard: `each_shard` has checked it."""
-
-    each_shard(project, corpus, digests, do_nothing)
+    digests = tokenized.facts[SHARDS]
+    packed_or_none = each_shard(project, tokenized.name, digests, _pack_if_losing)
+    packed = [shard for shard in packed_or_none if shard is not None]
+    return PackedManifests(packed, project.outputs.access)
 
 
 def _whole_shard(outputs: OutputRoot, corpus: str, folder: Path) -> Manifest:
@@ -210,7 +211,9 @@ def ranges_of(project: Project, inventory: Inventory, range_bytes: int) -> list[
     return purged.leave_out(cut_ranges(inventory, range_bytes), erased)
 
 
-def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
+def recorded_losses(
+    outputs: OutputRoot, tokenized: Manifest, shards: Iterable[Manifest] | None = None
+) -> Losses:
     """Return how much text was lost when a corpus was tokenized.
 
         line 7 of a.jsonl is no JSON                      one line is lost
@@ -219,6 +222,7 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     Args:
         outputs: The outputs of the project.
         tokenized: Manifest of the tokenized corpus.
+        shards: Its shards, or those of them that lost text, if the caller has read them already.
 
     Raises:
         FormatError: The manifest of a shard, or the list of files, cannot be read.
@@ -232,9 +236,14 @@ def recorded_losses(outputs: OutputRoot, tokenized: Manifest) -> Losses:
     inventory_digest = tokenized.recipe["parents"]["inventory"]
     inventory = inventory_at(outputs, tokenized.name, inventory_digest)
     sizes = {} if inventory is None else stored_sizes(inventory.pieces)
+    if shards is None:
+        losing = _losing_shards(outputs, tokenized)
+    else:
+        packed = [pack(shard) for shard in shards if shard.facts["reasons"]]
+        losing = PackedManifests(packed, outputs.access)
     return Losses(
         facts,
-        shards=_losing_shards(outputs, tokenized),
+        shards=losing,
         sizes=sizes,
         line_numbers=LineNumbers.of(tokenized.facts),
     )
@@ -257,17 +266,20 @@ def _losing_shards(outputs: OutputRoot, tokenized: Manifest) -> PackedManifests:
         memory.
     """
 
-    def pack_if_losing(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
+    def read(shard_outputs: OutputRoot, folder: Path) -> bytes | None:
         """Return the compressed manifest of a shard that lost text; None for others."""
         shard = shard_outputs.manifest_at(folder)
-        if shard is None or not shard.facts["reasons"]:
-            return None
-        return pack(shard)
+        return None if shard is None else _pack_if_losing(shard)
 
     shard_digests = tokenized.facts[SHARDS]
-    packed_or_none = outputs.each_version(pack_if_losing, SHARDS, tokenized.name, shard_digests)
+    packed_or_none = outputs.each_version(read, SHARDS, tokenized.name, shard_digests)
     packed = [shard for shard in packed_or_none if shard is not None]
     return PackedManifests(packed, outputs.access)
+
+
+def _pack_if_losing(shard: Manifest) -> bytes | None:
+    """Return the manifest of a shard in compressed form if text was lost in it; otherwise None."""
+    return pack(shard) if shard.facts["reasons"] else None
 
 
 def expected_losses(project: Project, corpus: str, recipe: Recipe) -> Losses | None:
@@ -430,7 +442,7 @@ def repeats_warning(project: Project, tokenized: Manifest) -> str:
     return repeats_text(share, project.config.documents.max_duplicate_fraction)
 
 
-def reject_files(project: Project, tokenized: Manifest) -> list[str]:
+def reject_files(losses: Losses) -> list[str]:
     """Return the paths or URLs of the files that list the rejected lines of a corpus.
 
     A line is rejected if it is no document, for example because it is no JSON. The corpus was
@@ -439,25 +451,7 @@ def reject_files(project: Project, tokenized: Manifest) -> list[str]:
         ["/data/shards/web/3f9c…/rejects.jsonl"]
 
     Args:
-        project: Its outputs are read.
-        tokenized: Manifest of the tokenized corpus, which lists its shards.
+        losses: What the corpus lost, as `recorded_losses` returns it.
     """
-    # A list has rejected lines, and faults: places at which a file could not be read any further.
-    n_listed = tokenized.facts["rejected"] + tokenized.facts["faults"]
-    if n_listed == 0:
-        return []
-
-    def address(outputs: OutputRoot, folder: Path) -> str | None:
-        """Return the address of a shard's list, or None if the list is empty."""
-        try:
-            shard = outputs.manifest_at(folder)
-        except NanosetError:  # the shard is damaged, which `nanoset verify` reports
-            return None
-        if shard is None or not shard.facts["reasons"]:
-            return None
-        return shard.url(REJECTS)
-
-    # Call this for the folder of each shard.
-    shard_digests = tokenized.facts[SHARDS]
-    addresses = project.outputs.each_version(address, SHARDS, tokenized.name, shard_digests)
-    return [address for address in addresses if address is not None]
+    # A call of a command without a project has a single list, which its caller knows.
+    return [shard.url(REJECTS) for shard in losses.shards if isinstance(shard, Manifest)]

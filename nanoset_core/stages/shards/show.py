@@ -33,4 +33,4 @@ def tokenized_summary(project: Project, tokenized: Manifest) -> Summary:
     n_unreadable_files = tokenized.facts["faults"]  # files that could not be read to their end
     if n_unreadable_files:
         details["unreadable"] = format_count(n_unreadable_files, "file")
-    return Summary(details=details, warnings=warnings, rejects=reject_files(project, tokenized))
+    return Summary(details=details, warnings=warnings, rejects=reject_files(losses))

@@ -19,9 +19,9 @@ from nanoset_core.stages.shards.make import BIN, SHARDS, VERSION
 from nanoset_core.stages.shards.options import token_options
 from nanoset_core.stages.shards.shard_sets import (
     STAGE,
-    check_shards,
     error_of_losses,
     expected_losses,
+    losing_shards,
     recorded_losses,
     set_recipe,
 )
@@ -90,8 +90,8 @@ class TokenizedStage(CorpusStage, OutsideFiles, Planned, Estimated):
         """
         corpus = key.subject
         try:
-            check_shards(project, corpus, manifest.facts[SHARDS])
-            losses = recorded_losses(project.outputs, manifest)
+            shards = losing_shards(project, manifest)  # this checks the files of all shards
+            losses = recorded_losses(project.outputs, manifest, shards)
             # This reads the lists of rejected lines, which may be missing or damaged, too.
             error_if_too_much = error_of_losses(project, corpus, losses)
         except MissingError:

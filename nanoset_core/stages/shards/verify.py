@@ -6,7 +6,7 @@ their sha256 with what the manifests record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from nanoset_core.outputs.manifest import Manifest
@@ -59,7 +59,7 @@ def verify_shards(
         tokenized = project.outputs.require(STAGE, corpus, remedy=BUILD)
         shards = current_shards(project, tokenized)  # this checks the sizes of their files
         _check_lines(report, tokenized, shards)
-        check_losses(report, project, tokenized)
+        check_losses(report, project, tokenized, shards)
         _warn_of_repeats(report, project, tokenized, deep=deep)
 
         is_fresh = check_freshness(report, project, TOKENIZED, Key(corpus), tokenized)
@@ -97,7 +97,12 @@ def _warn_of_repeats(report: Report, project: Project, tokenized: Manifest, *, d
         report.warn(warning, where=project.config.corpus_folder(tokenized.name), remedy=LOOK)
 
 
-def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
+def check_losses(
+    report: Report,
+    project: Project,
+    tokenized: Manifest,
+    shards: Iterable[Manifest] | None = None,
+) -> None:
     """Check that a corpus lost no more text than is allowed, and warn of text that it lost.
 
     Text is lost if a line is no document, or if a file cannot be read to its end.
@@ -107,8 +112,9 @@ def check_losses(report: Report, project: Project, tokenized: Manifest) -> None:
             warnings are added to it.
         project: The project, whose settings say how much may be lost.
         tokenized: Manifest of the tokenized corpus.
+        shards: Its shards, if the caller has read them already.
     """
-    lost = recorded_losses(project.outputs, tokenized)
+    lost = recorded_losses(project.outputs, tokenized, shards)
     if lost.facts.faults:
         report.figures["unreadable_fraction"] = round(lost.unreadable_share, 6)
 
