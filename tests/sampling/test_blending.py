@@ -18,8 +18,8 @@ from nanoset_core.sampling.blending import (
 )
 from nanoset_core.sampling.greedy import (
     SpeculationCost,
+    long_run_shares,
     pick_in_blocks,
-    simplex_projection,
     take_one_by_one,
 )
 
@@ -265,7 +265,7 @@ def test_entries_are_numbered_beyond_2_to_the_31():
 @settings(max_examples=50, deadline=None)
 @given(weights=st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=20))
 def test_long_run_shares_add_up_to_1_whatever_the_weights(weights):
-    shares = simplex_projection(np.array(weights))
+    shares = long_run_shares(np.array(weights))
 
     assert shares.min() >= 0
     assert shares.sum() == pytest.approx(1.0)
@@ -291,7 +291,7 @@ def slow_projection(weights):
 
 @given(weights=st.lists(st.floats(0.0, 10.0), min_size=1, max_size=20))
 def test_long_run_shares_are_the_weights_minus_a_common_amount(weights):
-    shares = simplex_projection(np.array(weights))
+    shares = long_run_shares(np.array(weights))
 
     assert shares.tolist() == pytest.approx(slow_projection(weights), abs=1e-9)
 
@@ -315,15 +315,13 @@ def test_segments_beyond_2_to_the_31_samples_are_those_of_the_plain_loop(start, 
     weights = np.random.RandomState(n_datasets).dirichlet(np.ones(n_datasets))
     counts = np.rint(weights * start)  # samples that were taken of each dataset before
     counts[0] += start - counts.sum()
-    expected = np.zeros(40_000, np.uint8)
-    expected_counts = take_one_by_one(weights, counts, start, expected)
+    expected = take_one_by_one(weights, counts, start, 40_000)
 
-    picks = np.zeros(40_000, np.uint8)
-    shape = greedy.block_shape(weights, len(picks))
-    counts_after = pick_in_blocks(weights, counts, start, picks, shape, SpeculationCost())
+    shape = greedy.block_shape(weights, 40_000)
+    picked = pick_in_blocks(weights, counts, start, 40_000, shape, SpeculationCost())
 
-    np.testing.assert_array_equal(picks, expected)
-    np.testing.assert_array_equal(counts_after, expected_counts)
+    np.testing.assert_array_equal(picked.picks, expected.picks)
+    np.testing.assert_array_equal(picked.counts, expected.counts)
 
 
 def test_speculation_is_cheap_for_weights_over_seven_decades():
