@@ -56,31 +56,29 @@ def continue_run(
 
 
 def _check_versions(orders: Mapping[str, Order], prefix_by_corpus: Mapping[str, str]) -> None:
-    """Check that no dataset has changed since a training run read it, so that the run can continue.
+    """Check that no dataset has changed since a training run read it, so that the run can go on.
 
-    If text was added to a dataset, its samples are others, in another order. So it is not possible
-    to go on after the samples that were read. The paths of datasets tell whether they have changed:
+    In a changed dataset, the samples are others, in another order. The paths of datasets tell
+    whether they have changed:
 
         read by the run    /data/web/3f9c/web
         now                /data/web/a07e/web      an error
 
     Args:
-        orders: Path of a dataset that the run has read, without .bin and .idx → in which order, and
-            how far.
+        orders: Path of each dataset that the run has read → in which order, and how far.
         prefix_by_corpus: Name of each corpus → path of its current dataset.
 
     Raises:
-        ConfigError: A corpus has another current version than the one that was read.
+        ConfigError: A dataset has changed.
     """
-    # Name of each corpus that has changed → path that the run has read.
-    prefix_read_by_corpus = other_versions(orders, prefix_by_corpus)
-    if not prefix_read_by_corpus:
+    read_prefixes = other_versions(orders, prefix_by_corpus)  # of changed corpora, by name
+    if not read_prefixes:
         return
-    changed = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in prefix_read_by_corpus]
+    current_prefixes = [f"{corpus}: {prefix_by_corpus[corpus]}" for corpus in read_prefixes]
     raise ConfigError(
         "a corpus has changed since the run read it, so that its order cannot be continued",
-        found=", ".join(changed),
-        expected=", ".join(prefix_read_by_corpus.values()),
+        found=", ".join(current_prefixes),
+        expected=", ".join(read_prefixes.values()),
         remedy=(
             "put new text into a corpus of its own; "
             "the old version comes back with the old text and settings"
@@ -146,25 +144,25 @@ def check_remaining_samples(config: NanosetConfig) -> None:
 
 
 def check_phase_length(config: NanosetConfig, requested: int) -> None:
-    """Check that limits on epochs leave as many samples as a phase of a run has.
+    """Check that limits on how often data is read leave enough samples for the trainer.
 
-    A phase of 400 iterations with 8 samples each has 3,200. If `max_epochs` leaves only 3,000, the
-    trainer would still ask for 3,200, for which it would find no index files.
+    For example, it will request 3,200 samples (400 iterations with 8 samples each), but with
+    `max_epochs: 4` there are only 3,000.
 
     Args:
-        config: The settings of the phase, after limits were applied.
-        requested: Samples of train that the trainer will request.
+        config: The settings, after limits have reduced the number of samples.
+        requested: Samples that the trainer will request.
 
     Raises:
-        InputError: The limits leave fewer samples than the trainer will request.
+        InputError: There are fewer samples.
     """
-    samples = config.samples("train") or 0
-    if samples < requested:
+    available = config.samples("train") or 0
+    if available < requested:
         raise InputError(
             "max_epochs leaves fewer samples than the phase has, for which the trainer would build "
             "its own index files",
             where="max_epochs",
-            found=f"{samples:,} samples",
+            found=f"{available:,} samples",
             expected=f"{requested:,}",
             remedy=(
                 "end the phase earlier (`until`), raise max_epochs, "

@@ -226,22 +226,20 @@ class NanosetLookup:
         return dict(self.spec.tokenizer_identifiers)
 
     def options(self, split: SplitName) -> dict[str, Any]:
-        """Return the settings that decide the bytes and paths of a split's index files.
+        """Return the settings on which the content and the paths of a split's index files depend.
 
-        They are part of the recipe of the files. If one of them changes, so does the digest of the
-        recipe, and the files are built again.
+        If one of them changes, the files are built again.
 
         Args:
             split: `train`, `valid` or `test`.
 
         Returns:
-            Name → value that JSON can express, such as `{"seed": 1234, "sequence_length": 2048,
-            …}`.
+            Name → value that JSON can express: `{"seed": 1234, "sequence_length": 2048, …}`.
         """
         options = self._settings(split)
         if self.spec.continues_run and split != "train":
-            # If a run continues, the index files of all its splits are in one folder, named after
-            # a digest of the settings of train. So their paths depend on this digest.
+            # If a run changes its data, the files of all splits are in one folder, whose name is a
+            # digest of the settings of train; see `_folder_of_continued_run`.
             options["index_files"] = digest_of(self._settings("train"))
         return options
 
@@ -386,19 +384,18 @@ class NanosetLookup:
     # What the run has read before.
 
     def phase_before(self) -> Self | None:
-        """Return the phase of a run that this one continues, or None if it continues none.
+        """Return the phase of a training run that comes before this one, or None for the first.
 
-        `pretrain-phase-2` continues `pretrain-phase-1`, if nanoset.yaml says `continue: true`.
+        A run may have phases with different data: `pretrain-phase-1` and `pretrain-phase-2`. If
+        they do not continue one another (`continue: true` in nanoset.yaml), this is None, too.
 
         Returns:
-            The earlier phase. It shares what was looked up about datasets with this one.
+            The phase before. What has been read of the datasets is shared with it.
         """
-        previous_phase = self.spec.previous_phase
-        if previous_phase is None:
+        name = self.spec.previous_phase
+        if name is None:
             return None
-        return type(self)(
-            self.project, previous_phase, self.reader, self._datasets, exact=self.exact
-        )
+        return type(self)(self.project, name, self.reader, self._datasets, exact=self.exact)
 
     def _run_before_option(self) -> dict[str, Any] | None:
         """Return what a training run has read before it continues with this data, or None.

@@ -44,19 +44,19 @@ class DataKeys(NamedTuple):
 
 
 def unweighted(mix: Mix | None) -> FrozenDict[str, float] | None:
-    """Return the corpora of a mixture with weight 1 each, until their real weights are computed.
+    """Return the corpora of a mixture of training data, each with the weight 1.
 
-    A mixture is a tree of shares, whose leaves are corpora (collections of texts). Their weights in
-    training may depend on how many tokens they have, which is not known when settings are read.
+    Their true weights depend on the sizes of the corpora (collections of texts), and are computed
+    later. Until then, this says which corpora are read:
 
         mix: {web: 0.7, other: {mix: {books: {}, code: {}}}}
         →    {"web": 1.0, "books": 1.0, "code": 1.0}
 
     Args:
-        mix: The tree, as the key `mix` of nanoset.yaml has it, or None.
+        mix: The mixture, as the key `mix` of nanoset.yaml has it, or None.
 
     Returns:
-        Name of each corpus → 1.0; None without a tree.
+        Name of each corpus → 1.0; None without a mixture.
     """
     if mix is None:
         return None
@@ -156,73 +156,68 @@ def _repetition_errors(where: str, tree: MixPart) -> Iterator[ConfigError]:
 def _part_errors(
     where: str, part: MixPart, limit: float | None, *, has_samples: bool
 ) -> Iterator[ConfigError]:
-    """Yield the mistakes in one part of a mixture, and in the parts within it.
+    """Yield the mistakes in one part of a mixture of training data, and in the parts within it.
 
-    A mixture divides the training data among its parts, which are corpora or groups of further
-    parts:
+    A part is a corpus (a collection of texts), or a group of further parts:
 
         web: {share: 0.7}
         other: {share: 0.3, max_epochs: 4, mix: {books: {}, code: {max_epochs: 2}}}
 
-    Here `other` is a group. Its limit is also that of `books`, but `code` has a limit of its own.
-
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
         part: The part: a corpus, or a group.
-        limit: `max_epochs` of the nearest group around the part that has this key.
+        limit: How often a corpus may be read, according to the groups around this part: for `books`
+            in the example, 4.
         has_samples: Whether the number of samples that are read for training is known.
     """
-    # A limit of the part itself replaces that of the group around it, also for the parts within.
     if part.max_epochs is not None:
-        limit = part.max_epochs
+        limit = part.max_epochs  # such as 2 for `code`, in place of 4
     yield from _amount_errors(where, part, limit)
-
     if not has_samples:
         yield from _absolute_key_errors(where, part)
 
-    is_group = part.mix is not None
-    if is_group:
+    if part.mix is not None:  # a group
         yield from _group_errors(where, part)
-        for name, inner in part.parts.items():
-            yield from _part_errors(f"{where}.{name}", inner, limit, has_samples=has_samples)
+        for name, inner_part in part.parts.items():
+            yield from _part_errors(f"{where}.{name}", inner_part, limit, has_samples=has_samples)
 
 
 def _absolute_key_errors(where: str, part: MixPart) -> Iterator[ConfigError]:
-    """Yield an error if a part of a mixture has an absolute amount, but the total is not known.
+    """Yield an error if a part of a mixture has an amount, but the total is not known.
 
-    A mixture divides the training data among its parts, by shares. An amount such as `tokens: 1e6`
-    only becomes a share if it is known how much is read in all: it is half of 2 million tokens.
+    Trainers need shares. `tokens: 1e6` becomes the share 0.5 only if 2 million tokens are read in
+    all, which the settings do not say:
 
-        {web: {share: 0.5}, code: {share: 0.5}}    fine
-        {web: {tokens: 1e6}, code: {}}             an error without `schedule` or `samples`
-        {web: {max_epochs: 4}, code: {}}           an error, too
+        {share: 0.5}      fine
+        {tokens: 1e6}     an error
+        {max_epochs: 4}   an error, too
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
-        part: The part, in settings that do not say how many samples are read.
+        part: The part, such as a collection of texts.
     """
-    absolute_keys = ("tokens", "epochs", "max_epochs")
-    used_keys = [key for key in absolute_keys if getattr(part, key) is not None]
-    if used_keys:
-        yield ConfigError(
-            "this needs the number of train's samples",
-            where=f"{where}.{used_keys[0]}",
-            remedy="add `schedule`, or `samples: {train: …}`",
-        )
+    for key in ("tokens", "epochs", "max_epochs"):
+        if getattr(part, key) is not None:
+            yield ConfigError(
+                "this needs the number of train's samples",
+                where=f"{where}.{key}",
+                remedy="add `schedule`, or `samples: {train: …}`",
+            )
+            return  # one error for each part is enough
 
 
 def _amount_errors(where: str, part: MixPart, limit: float | None) -> Iterator[ConfigError]:
-    """Yield errors of the keys that say how much of a part of a mixture is read.
+    """Yield the mistakes in how much of a part of a mixture is to be read.
 
-        {share: 0.5, epochs: 2}         two amounts: which one counts?
-        {temperature: 0.5}              an error for a corpus: only a group has parts to divide
-        {min_share: 0.6, max_share: 0.4}
-        {epochs: 5, max_epochs: 4}      read more often than allowed
+        {share: 0.5, epochs: 2}             two amounts: which one counts?
+        {min_share: 0.6, max_share: 0.4}    no share is possible
+        {temperature: 0.5}                  divides a group among its parts, but this is no group
+        {epochs: 5, max_epochs: 4}          read more often than allowed
 
     Args:
         where: Key of the part in nanoset.yaml, for the errors.
         part: The part: a corpus, or a group of corpora.
-        limit: `max_epochs` of the part, or of the nearest group around it that has this key.
+        limit: Its `max_epochs`, or that of a group around it.
     """
     yield from _excluding_key_errors(where, part)
     if part.temperature is not None and part.mix is None:
@@ -378,19 +373,17 @@ def _temperature_errors(
 def _total_errors(
     where: str, parts: Collection[MixPart], *, all_parts_share: bool
 ) -> Iterator[ConfigError]:
-    """Yield an error if the limits of parts of a mixture allow no shares that add up to 1.
+    """Yield an error if the parts of a group cannot have shares that add up to 1.
 
-    Parts divide the training data of their group. A part can have a lower and an upper limit:
-
-        {web: {min_share: 0.6}, code: {min_share: 0.6}}      an error: these are 1.2 or more
-        {web: {max_share: 0.4}, code: {max_share: 0.4}}      an error: these are 0.8 or less
+        {web: {min_share: 0.6}, code: {min_share: 0.6}}      an error: at least 1.2
+        {web: {max_share: 0.4}, code: {max_share: 0.4}}      an error: at most 0.8
         {web: {max_share: 0.4}, code: {}}                    fine: code gets the rest
 
     Args:
         where: Key of the group in nanoset.yaml, for the errors.
-        parts: The parts whose share is not fixed by a number of tokens or epochs.
-        all_parts_share: Whether these are all parts of the group. Otherwise the fixed ones may take
-            what the upper limits leave.
+        parts: Its parts, without those that have a fixed number of tokens or epochs.
+        all_parts_share: Whether no part has a fixed number. Otherwise, these parts need not add up
+            to 1.
     """
     total_floor = plain_sum([part.min_share or 0.0 for part in parts])
     if total_floor > 1 + _TOLERANCE:

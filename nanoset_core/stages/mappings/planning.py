@@ -327,8 +327,11 @@ class NanosetContext(NanosetLookup):
     def _splits_with_same_blend(self, split: SplitName) -> tuple[SplitName, ...]:
         """Return the splits that read the same datasets as a split.
 
-        blend: {web: 0.7, code: 0.3}          train, valid and test: they divide the documents
-        blend_per_split: {train: …, …}        only the split itself: each has a blend of its own
+        They are all splits if nanoset.yaml has one `blend`, whose documents train, valid and test
+        divide. With `blend_per_split`, each split has datasets of its own.
+
+        Args:
+            split: `train`, `valid` or `test`.
         """
         if self.spec.blend is not None:
             return SPLITS
@@ -619,13 +622,16 @@ def _with_index_folder(plan: SplitPlan, folder: str) -> SplitPlan:
     With the folder "0a1b2c/", `5ce5…-shuffle_index.npy` becomes `0a1b2c/5ce5…-shuffle_index.npy`.
 
     Args:
-        plan: Which samples a split has, and the names of the files that say so.
+        plan: Which samples a split has, and the names of the index files: those of each dataset
+            (its `members`), and those that say how datasets are mixed (its `blend`).
         folder: Ends with a slash, or is empty: then the files are in the cache itself.
     """
     if not folder:
         return plan
     members = tuple(_part_in_folder(member, folder) for member in plan.members)
-    blend = None if plan.blend is None else _part_in_folder(plan.blend, folder)
+    blend = plan.blend
+    if blend is not None:
+        blend = _part_in_folder(blend, folder)
     return replace(plan, members=members, blend=blend)
 
 

@@ -93,10 +93,10 @@ class ResolvedNanoset(NanosetSpec):
 
 
 def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[str, ResolvedNanoset]:
-    """Return the nanosets that a project makes, with all settings that stages need.
+    """Return the settings of all training data, with everything that they refer to filled in.
 
-    A nanoset is the data of a training run. If the run has phases with different data, its nanoset
-    in nanoset.yaml becomes one for each phase:
+    nanoset.yaml may name a file with tokenizer identifiers, which is read. And if a training run
+    reads different data in its phases, there is an entry for each phase:
 
         nanoset.yaml                     result
         tune                             tune
@@ -107,22 +107,19 @@ def resolve_nanosets(nanosets: Mapping[str, NanosetSpec], file: Path) -> dict[st
         file: The nanoset.yaml. Paths in it start in its folder.
 
     Returns:
-        Name of the nanoset or phase → settings.
+        Name of the training data, or of the phase → settings.
 
     Raises:
         ConfigError: A file of tokenizer identifiers contains none.
     """
     resolved: dict[str, ResolvedNanoset] = {}
     for name, spec in nanosets.items():
-        # Settings that another file may contain: how the trainer identifies its tokenizer.
         identifiers = _tokenizer_identifiers(spec, file, where=f"{file}: nanosets.{name}")
         nanoset = _resolve(spec, identifiers)
-
-        # Settings that follow from the schedule: how many samples the run or each phase reads.
         if nanoset.phases:
             resolved |= _nanosets_of_phases(name, nanoset)
         else:
-            resolved[name] = _with_samples(nanoset, iterations=None)
+            resolved[name] = _with_samples(nanoset, iterations=None)  # all of its schedule
     return resolved
 
 
@@ -207,34 +204,34 @@ def _nanosets_of_phases(name: str, run: ResolvedNanoset) -> dict[str, ResolvedNa
 def _nanoset_of_phase(
     run: ResolvedNanoset, phase_names: list[str], number: int, span: tuple[int, int]
 ) -> ResolvedNanoset:
-    """Return the settings of one phase of a training run.
+    """Return the settings of one phase of a training run, which reads other data in each phase.
 
-    A run may read `web` for 600 iterations, and then `code` for 400: two phases. Each has its own
-    data, and all other settings of the run:
+    They are those of the run, except for the data:
 
         phase    blend    span             previous_phase
-        0        web      (0, 600)
+        0        web      (0, 600)         None
         1        code     (600, 1000)      "pretrain-phase-1", if `continue: true`
 
-    With `continue: true`, a phase does not read again what earlier phases have read.
+    With `continue: true`, a phase does not read again what the phases before it have read.
 
     Args:
         run: Settings of the run.
-        phase_names: Name of each phase, such as ["pretrain-phase-1", "pretrain-phase-2"].
+        phase_names: Name of each phase: ["pretrain-phase-1", "pretrain-phase-2"].
         number: Number of the phase, from 0 on.
-        span: (start, stop) of the phase in iterations of the run.
+        span: The iterations of the run at which the phase starts and ends.
     """
     phase = run.phases[number]
     nanoset = replace(run, blend=phase.data, mix=phase.mix, span=span)
-    if not run.continue_ or number == 0:
+    if number == 0 or not run.continue_:
         return nanoset
 
-    # With `continue: true`, a phase does not read again what earlier phases have read.
-    earlier_corpora: dict[str, None] = {}  # keeps each corpus once, and in order
-    for earlier_phase in run.phases[:number]:
-        earlier_corpora |= dict.fromkeys(corpora_of(earlier_phase.data))
+    corpora: list[str] = []  # what the phases before it read
+    for phase_before in run.phases[:number]:
+        corpora += corpora_of(phase_before.data)
     return replace(
-        nanoset, previous_phase=phase_names[number - 1], earlier_corpora=tuple(earlier_corpora)
+        nanoset,
+        previous_phase=phase_names[number - 1],
+        earlier_corpora=tuple(dict.fromkeys(corpora)),  # each once
     )
 
 

@@ -172,14 +172,9 @@ def _mixture_row(part: Mapping[str, Any]) -> Row:
         · books               15%    1.20    ████
 
     Args:
-        part: What is recorded of the part (the JSON value of `MixRow`). A part within a group has a
-            greater `depth`, from 0 on.
-
-    Returns:
-        Heading of a column → text, such as `{"part": "· books", "share": "15%", "epochs": "1.20",
-        …}`.
+        part: What is recorded of the part: `{"name": "books", "depth": 1, "asked": None, "given":
+            0.15, "epochs": 1.2, …}`. `asked` is the requested share, and `given` the one it gets.
     """
-    # Manifests store these shares as `asked` and `given`, the names of earlier versions.
     requested_share = part["asked"]
     share = part["given"]
     epochs = part["epochs"]

@@ -108,30 +108,30 @@ def _corpus_errors(
 def end_token_errors(
     file: Path, nanosets: Mapping[str, NanosetSpec], tokenization: TokenizationSpec
 ) -> Iterator[ConfigError]:
-    """Yield an error for each option that looks for ends of documents, if documents are not marked.
+    """Yield an error for each option that looks for ends of documents, if these are not marked.
 
     With `reset_position_ids: true`, for example, the trainer counts positions from 0 again after
-    each end-of-document token. With `tokenization.append_eod: false`, there are no such tokens, so
-    the option would do nothing.
+    each end-of-document token. With `tokenization.append_eod: false`, there are no such tokens.
 
     Args:
         file: The nanoset.yaml.
-        nanosets: Name → settings of the nanoset.
+        nanosets: Name of the training data → its settings, with such options.
         tokenization: How documents are turned into tokens.
     """
-    # The tokenizer's own template, which is not read here, may end documents, too.
-    if tokenization.append_eod or adds_template(tokenization.preset, tokenization.special_tokens):
+    # A template of the tokenizer may mark the ends, too. It is not known here.
+    has_template = adds_template(tokenization.preset, tokenization.special_tokens)
+    if tokenization.append_eod or has_template:
         return
     for name, nanoset in nanosets.items():
-        for mask in END_MASKS:
-            if not getattr(nanoset, mask):
-                continue
-            yield ConfigError(
-                "this option looks for end-of-document tokens, and no document has one",
-                where=f"{file}: nanosets.{name}.{mask}",
-                found="tokenization.append_eod: false",
-                remedy="set tokenization.append_eod to true, or remove the key",
-            )
+        for option in END_MASKS:  # reset_position_ids and others
+            is_set = getattr(nanoset, option)
+            if is_set:
+                yield ConfigError(
+                    "this option looks for end-of-document tokens, and no document has one",
+                    where=f"{file}: nanosets.{name}.{option}",
+                    found="tokenization.append_eod: false",
+                    remedy="set tokenization.append_eod to true, or remove the key",
+                )
 
 
 # The data.
@@ -239,15 +239,16 @@ def _split_blend_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigErro
 def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the phases of a training run do not follow one another up to its end.
 
-    Each phase says at which iteration it ends. In a run of 1,000 iterations:
+    A run may read different data in its phases. Each says at which iteration it ends. In a run of
+    1,000 iterations (`schedule: {iterations: 1000, …}`):
 
         until: 600, until: 1000    fine
         until: 600, none           fine: the last one ends with the run
         until: 600, until: 500     an error: the second phase would end before it begins
 
     Args:
-        where: Place of the nanoset, for the errors.
-        nanoset: Its settings; without `phases` there are no errors.
+        where: The key of the run's data in nanoset.yaml, for the errors.
+        nanoset: The settings; without `phases` there are no errors.
     """
     if not nanoset.phases:
         return
@@ -259,13 +260,13 @@ def _phase_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         )
         return
 
-    iterations = nanoset.schedule.iterations
-    if not _phases_fill_run(nanoset, iterations):
+    n_iterations = nanoset.schedule.iterations
+    if not _phases_fill_run(nanoset, n_iterations):
         ends = ["none" if phase.until is None else str(phase.until) for phase in nanoset.phases]
         yield ConfigError(
             "phases must follow one another",
             where=f"{where}.phases",
-            found=f"until {', '.join(ends)} of {iterations} iterations",
+            found=f"until {', '.join(ends)} of {n_iterations} iterations",
             remedy=(
                 "give each phase except the last an `until` above that of the previous phase, and "
                 "below schedule.iterations; leave out the last `until`, or set it to "
@@ -573,10 +574,10 @@ def _mask_error(where: str, found: str) -> ConfigError:
 def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield the mistakes in how a nanoset divides its documents among train, valid and test.
 
-        split: "98,1,1"                                       fine
-        split: "98,2,0"                                       fine: test gets no documents
-        split: "98,2,0", samples: {test: 100}                 an error: there can be no such samples
-        split: "98 1 1"                                       an error: not three shares
+        split: "98,1,1"                            fine
+        split: "98 1 1"                            an error: not three shares
+        split: "98,2,0"                            fine: test gets no documents
+        split: "98,2,0", samples: {test: 100}      an error: test gets no documents
 
     Args:
         where: The key of the nanoset (the data of a training run) in nanoset.yaml, for the errors.
@@ -587,7 +588,7 @@ def _split_errors(where: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
         yield text_error.at(f"{where}.split")
         return
 
-    if nanoset.shares is None:
+    if nanoset.shares is None:  # train, valid and test have data of their own
         why_empty = "no blend for it"
     else:
         why_empty = f"split {nanoset.shares!r}"

@@ -171,24 +171,20 @@ def read_since_handoff(outputs: OutputRoot, continue_from: ContinueSpec) -> Read
 
 
 def _samples_before(handoff: Manifest) -> int:
-    """Return how many samples a run has read before the data of one of its phases begins.
+    """Return how many samples a training run reads before one of its phases begins.
 
-    A run may have phases, with data that is described separately. The iterations 600 to 1,000 of a
-    run with 8 samples each begin after 4,800 samples. Their options have this:
-
-        "span": [600, 1000]          first iteration of the phase, and its end
-        "schedule": [1000, 8, …]     iterations of the run, samples in each, and more
+    For example, the phase begins at iteration 600, and each iteration reads 8 samples: 4,800.
 
     Args:
-        handoff: Manifest of the phase's handoff, which is a folder with the arguments of the
-            trainer.
+        handoff: A record of the phase. Its options have the iterations at which the phase begins
+            and ends, and the schedule of the run: {"span": [600, 1000], "schedule": [1000, 8, …]}.
     """
     options = handoff.recipe["options"]
-    if not options.get("span"):  # the run has no phases
-        return 0
-    start_iteration, _ = options["span"]  # 600
-    global_batch_size: int = options["schedule"][1]  # 8
-    return int(start_iteration) * global_batch_size
+    if not options.get("span"):
+        return 0  # the run has no phases
+    first_iteration, _ = options["span"]
+    samples_per_iteration: int = options["schedule"][1]
+    return int(first_iteration) * samples_per_iteration
 
 
 class ContinuedProject(NamedTuple):

@@ -146,10 +146,9 @@ def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
 
 
 def _empty_phase_errors(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
-    """Yield an error for each size of a smaller training run at which one of its phases is empty.
+    """Yield an error for each scale at which a smaller training run would have an empty phase.
 
-    A run may change its data on the way, in phases. Before a large run, people train small ones.
-    Their phases are shortened, and may have no iteration left:
+    A run may read different data in several phases. In a smaller run, these are shorter:
 
         the full run ends its phases at      40    80    1,000
         at the scale 0.01                     1     1       10      the second one is empty
@@ -159,8 +158,10 @@ def _empty_phase_errors(nanoset: NanosetSpec, where: str) -> Iterator[ConfigErro
         where: The key `scales` in nanoset.yaml, for the errors.
     """
     for scale in nanoset.scales:
+        # [0, 40, 80, 1000] becomes [0, 1, 1, 10]: two numbers are equal.
         bounds = [_scaled_number(bound, scale) for bound in nanoset.phase_bounds]
-        if len(set(bounds)) < len(bounds):
+        has_empty_phase = len(set(bounds)) < len(bounds)
+        if has_empty_phase:
             yield ConfigError(
                 "at this scale, a phase has no iteration",
                 where=where,

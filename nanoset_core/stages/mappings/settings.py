@@ -279,17 +279,19 @@ class NanosetSpec(Section):
     def trains_on(self, corpus: str) -> bool:
         """Return whether a corpus is used for training, and not only for validation or tests.
 
-            blend: web, split: "98,2,0"                        train reads web
-            blend: web, split: "0,100,0"                       train reads nothing: it has no share
-            blend_per_split: {train: web, valid: wiki}         train reads web, but not wiki
+            blend: web, split: "98,2,0"                   yes for web: train gets 98 %
+            blend: web, split: "0,100,0"                  no: train gets nothing
+            blend_per_split: {train: web, valid: wiki}    yes for web, and no for wiki
 
         Args:
-            corpus: Name of a corpus (a collection of texts), or of a view, which selects some of
-                it.
+            corpus: Name of a corpus (a collection of texts), or of a selection of it.
         """
         if corpus not in corpora_of(self.blend_of("train")):
             return False
-        return not self.shares or parse_split(self.shares)[0] > 0
+        if not self.shares:
+            return True  # train reads all of it
+        share_of_train = parse_split(self.shares)[0]
+        return share_of_train > 0
 
     @property
     def corpora(self) -> tuple[str, ...]:

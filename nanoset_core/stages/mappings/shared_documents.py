@@ -74,22 +74,23 @@ class SharedDocuments:
         self._counted: dict[tuple[tuple[str, Rows], ...], list[CorpusParts]] = {}
 
     def parts(self, rows_by_prefix: Mapping[str, Rows]) -> Sequence[CorpusParts]:
-        """Return the tokens of each corpus, grouped by how many copies of them the datasets have.
+        """Return how many tokens of each corpus are in which datasets, to find what is read twice.
 
         For example, the corpus web has 1,000 tokens. The dataset `web` has all of them, and the
-        view `best-web`, a selection of its documents, has 100 of them. Then there are two groups:
+        view `best-web`, a selection of its documents, has 100 of them:
 
             tokens    copies in web    copies in best-web
             900       1                0
             100       1                1
 
         Args:
-            rows_by_prefix: Path of each dataset → (start, stop) of its sequences that count.
+            rows_by_prefix: Path of each dataset → the sequences of it that are read, as (start,
+                stop): (0, 980) are the first 980.
 
         Raises:
             MissingError: A dataset was deleted, or a dataset that it was made from.
         """
-        # Counting takes long for a large corpus, so results are kept for the next call.
+        # Counting takes long for a large corpus, so keep the results for the next call.
         key = tuple(sorted(rows_by_prefix.items()))
         if key not in self._counted:
             self._counted[key] = self._count(rows_by_prefix)
@@ -352,10 +353,7 @@ def _count_truncated(
 
 
 def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
-    """Add up how many tokens are in the same datasets, to learn how often training repeats text.
-
-    Several datasets may have been made from one collection of texts. A row stands for some of its
-    documents, and says how many copies of them each dataset has:
+    """Add up the tokens of equal rows: of documents with equal numbers of copies in each dataset.
 
         copies in datasets A, B      tokens
         1  2                         100
@@ -378,16 +376,13 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
     if not len(tokens):
         return
 
-    # How many different rows are possible? If a dataset has 0 to 2 copies, and another one 0 or 1,
-    # these are 3 * 2. They are multiplied as floats, since integers may overflow.
-    n_values = copies.max(axis=0) + 1  # (n_datasets,) different numbers of copies, such as [3, 2]
-    n_possible_rows = np.prod(n_values.astype(np.float64))
-
-    # If they are few, the sums fit into an array with an entry for each of them.
+    # A has 0 or 1 copies, and B has 0, 1 or 2. So 2 * 3 different rows are possible.
+    n_values = copies.max(axis=0) + 1  # (n_datasets,) [2, 3]
+    n_possible_rows = np.prod(n_values.astype(np.float64))  # as a float, which cannot overflow
     if n_possible_rows <= _MAX_CODES:
-        yield from _sums_by_code(copies, tokens, tuple(n_values.tolist()))
+        yield from _sums_by_code(copies, tokens, tuple(n_values.tolist()))  # fast
     else:
-        yield from _sums_by_sorting(copies, tokens)
+        yield from _sums_by_sorting(copies, tokens)  # takes less memory
 
 
 def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Iterator[CopyCount]:

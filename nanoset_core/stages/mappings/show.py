@@ -25,20 +25,16 @@ def split_summary(manifest: Manifest) -> Summary:
 
 
 def mappings_summary(manifest: Manifest) -> Summary:
-    """Return what `nanoset status` shows of the index files of a split.
-
-    Index files have the order in which a trainer reads the samples of train, valid or test. If
-    there are none, the trainer would fail, so the warning says why.
+    """Return what `nanoset status` shows of a split: counts, details, and why it has no sample.
 
     Args:
-        manifest: Record of the index files, with facts such as the number of samples.
-
-    Returns:
-        Counts, details, and at most one warning.
+        manifest: The record of the split (train, valid or test), with its number of samples.
     """
+    summary = split_summary(manifest)
     reason = reason_without_samples(manifest)
-    warnings = [] if reason is None else [reason]
-    return replace(split_summary(manifest), warnings=warnings)
+    if reason is None:
+        return summary
+    return replace(summary, warnings=[reason])  # without samples, the trainer would fail
 
 
 def reason_without_samples(manifest: Manifest) -> str | None:
@@ -83,24 +79,26 @@ def _figures(manifest: Manifest) -> dict[str, int]:
 
 
 def _sample_figures(manifest: Manifest) -> dict[str, int]:
-    """Return how many samples a split has, and how many tokens these are.
+    """Return how many samples a split has, how many of them are unused, and how many tokens it has.
 
-        {"samples": 1000, "unused_samples": 0, "tokens": 2048000}
+    Trainers prepare some more samples than they read: these are unused.
+
+        {"samples": 1000, "unused_samples": 5, "tokens": 2048000}
 
     Args:
-        manifest: Manifest of the index mappings or the blend.
+        manifest: The record of the split (train, valid or test).
 
     Returns:
-        Name of a count → number; empty for outputs of old versions, which do not record it.
+        The numbers; none for records of old versions.
     """
     if "members" not in manifest.facts:
         return {}
-    samples = samples_read(manifest.facts)
-    figures = {"samples": samples, "unused_samples": unused_samples(manifest.facts)}
-    # All samples have one length. A blend of datasets does not record it.
-    sequence_length = manifest.recipe["options"].get("sequence_length")
-    if sequence_length is not None:
-        figures["tokens"] = samples * int(sequence_length)
+    n_samples = samples_read(manifest.facts)
+    figures = {"samples": n_samples, "unused_samples": unused_samples(manifest.facts)}
+    # Some records have no length of samples.
+    tokens_per_sample = manifest.recipe["options"].get("sequence_length")
+    if tokens_per_sample is not None:
+        figures["tokens"] = n_samples * int(tokens_per_sample)
     return figures
 
 
@@ -132,20 +130,18 @@ def _details(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _repetition_details(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return columns of a table on training data: how often its documents are read.
+    """Return how often documents are read for training, as columns of a table.
 
-    An epoch of 2.5 means that each document is read two or three times.
-
-        {"unique tokens": "1,000", "repeated tokens": "1,500", "epochs": "1.00 to 2.50"}
+        unique tokens    repeated tokens    epochs
+        1,000            1,500              1.00 to 2.50     (of the corpora that are read)
 
     Args:
-        facts: What was recorded of a split (train, valid or test), such as its datasets
-            (`members`).
+        facts: What was recorded of the training data: `corpora` has an entry for each collection of
+            texts, such as `{"epochs": 2.5, "unique_tokens": 600, …}`. Old records only have an
+            entry for each dataset, in `members`: `{"epochs": 2.5, …}`.
     """
-    # Datasets of one corpus may share documents, so the counts for corpora are better. Outputs of
-    # old versions lack them.
-    corpora = facts.get(CORPORA)
     details: dict[str, str] = {}
+    corpora = facts.get(CORPORA)
     if corpora is None:
         epochs = [dataset["epochs"] for dataset in facts["members"]]
     else:

@@ -65,19 +65,17 @@ class _SplitStage(OutsideFiles, SharesFiles):
         return files_in_use(manifest)
 
     def fault(self, project: Project, key: Key, manifest: Manifest) -> str | None:
-        """Check that the index files of a split still exist, with the sizes that were written.
+        """Return which index file is missing or of a wrong size, in words, or None.
 
-        They are in a folder where the trainer looks for them, its cache. Somebody may have emptied
-        it, or a file may be cut off since the disk was full. Then `nanoset build` writes it again.
+        The files are in a folder that the trainer reads, where somebody may have deleted them.
 
         Args:
-            project: Its output root contains the cache.
-            key: Its `subject` is the name of the training run's data, and its `part` the split.
+            project: Its output root contains the folder.
+            key: Names the training data and a split, such as pretrain and train.
             manifest: The record of the files, with the size of each.
 
         Returns:
-            Such as "an index file is missing or of another size: 5ce5…-shuffle_index.npy"; None if
-            all is well.
+            Such as "an index file is missing or of another size: 5ce5…-shuffle_index.npy".
         """
         recorded_sizes = {name: note["bytes"] for name, note in cache_files(manifest).items()}
         folder = cache_folder(project, key.subject)
@@ -85,7 +83,7 @@ class _SplitStage(OutsideFiles, SharesFiles):
         fault = first_fault(stored_sizes, recorded_sizes)
         if fault is None:
             return None
-        file_name, *_ = fault
+        file_name, *_sizes = fault
         return f"an index file is missing or of another size: {file_name}"
 
     def show(self, project: Project, manifest: Manifest) -> Summary:
@@ -273,25 +271,23 @@ def _split_keys(nanosets: Iterable[str]) -> list[Key]:
 def mappings_recipe(
     nanoset: NanosetContext, split: SplitName, datasets: Mapping[str, str] | None = None
 ) -> Recipe:
-    """Return everything that decides the bytes of the index files of a split's datasets.
+    """Return everything on which the content of a split's index files depends, with a digest of it.
 
-    An index file has the order in which a trainer reads the samples of a dataset. This list of its
-    inputs is called a recipe. Its digest names the version of the files: with the same recipe, they
-    need not be built again.
+    The digest names the version of the files. If it does not change, they need not be built again.
 
         parents    {"web": "0a1b…", "code": "77cd…"}         digest of each dataset
         options    {"seed": 1234, "sequence_length": 2048, …}
 
     Args:
-        nanoset: The data of a training run, as nanoset.yaml describes it.
+        nanoset: The training data, as nanoset.yaml describes it.
         split: `train`, `valid` or `test`.
         datasets: Name of each dataset → its digest; None or empty for the current datasets.
 
     Raises:
         MissingError: A dataset has not been built.
     """
-    # The recipe will be compared with one that was stored as JSON and read again. `as_parsed`
-    # changes values as JSON does, for example tuples to lists, so that equal recipes are equal.
+    # A list is not equal to a tuple, but JSON has lists only. So convert all values to what they
+    # will be when the recipe has been stored as JSON and is read again.
     options = as_parsed(nanoset.options(split))
     if not datasets:
         datasets = nanoset.digests(nanoset.spec.corpora_of(split))
@@ -330,21 +326,17 @@ def write_mappings(project: Project, name: str, split: SplitName) -> Manifest:
 
 
 def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> FileNotes:
-    """Write the index files of each dataset of a split.
+    """Write the index files of each dataset of a split, and show the progress.
 
-    An index file has the order in which a trainer reads the samples of a dataset. For web and code:
-
-        5ce5…-GPTDataset-train-shuffle_index.npy, …
-        a07e…-GPTDataset-train-shuffle_index.npy, …
-
-    Files that exist already are left out, unless the project is opened to rebuild outputs.
+    An index file has the order in which a trainer reads the samples of a dataset. Files that exist
+    already are kept, unless the user demands to rebuild everything.
 
     Args:
-        nanoset: The nanoset. Its cache is the folder where the trainer looks for the files.
-        planned: The plan of the split: which samples it has of each dataset.
+        nanoset: The training data, with the folder in which the trainer looks for the files.
+        planned: The plan of the split: which samples it reads of each dataset.
 
     Returns:
-        Name of each file, also of those that existed → its size and sha256.
+        Size and sha256 of each file: `{"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}`.
     """
     # Imported here: every command imports this module, but few of them write index files.
     from nanoset_core.stages.mappings.make import IndexFileWriter
@@ -353,6 +345,7 @@ def _write_files_of_datasets(nanoset: NanosetContext, planned: PlannedSplit) -> 
     datasets = () if planned.plan is None else planned.plan.members
     work_name = f"{nanoset.name} {planned.split}"
     work = project.progress.work(MAPPINGS, work_name, len(datasets), unit="corpora")
+
     writer = IndexFileWriter(nanoset.cache, project.outputs.access, rebuild=project.rebuild)
     notes: dict[str, Mapping[str, Any]] = {}
     for dataset in datasets:

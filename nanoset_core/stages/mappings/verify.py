@@ -193,23 +193,20 @@ def _check_files(
 def _check_index_file(
     report: Report, manifest: Manifest, folder: Path, name: str, *, size: int | None, deep: bool
 ) -> None:
-    """Check that an index file is still as it was written.
+    """Check that an index file is as it was written, by its size, and by its sha256 if `deep`.
 
-    An index file has the order in which a trainer reads the samples of a dataset. It is in a folder
-    outside the usual outputs, the trainer's cache, where it may be changed or deleted. Its record
-    says:
-
-        {"5ce5…-shuffle_index.npy": {"bytes": 800, "sha256": "77cd…"}}
+    An index file has the order in which a trainer reads samples. It is in a folder of the trainer,
+    where it may be changed or deleted.
 
     Args:
-        report: Report on the index files, which gets an error if the file differs.
-        manifest: Record of the build that wrote the file.
-        folder: The trainer's cache.
-        name: Path of the file below this folder.
+        report: Gets an error if the file differs.
+        manifest: The record of the build, with size and sha256 of each file that was written.
+        folder: The folder of the trainer.
+        name: Path of the file below this folder, such as "5ce5…-shuffle_index.npy".
         size: Its present size in bytes; None if it is missing.
-        deep: Compare its sha256, too, and not only its size.
+        deep: Whether to compare its sha256, too, which takes longer.
     """
-    recorded = manifest.facts[CACHE_FILES]  # name → size and sha256
+    recorded = manifest.facts[CACHE_FILES]  # {"5ce5…-shuffle_index.npy": {"bytes": 800, …}, …}
     if name not in recorded:
         report.error(
             "the trainer looks for a file that the build does not list",
@@ -217,12 +214,13 @@ def _check_index_file(
             remedy=FORCE_BUILD,
         )
         return
+    expected = FileFact(recorded[name]["bytes"], recorded[name]["sha256"])
     check_written(
         report,
         manifest.access,
         folder / name,
         size=size,
-        expected=FileFact(recorded[name]["bytes"], recorded[name]["sha256"]),
+        expected=expected,
         deep=deep,
         remedy_for_size=BUILD,
         remedy_for_bytes=_DELETE,
@@ -297,45 +295,44 @@ def _check_contents(
     *,
     deep: bool,
 ) -> None:
-    """Check what the index files of one dataset contain, by reading samples through them.
+    """Check what the index files of a dataset contain, by reading some samples as a trainer would.
 
-    An index file has the order in which a trainer reads the samples of a dataset. Files that were
-    damaged or mixed up usually lead to tokens that do not exist.
+    An index file has the order in which a trainer reads samples. Wrong files usually lead to tokens
+    that do not exist.
 
     Args:
-        report: Report on the index mappings, to which errors are added.
-        project: Its tokenizer says which ids tokens may have.
-        manifest: Manifest of the index mappings.
-        config: The settings of the nanoset that decide its samples.
-        member: The plan of the dataset: which of its samples are read.
-        files: Its index files.
-        deep: Build the index files again in memory and compare them, too.
+        report: Gets the errors.
+        project: Its tokenizer says which tokens exist.
+        manifest: The record of the index files, which says how they are read.
+        config: The settings that decide the samples.
+        member: Which samples of the dataset are read.
+        files: The index files.
+        deep: Also compute the index files again, and compare them.
     """
-    # Of a dataset in a bucket, only small blocks with these samples are downloaded.
+    # If the dataset is in a bucket, do not download all of it for a few samples.
     access = replace(manifest.access, is_sampled=True)
-    samples_of_dataset = open_nanoset(member, config, files.folder, access)
+    samples = open_nanoset(member, config, files.folder, access)
     if deep:
-        _check_rebuilt(report, files, samples_of_dataset)
-    _check_samples(report, project, samples_of_dataset)
+        _check_rebuilt(report, files, samples)
+    _check_samples(report, project, samples)
 
 
 def _check_rebuilt(report: Report, files: FileSet, indices: Nanoset | BlendIndices) -> None:
-    """Compute index arrays again and compare each entry with the stored one, unless they are too
-    large.
+    """Compute index files again, and compare each of their entries with the stored one.
 
-    The arrays have the order in which a trainer reads samples. A wrong entry shows that a file was
-    changed or damaged:
+    An index file is an array of numbers, such as the order in which a trainer reads samples:
 
         stored            3 0 2 1
         computed again    3 0 1 2      an error for entry 2
 
+    Files with more than 100 million entries are left out, since that would take long.
+
     Args:
-        report: Gets an error for the first wrong entry of each array.
-        files: The index files. Each contains one array, except the file "description".
-        indices: The stored arrays. Each is an attribute that has the name of its file, such as
-            `shuffle_index`.
+        report: Gets an error for the first wrong entry of each file.
+        files: The index files.
+        indices: Their arrays: its attribute `shuffle_index` is the array of the file of that name.
     """
-    array_names = [name for name in files.files if name != "description"]
+    array_names = [name for name in files.files if name != "description"]  # that one is a text
     n_entries = max(len(getattr(indices, name)) for name in array_names)
     if n_entries > MAX_REBUILT_ENTRIES:
         report.count("entries_not_rebuilt", n_entries)

@@ -236,19 +236,17 @@ def apply_budget(budget: Budget, candidates: Candidates) -> BudgetGap | None:
 
     Args:
         budget: A number of documents or tokens.
-        candidates: The documents to choose from. The number of copies of each that is left out
-            becomes 0.
+        candidates: The documents to choose from. The number of copies of each that is left out is
+            set to 0.
 
     Returns:
-        If much of the budget stays unused, the document that did not fit. Its field `document` is
-        an index among the candidates.
+        If less than 99 % of the budget is used, the document that did not fit, so that the user can
+        be told. Its field `document` is an index among the candidates.
     """
     end = budget_end(budget, candidates)
     if end is None:  # all candidates fit
         return None
-
-    # Find the document that does not fit before it is left out.
-    gap = find_gap(budget, end, candidates)
+    gap = find_gap(budget, end, candidates)  # before that document is left out, too
     candidates.keep_before(end)
     return gap
 
@@ -290,16 +288,15 @@ def budget_end(budget: Budget, candidates: Candidates) -> HashEnd | None:
 
 
 def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGap | None:
-    """Find the document that leaves much of a budget unused, because it does not fit.
+    """Return which document leaves much of a budget unused, because it does not fit, if any.
 
-    For example, a view takes documents up to 10 tokens. Its documents have 7 tokens, and the next
-    one would add 5. There the view ends. (It does not go on with shorter documents: then a view
-    with a smaller budget could have documents that one with a larger budget does not have.) The
-    user gets a warning that 3 tokens are left, and because of which document.
+    For example, a view takes documents up to 10 tokens. The first documents have 7 tokens, and the
+    next one would add 5. There the view ends, even if a shorter document follows. The user is told
+    that 3 tokens are left, and because of which document.
 
     Args:
         budget: A number of documents or tokens: 10 tokens.
-        end: Where the budget ends: its `amount_before` is 7, what the documents before it use.
+        end: Where the budget ends. The documents before have `amount_before` tokens: 7.
         candidates: All documents that may be taken.
 
     Returns:
@@ -310,9 +307,7 @@ def find_gap(budget: Budget, end: BudgetEnd, candidates: Candidates) -> BudgetGa
     if is_almost_full:
         return None
 
-    # Look up the next document. These are several if documents have the same id, since such
-    # documents are taken together or not at all: the first one stands for them.
-    misfits = _first_misfits(end, candidates, budget.unit)
+    misfits = _first_misfits(end, candidates, budget.unit)  # one, or several with the same id
     if not misfits.positions:
         return None
     return BudgetGap(

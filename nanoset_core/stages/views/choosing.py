@@ -180,17 +180,17 @@ def _origin_of(values: DocumentValues, row: int) -> str:
 
 
 def plan_view(project: Project, name: str) -> ChosenView:
-    """Show what a view would choose, without making it: a trial of its rules.
+    """Show how many documents a view would have, without making it: a trial of its rules.
 
-    A view is a dataset with some documents of a corpus, which rules in nanoset.yaml choose. Of the
-    result, use only the counts: the list of documents is deleted before this returns.
+    A view is a selection of a corpus's documents by rules in nanoset.yaml.
 
     Args:
         project: Its settings are read, and the current dataset of the corpus with its tables.
         name: Name of the view.
 
     Returns:
-        The counts of the documents, and the facts that a build of the view would record.
+        The counts of the documents, and the facts that a build of the view would record. The list
+        of the documents cannot be read any more.
 
     Raises:
         ConfigError: There is no such view, or a condition does not fit the columns.
@@ -206,8 +206,9 @@ def plan_view(project: Project, name: str) -> ChosenView:
             expected=", ".join(views) or "none: it is empty",
             remedy=remedy_for_name(name, views, "correct the name, or add it there"),
         )
+    corpus = base_of(views, name)
     with tempfile.TemporaryDirectory(prefix="nanoset-view-") as folder:
-        [chosen] = choose(project, base_of(views, name), [name], Path(folder))
+        [chosen] = choose(project, corpus, [name], scratch=Path(folder))
     return chosen
 
 
@@ -269,7 +270,10 @@ def _columns_in_rules(spec: ViewSpec) -> set[str]:
 
 
 def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
-    """Check that all columns exist that the rules of a view need, and that it ranks by numbers.
+    """Check that the corpus has all columns that the rules of a view name.
+
+        where: quality >= 3                      needs a column quality
+        top: {by: quality, documents: 1000}      needs a column quality, and of numbers
 
     Args:
         project: The project.
@@ -294,8 +298,7 @@ def _check_columns(project: Project, dataset: Manifest, name: str) -> None:
             remedy=remedy_for_name(missing_columns[0], all_columns, remedy),
         )
 
-    # The rule `top` takes the documents with the best values of a column, which must be numbers. If
-    # the view is chosen from another view, the rules of that one count as well.
+    # The view may be chosen from another view, whose rules count as well.
     for view in chain_of(project.config.views, name):
         top = project.config.views[view].top
         if top is not None:

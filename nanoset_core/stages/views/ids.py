@@ -77,7 +77,8 @@ def read_ids(folder: RawFolder, names: Iterable[str]) -> Ids:
             in .parquet or .arrow.
 
     Returns:
-        The ids of all files together, each once. They remember which of them documents have.
+        A set with the ids of all files. When documents are compared with it later, it notes which
+        ids were found.
 
     Raises:
         InputError: A line is not UTF-8, or a table cannot be read, has no column of ids, or has ids

@@ -214,15 +214,15 @@ class _ViewWriter:
 def link(source: Path, target: Path, final_folder: Path) -> None:
     """Make a file appear at a second path without copying it: by a hard link, or a symbolic link.
 
-    A symbolic link has the path of the file relative to the folder of the link, so that it stays
-    right if the project is moved: "../../../datasets/web/8a…/web.bin".
-
     Args:
         source: The file.
-        target: The second path, in a temporary folder.
-        final_folder: The path to which the temporary folder will be renamed.
+        target: The second path. It is in a temporary folder, which will be renamed.
+        final_folder: The path of this folder after that. A symbolic link has the path of the file
+            from there, such as "../../../datasets/web/8a…/web.bin", so that it stays right if the
+            whole project is moved.
     """
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without hard links
-        target.symlink_to(os.path.relpath(source, final_folder))
+        path_from_link = os.path.relpath(source, final_folder)
+        target.symlink_to(path_from_link)

@@ -46,11 +46,11 @@ class RankedColumn:
     def append(self, array: Any) -> None:
         """Append the values of the next documents, by which documents will be ranked.
 
-        Each value is stored as an unsigned integer in the same order, which is easier to rank than
-        floats. A second file says which documents cannot be ranked. For example:
+        Each value is stored as an unsigned integer, its key, such that keys have the order of the
+        values. A second file says which documents cannot be ranked:
 
             value     0.5     null    2.0     NaN
-            key       17…     …       92…     …          in the order of the values
+            key       17…     …       92…     …
             fault     0       NULL    0       NAN        0: the document can be ranked
 
         Args:
@@ -60,14 +60,10 @@ class RankedColumn:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        # All arrays have the same type, so each call sets the same one.
         self.dtype = np.float64 if pa.types.is_floating(array.type) else np.int64
-
-        # Convert to a numpy array, with 0 for documents without a value: 0.5 0.0 2.0 NaN.
         numbers = array.cast(pa.from_numpy_dtype(self.dtype))
-        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # (n_documents,)
+        values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)  # [0.5, 0.0, 2.0, NaN]
 
-        # Mark the documents that cannot be ranked: 0 NULL 0 NAN.
         faults = np.zeros(len(values), np.uint8)  # (n_documents,)
         if array.null_count > 0:
             is_null = array.is_null().to_numpy(zero_copy_only=False)
@@ -75,7 +71,7 @@ class RankedColumn:
         if self.dtype is np.float64:
             faults[np.isnan(values)] = NAN
 
-        self._keys.append(order_keys(values))  # unsigned integers in the order of the values
+        self._keys.append(order_keys(values))
         self._faults.append(faults)
 
     def keys(self) -> NDArray[np.uint64]:

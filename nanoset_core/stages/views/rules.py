@@ -155,30 +155,27 @@ class DocumentValues:
 def _is_among(numbers: NDArray[np.int64], listed: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each of some numbers, return whether it is in a list; shape (n_numbers,).
 
-    For example:
-
         numbers    3      5      8           list    1    5    7    9
         result     False  True   False
 
     Args:
-        numbers: The numbers, ascending, shape (n_numbers,). These are many, such as 10,000.
-        listed: The list, ascending, shape (n_listed,). Few entries are in the range of the numbers,
-            so it is faster to look up these among the numbers than the reverse.
+        numbers: The numbers, ascending, shape (n_numbers,); many, such as 10,000.
+        listed: The list, ascending, shape (n_listed,); often short.
     """
-    mask = np.zeros(len(numbers), np.bool_)
+    is_listed = np.zeros(len(numbers), np.bool_)
     if not len(numbers):
-        return mask
+        return is_listed
 
-    # Drop what is below the first number (3) or above the last one (8) from the list.
+    # Look up each entry of the list among the numbers, which is faster than the reverse. Entries
+    # below the first number or above the last one need no look-up.
     start, stop = np.searchsorted(listed, [numbers[0], numbers[-1] + 1])
-    in_range = listed[start:stop]  # [5, 7]
+    entries = listed[start:stop]  # [5, 7]
 
-    # Look up each of these. Find the position of the first number that is not below it: the number
-    # 5 for 5, and 8 for 7. There always is one, since none of these is above the last number.
-    positions = np.searchsorted(numbers, in_range)  # [1, 2]
-    is_equal = numbers[positions] == in_range  # 5 == 5, 8 == 7: [True, False]
-    mask[positions[is_equal]] = True
-    return mask
+    # Where is the first number that is not below the entry? It equals the entry, or is above it.
+    positions = np.searchsorted(numbers, entries)  # [1, 2]: the numbers 5 and 8
+    is_equal = numbers[positions] == entries  # [True, False]
+    is_listed[positions[is_equal]] = True
+    return is_listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,20 +280,18 @@ class HashSplit:
     def mask(self, documents: DocumentValues) -> NDArray[np.bool_]:
         """For each document, return whether its hash is in the part of all hashes that is kept.
 
-        A hash is a number below 2**64 that looks random. For example, the part from 0.1 to 0.3 are
+        A hash is a number below 2**64 that looks random. For the part from 0.1 to 0.3, these are
         the hashes from 0.1 * 2**64 to 0.3 * 2**64, which about a fifth of all documents have.
 
         Args:
-            documents: The documents. The column `by` is hashed, unless another view has needed its
-                hashes.
+            documents: The documents, whose values of the column `by` are hashed.
 
         Returns:
             bool, shape (n_documents,).
         """
-        # Hash each value again, together with a text. So the choice does not depend on that of
-        # other steps, or of splits with other seeds, which use other texts.
-        salt = "split" if self.seed is None else f"split {self.seed}"
-        hashes = salted(documents.hashes(self.by), salt)
+        # With each seed, documents have other hashes, so that another fifth of them is kept.
+        name = "split" if self.seed is None else f"split {self.seed}"
+        hashes = salted(documents.hashes(self.by), name)  # hashed again, together with the name
 
         is_kept = below(hashes, self.stop)  # hash < 0.3 * 2**64
         if self.start > 0:

@@ -591,28 +591,28 @@ def _left_by_leading_filters(view: _ViewInProgress, leading_filters: LeadingFilt
 
 
 def _in_order_of(view: _ViewInProgress, selection: Selection) -> Selection:
-    """Put the documents of a view, a selection of a corpus's documents, into its order.
+    """Put the documents of a view into the order that its settings demand.
 
-    There are three orders:
-
-        no setting                 the order in which the corpus stores them
+        without `order`            the order of the corpus
         order: {by: date}          sorted by a column
         order: {seed: 1}           shuffled
 
     Args:
-        view: The view, with what was stored for its order while the documents were read.
-        selection: The documents of the view.
+        view: The view, a selection of documents, with values that were stored for its order while
+            the documents were read: their dates, or hashes.
+        selection: The documents, in the order of the corpus.
     """
     order = view.rule.order
     if order is None:
         return selection
+
     if order.by is not None:
         chosen = _all_copies(selection)
         values = view.sort_values_of(chosen.candidate_indices)
         documents = _sorted_documents(chosen.documents, values, descending=order.descending)
     else:
         assert order.seed is not None
-        assert view.files is not None  # their hashes were written, since a shuffle needs them
+        assert view.files is not None  # they have the hashes
         documents = _shuffled_documents(order.seed, selection, view.files.hashes.mapped())
     return replace(selection, order=documents)
 
@@ -761,32 +761,31 @@ def _all_copies(selection: Selection) -> _AllCopies:
 def _shuffled_documents(
     seed: int, selection: Selection, hashes: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the documents of a view, a selection of documents, in a pseudo-random order.
+    """Return the documents of a view in a pseudo-random order, that of a hash for each document.
 
-    They are sorted by a hash of the seed, the document's id and the number of the copy, since a
-    view may have a document several times. For example:
+    The hash is made from the seed, the document's id, and the number of the copy, since a view may
+    have a document several times:
 
         document     3     5     5 (second copy)
         hash         52    81    17                  in the order of hashes: 5, 3, 5
 
-    The hash does not depend on other documents. So documents that are added to the corpus later do
-    not change the order of the others.
+    So documents that are added to the corpus later do not change the order of the others.
 
     Args:
         seed: The seed, which the user chooses.
-        selection: The documents, which the view chooses among candidates.
+        selection: The documents of the view. They are chosen among candidates.
         hashes: Hash of each candidate's id, shape (n_candidates,).
 
     Returns:
         Numbers in the corpus, shape (n_documents,), each copy listed.
     """
     document_parts = [np.empty(0, np.int64)]
-    sort_key_parts = [np.empty(0, np.uint64)]
+    hash_parts = [np.empty(0, np.uint64)]
     for copies in selection.copies():  # first copies of documents, then second ones, …
         id_hashes = hashes[copies.candidate_indices]
         document_parts.append(copies.documents)
-        # Hash the seed and the number of the copy together with the id.
-        sort_key_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
+        # Hash them again, together with the seed and the number of the copy.
+        hash_parts.append(salted(id_hashes, f"order {seed} {copies.copy}"))
     documents = np.concatenate(document_parts)  # (n_documents,) [3, 5, 5]
-    sort_keys = np.concatenate(sort_key_parts)  # (n_documents,) [52, 81, 17]
-    return documents[np.argsort(sort_keys, kind="stable")]  # [5, 3, 5]
+    document_hashes = np.concatenate(hash_parts)  # (n_documents,) [52, 81, 17]
+    return documents[np.argsort(document_hashes, kind="stable")]  # [5, 3, 5]

@@ -115,7 +115,7 @@ def _report_unknown_sequence(
         sequence: The sequence in words, such as "12 tokens from byte 48 on".
     """
     report.error(
-        "a sequence of a view is none of its dataset",
+        "a view has a sequence of tokens that its dataset does not have",
         where=idx_path(view.folder / view.facts["prefix"]),
         found=sequence,
         expected=f"one of {dataset.url()}",

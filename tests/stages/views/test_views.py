@@ -213,7 +213,7 @@ def test_a_sequence_that_the_corpus_does_not_have_is_reported(project):
     [report] = verify_project(project, ["kept"])
 
     assert [finding.what for finding in report.findings] == [
-        "a sequence of a view is none of its dataset"
+        "a view has a sequence of tokens that its dataset does not have"
     ]
 
 
