@@ -23,34 +23,32 @@ from nanoset_core.text.values import type_of
 
 
 def column_nodes(config: ProjectConfig, corpus: str, used: Collection[str]) -> dict[str, Node]:
-    """Return the outputs that contain some columns of a corpus's documents, such as `language`.
+    """Return the outputs that contain some columns of a corpus's documents.
 
-    There are two: values that the raw text has (`columns`), and values that other tables have for
-    the ids of documents (`attributes`). If the text has a language, and a table has scores:
+    There are two: `columns` has values from the raw text, such as a language, and `attributes` has
+    values from other tables, such as scores:
 
-        language           columns
-        score              attributes
-        language, score    both
+        used                  outputs
+        language              columns
+        score                 attributes
+        language, score       columns, attributes
 
     Args:
-        config: The settings of nanoset.yaml.
+        config: The settings of nanoset.yaml. They name the columns of the raw text. Others are
+            attributes, if the settings name tables of attributes for the corpus.
         corpus: Name of the corpus.
-        used: Names of the columns. Those that are not kept from the raw text are attributes.
+        used: Names of the columns.
 
     Returns:
-        Name of the stage → its output. An output is left out if none of the columns is in it.
+        Name of the output → the stage that makes it, and its key.
     """
     columns_of_text = set(config.documents_of(corpus).columns)
-    uses_text = any(column in columns_of_text for column in used)
-    uses_attributes = any(column not in columns_of_text for column in used)
-    has_attributes = corpus in config.attributes  # nanoset.yaml names tables for the corpus
-
-    # The folder of a stage has its name: "columns" or "attributes".
+    attribute_columns = set(used) - columns_of_text
     key = Key(corpus)
     nodes = {}
-    if uses_text:
+    if not columns_of_text.isdisjoint(used):
         nodes[COLUMNS.layout.folder] = Node(COLUMNS, key)
-    if uses_attributes and has_attributes:
+    if attribute_columns and corpus in config.attributes:
         nodes[ATTRIBUTES.layout.folder] = Node(ATTRIBUTES, key)
     return nodes
 
@@ -141,16 +139,16 @@ def columns_of(
 
 
 def _check_belongs_to(columns: Manifest, tokenized: Manifest) -> None:
-    """Check that columns are values of the current documents of a corpus, in their order.
+    """Check that columns have values of the current documents of a corpus, and not of earlier ones.
 
-    If the corpus was tokenized again since, row 7 of a table may be that of another document.
+    If the corpus was tokenized again since, document 7 may be another one, and so its value, too.
 
     Args:
-        columns: Manifest of the columns, which names by its digest what they were made for.
-        tokenized: Manifest of the tokenized corpus.
+        columns: The record of the columns, with a digest of the documents that they belong to.
+        tokenized: The record of the current documents.
 
     Raises:
-        MissingError: They were made for earlier documents.
+        MissingError: They belong to earlier documents.
     """
     if columns.recipe["parents"]["tokenized"] != tokenized.digest:
         raise MissingError(

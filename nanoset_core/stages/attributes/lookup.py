@@ -71,23 +71,25 @@ class LookupWriter:
         """Close the files, and build an index by which the row with an id is found.
 
         Returns:
-            The lookup, whose files are in the folder of this writer. It can be sent to other
-            processes.
+            The rows and the index, in the folder of this writer. The result only names the files,
+            so it can be sent to other processes.
         """
         self.close()
 
         # The index is sorted by hashes of the ids, which were written to a file with the rows.
+        n_rows = self._ids.n_rows
         hashes_path = self._folder / _ROW_HASHES
         hashes = map_array(hashes_path, np.uint64)
-        ids = _open_ids(self._folder, self._ids.kind, self._ids.n_rows)
+        ids = _open_ids(self._folder, self._ids.kind, n_rows)
         n_ids = build_index(self._folder, ids.values, ids.is_valid, hashes)
         hashes_path.unlink()  # the index has the hashes in its own order
+
         return Lookup(
             folder=self._folder,
-            n_rows=self._ids.n_rows,
-            n_ids=n_ids,
+            n_rows=n_rows,
+            n_ids=n_ids,  # fewer than rows if an id is in several of them
             id_kind=self._ids.kind,
-            kinds={name: column.kind for name, column in self._columns.items()},
+            kinds={name: column.kind for name, column in self._columns.items()},  # such as "double"
         )
 
     def close(self) -> None:

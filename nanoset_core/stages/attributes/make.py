@@ -115,8 +115,8 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
         doc-18    0.12
 
     Args:
-        project: The project.
-        corpus: The corpus.
+        project: The project, whose settings name the tables.
+        corpus: Name of the corpus.
         folder: An empty folder, which receives the files.
 
     Returns:
@@ -133,25 +133,24 @@ def read_attributes(project: Project, corpus: str, folder: Path) -> ReadAttribut
     named_files = given_files(project, spec.files, files_setting(corpus))
     # Spark writes other files next to its tables, such as _SUCCESS.
     table_files = [file for file in named_files.stats if not _is_hidden(file.path)]
+
     schema = _new_schema(project.config, corpus)
     tables = AttributeTables(named_files.folder, table_files, schema)
-
-    work = project.progress.work(STAGE, corpus, sum(file.size for file in table_files))
-    lookup = tables.read(folder, work.advance)
-
-    # Now the schema has the columns of the first file, and `tables` has counted broken values.
+    n_bytes = sum(file.size for file in table_files)
+    work = project.progress.work(STAGE, corpus, n_bytes)
+    lookup = tables.read(folder, work.advance)  # also adds the columns of the files to `schema`
     return ReadAttributes(lookup, names=schema.names, n_escaped=tables.n_escaped)
 
 
 def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
-    """Return what tables of attributes must look like, before any of them is read.
+    """Return which columns tables of attributes must have, as far as the settings say it.
 
-    Such a table has values of documents, such as the scores of a classifier, found by the
-    documents' ids. nanoset.yaml names the tables, and may say which columns to read:
+    Such tables have values of documents, such as scores, found by the documents' ids:
 
         attributes: {web: {files: "scores/*.parquet", id: doc_id, columns: [score]}}
 
-    A column must not have the name of a column that the documents have already, such as "tokens".
+    So there must be a column `doc_id`, and one named `score`. Without `columns`, all columns are
+    read. None of them may have the name of a value that documents have already, such as "tokens".
 
     Args:
         config: The settings of nanoset.yaml.
@@ -163,7 +162,7 @@ def _new_schema(config: ProjectConfig, corpus: str) -> AttributeSchema:
         id=spec.id,
         columns=spec.columns,
         reserved={*TAKEN_COLUMNS, *columns_of_text},
-        setting=f"{config.file}: {STAGE}.{corpus}",
+        setting=f"{config.file}: {STAGE}.{corpus}",  # for messages
     )
 
 
@@ -181,30 +180,28 @@ def _is_hidden(path: str) -> bool:
 def join_attributes(project: Project, corpus: str) -> Manifest:
     """Give each document of a corpus the values that other tables have for its id.
 
-    For example, a classifier has rated documents. nanoset.yaml names the table of the scores, so
-    that documents can be selected by them:
+    For example, a classifier has rated documents, and its scores are in a table:
 
         the table               documents        result
         doc-17    0.7           doc-18           0.2
         doc-18    0.2           doc-17           0.7
                                 doc-99           null: not in the table
 
-    A corpus (a collection of texts) is tokenized in parts, called shards. The result is a table for
-    each of them, and becomes the current version.
+    If this was done before, and neither the documents nor the tables have changed, nothing is read.
 
     Args:
-        project: The project.
-        corpus: Name of the corpus.
+        project: The project, whose settings name the tables.
+        corpus: Name of the corpus, the collection of the documents.
 
     Returns:
-        Manifest of the joined attributes, which lists a table for each shard.
+        Manifest of the result, a record that lists its files.
 
     Raises:
         MissingError: The corpus was not tokenized, or there are no attribute tables.
         SourceChangedError: A table was changed while it was read.
         ConfigError: A column is missing, or has a name that documents have already.
         FormatError: A file is not a table, is damaged, or has other columns than the first one.
-        InputError: A column cannot be kept, or a policy is violated.
+        InputError: A column cannot be kept, or documents have no values although they must.
     """
     outputs = project.outputs
     tokenized = require(project, TOKENIZED, Key(corpus))
@@ -215,7 +212,7 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
     else:
         attributes = outputs.make_current(existing)
 
-    # Policies such as `on_missing: fail` are no part of the recipe: they may have become stricter.
+    # Also check an existing result: `on_missing: fail` may be set only now.
     check_policies(project.config, attributes)
     return attributes
 
@@ -223,29 +220,25 @@ def join_attributes(project: Project, corpus: str) -> Manifest:
 def _join(project: Project, corpus: str, tokenized: Manifest, recipe: Recipe) -> Manifest:
     """Read the attribute tables of a corpus, and give each document the values for its id.
 
-    The tables may be changed while they are read, for example because the program that writes them
-    has not finished. The result would be a mixture of old and new values, so that is an error.
+    If a table changes while it is read, for example because the program that writes it has not
+    finished, the result would mix old and new values. So that is an error.
 
     Args:
         project: The project.
-        corpus: The corpus.
-        tokenized: The tokenized corpus, in parts (shards), each with a table of its documents.
-        recipe: What the result depends on, with a digest of the attribute tables as they are now.
+        corpus: Name of the corpus.
+        tokenized: The record of its documents.
+        recipe: What the result depends on, with a digest of the tables as they were before.
 
     Raises:
         SourceChangedError: A table was changed while it was read.
     """
-    shards = current_shards(project, tokenized)
+    shards = current_shards(project, tokenized)  # the documents are in several parts
 
-    # Prepare a folder for scratch files, and remove those that killed processes left behind.
-    folder = project.outputs.folder / STAGE  # <root>/attributes
+    folder = project.outputs.folder / STAGE
     folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned(folder)
+    sweep_abandoned(folder)  # remove temporary files that killed processes have left behind
     with claim_scratch(folder / "joining") as scratch:
         attributes = read_attributes(project, corpus, scratch)
-
-        # A recipe contains a digest of the files. So if a file was changed in the meantime, the
-        # recipe is not the same any more.
         recipe_after_reading = attributes_recipe(project, corpus, tokenized.digest)
         if recipe_after_reading.digest != recipe.digest:
             raise SourceChangedError(
@@ -311,24 +304,27 @@ def _facts_of(
 ) -> dict[str, Any]:
     """Return what is recorded about attribute tables that were joined to the documents of a corpus.
 
-        {"unmatched": 12, "rows": 2000, "first_missing": "doc-17"}
-
-    The tables have 2,000 rows, whose ids include 12 that no document has; and doc-17 is the first
-    document without a row. Such numbers show if ids were written in another way than in the text.
+        {"rows": 2000,                   of the tables
+         "unmatched": 12,                ids of the tables that no document has
+         "first_missing": "doc-17",      the first document whose id is in no table, or ""
+         "escaped": 3}                   values whose bytes are not UTF-8; only if there are some
 
     Args:
         attributes: The attribute tables.
-        facts_by_shard: Facts of the table that was made for each part (shard) of the corpus.
+        facts_by_shard: What was recorded for each part of the documents; each has a
+            "first_missing" of its own.
     """
-    # Find the first document of the corpus whose id is in no row. "" says that a shard has none.
-    missing_ids = [facts.get(FIRST_MISSING, "") for facts in facts_by_shard]
-    first_missing_id = next(filter(None, missing_ids), "")
+    first_missing_id = ""
+    for facts_of_shard in facts_by_shard:
+        first_missing_id = facts_of_shard.get(FIRST_MISSING, "")
+        if first_missing_id:
+            break
+
     facts = {
-        UNMATCHED: attributes.lookup.count_unmatched(),  # ids of rows that no document has
+        UNMATCHED: attributes.lookup.count_unmatched(),
         ROWS: attributes.lookup.n_rows,
         FIRST_MISSING: first_missing_id,
     }
-    # Values with bytes that are not UTF-8, which were escaped. Most tables have none.
     if attributes.n_escaped:
         facts[ESCAPED] = attributes.n_escaped
     return facts
@@ -398,14 +394,13 @@ class _MatchCounts:
     """The first id without a row, or empty."""
 
     def add(self, ids: Any, matches: MatchingRows) -> None:
-        """Count how many of some documents have no row, no id, or several rows.
+        """Count how many of some documents have no row, no id, or an id that several rows have.
 
             id of the document      doc-17    doc-18    null     doc-19
             its row                     -1         5      -1          7     (-1: there is none)
             is repeated                 no        no      no        yes
 
-        Here, `n_missing` is 2, `n_without_id` 1, `n_duplicates` 1, and `first_missing_id` is
-        "doc-17".
+        Here, 2 documents have no row, 1 of them has no id, and 1 other id is repeated.
 
         Args:
             ids: Their ids, an Arrow array of strings, shape (n_documents,); null for a document
@@ -414,12 +409,13 @@ class _MatchCounts:
         """
         import pyarrow as pa
 
-        is_missing = matches.rows < 0  # (n_documents,) the number of a missing row is -1
-        self.n_missing += int(np.count_nonzero(is_missing))
+        has_no_row = matches.rows == -1  # (n_documents,)
+        self.n_missing += int(np.count_nonzero(has_no_row))
         self.n_without_id += ids.null_count
         self.n_duplicates += int(np.count_nonzero(matches.is_repeated))
-        if not self.first_missing_id:
-            missing_ids = ids.filter(pa.array(is_missing)).drop_null()
+
+        if not self.first_missing_id:  # not known from earlier documents
+            missing_ids = ids.filter(pa.array(has_no_row)).drop_null()
             if len(missing_ids):
                 self.first_missing_id = missing_ids[0].as_py()
 

@@ -90,21 +90,17 @@ class AttributeTables:
     """Values read so far whose bytes are not UTF-8; such bytes are kept as \\xNN."""
 
     def read(self, folder: Path, on_read: Callable[[int], None]) -> Lookup:
-        """Read the rows of all files into a lookup, in which they can be found by document id.
+        """Copy the rows of all files to other files, in which a row can be found by its id.
 
             a.parquet    doc-17, 0.91
             b.parquet    doc-18, 0.12      →    "doc-18" leads to 0.12
 
-        Rows are read in chunks, each with an array of ids, and an array for each other column. The
-        names of these columns (`schema.names`) are those of the first file. They are not known
-        before it is read, so the names are looked up in the loop.
-
         Args:
-            folder: Receives the files of the lookup.
+            folder: Receives these files.
             on_read: Called with the bytes of each file that was read.
 
         Returns:
-            The lookup, in the folder.
+            The files, in which rows can be looked up.
 
         Raises:
             ConfigError: A file lacks a column; or a column has the name of a value that documents
@@ -114,9 +110,9 @@ class AttributeTables:
         """
         with LookupWriter(folder) as writer:
             for rows in self._chunks(on_read):
-                # Column → array of its values, such as {"score": [0.91, 0.12]}.
-                array_by_name = dict(zip(self.schema.names, rows.columns, strict=True))
-                writer.append(rows.ids, array_by_name)
+                names = self.schema.names  # known from the first file on, so not before the loop
+                values_by_name = dict(zip(names, rows.columns, strict=True))  # {"score": [0.91, …]}
+                writer.append(rows.ids, values_by_name)
             return writer.finish()
 
     def _chunks(self, on_read: Callable[[int], None]) -> Iterator[_Rows]:
@@ -233,11 +229,10 @@ def _to_kept_type(array: Any) -> Any:
 
 
 def _shorten_very_long(texts: Any) -> Any:
-    """Cut texts of more than MOST_BYTES, which saves memory.
+    """Cut texts that are longer than MOST_BYTES (4,096 bytes), which saves memory.
 
-    Such texts are left out, and counted, when the rows are joined to documents. To be recognised
-    then, a text must still be too long after the cut: it keeps MOST_BYTES + 1 characters, each of
-    which takes a byte or more.
+    Such texts are left out later, because they are too long. So they must not become shorter than
+    that here: 4,097 characters remain, and each of them takes a byte or more.
 
     Args:
         texts: An Arrow array of strings.

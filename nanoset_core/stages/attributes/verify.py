@@ -138,12 +138,12 @@ def _compare_table(report: Report, stored: Manifest, expected_path: Path) -> Non
 
     Args:
         report: Gets an error if they differ.
-        stored: Manifest of the stored table, which has a row for each document of a shard.
+        stored: The record of the stored table.
         expected_path: Path of the table that was made again.
     """
     if not _are_equal(stored.path(TABLE), expected_path):
         report.error(
-            "a table of attributes does not have the values of the rows with its documents' ids",
+            "a stored table of attributes has other values than the tables it was made from",
             where=stored.place(TABLE).path,
             remedy=f"delete {stored.url()}, and {BUILD}",
         )

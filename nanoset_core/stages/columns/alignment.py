@@ -214,26 +214,27 @@ class _RowGroupValues:
 
 
 def _indices_of_common_places(places: _Places, others: _Places) -> NDArray[np.int64]:
-    """Return the indices of those documents whose places are among some others, ascending.
-
-    For example, `a` is the first file, and `b` the second one:
+    """Return which of some documents are among some others, known by where they come from.
 
         places     a:0    a:95    b:40      position 95 of file a, and so on
         others     a:0            b:40
         indices    0              2
 
     Args:
-        places: Where the documents come from.
-        others: The other places.
+        places: Where the documents come from: a file, and a position in it.
+        others: Where the other documents come from.
+
+    Returns:
+        Indices of the documents, ascending, shape (n_common,).
     """
     if places.n_documents == 0:
         return np.empty(0, np.int64)
-    # Compare one number instead of two. File a counts as 0, since it is the file of the first
-    # document. So a:95 becomes 95, and b:40 becomes 2**43 + 40.
+    # Compare one number instead of two: 2**43 times the number of the file, plus the position.
+    # Files are numbered from that of the first document on, so that the numbers are not too large.
     first_file = int(places.files[0])
-    codes = places.codes(first_file)  # (n_documents,)
-    is_common = np.isin(codes, others.codes(first_file))  # [True, False, True]
-    return np.flatnonzero(is_common)
+    codes = places.codes(first_file)  # (n_documents,) [0, 95, 2**43 + 40]
+    other_codes = others.codes(first_file)
+    return np.flatnonzero(np.isin(codes, other_codes))
 
 
 def _parts_of(batches: Iterable[DocumentBatch]) -> Iterator[_DocumentRange]:

@@ -43,20 +43,22 @@ from nanoset_core.text.pieces import Inventory, SourceRange, cut_ranges
 
 
 def columns_recipe(project: Project, corpus: str, tokenized_digest: str) -> Recipe:
-    """Return the recipe of the columns of a corpus: everything that they depend on.
+    """Return what the columns of a corpus depend on, with a digest of it.
 
-    That is which values are kept, such as `{"columns": ["language"]}`, and of which shards, the
-    parts in which the corpus was tokenized. If it changes, the columns are made again.
+    Columns are values that the raw text has for each document, such as its language. They are read
+    again only if this digest changes: if the documents are others, or the settings name other
+    values.
 
     Args:
         project: The project, whose settings name the values.
         corpus: Name of the corpus.
-        tokenized_digest: Digest of the set of its shards.
+        tokenized_digest: Digest of the documents.
     """
     documents = project.config.documents_of(corpus)
     options: dict[str, Any] = {"columns": list(documents.columns)}
+    # This option is newer than the others. With its default, "text", it is left out, so that the
+    # digests of existing columns did not change.
     if documents.csv_values != "text":
-        # Recipes of older versions do not have this option, and must keep their digests.
         options["csv_values"] = documents.csv_values
     return Recipe(STAGE, corpus, VERSION, {"tokenized": tokenized_digest}, options)
 
@@ -117,28 +119,25 @@ class _ShardTexts:
     def of(project: Project, recipe: Recipe, tokenized: Manifest) -> _ShardTexts:
         """Find the raw text from which each part of a corpus was tokenized.
 
-        The parts are called shards. Each was made from a range of the files, which follows from the
-        list of files at that time (the inventory):
+        The parts, called shards, were made from ranges of the files:
 
             shard 0    a.jsonl, and the first 40 MB of b.jsonl
             shard 1    the rest of b.jsonl, and c.jsonl
 
+        The ranges follow from a list of the files that was stored then, and from the size of a
+        range. So they are computed again.
+
         Args:
             project: The project.
-            recipe: Recipe of the columns, which names the values that are kept.
-            tokenized: Manifest of the set of shards.
-
-        Returns:
-            The text, of which nothing was read so far.
+            recipe: Names the values that are to be read, such as the language of documents.
+            tokenized: The record of the shards, with this size and a digest of the list.
 
         Raises:
             MissingError: The list of files was deleted.
         """
         folder = corpus_folder(project, tokenized.name)
-        # The files as they were when the shards were made. Cut in the same way as then, they give
-        # the same ranges again: one for each shard.
-        inventory = _inventory_of(project, tokenized)
-        ranges = cut_ranges(inventory, tokenized.recipe["options"]["range_bytes"])
+        file_list = _inventory_of(project, tokenized)
+        ranges = cut_ranges(file_list, tokenized.recipe["options"]["range_bytes"])
         return _ShardTexts(project, folder, ranges, _text_keys(recipe, tokenized))
 
     def fill_of(self, shard: int) -> Fill:
@@ -154,15 +153,14 @@ class _ShardTexts:
 
 
 def _inventory_of(project: Project, tokenized: Manifest) -> Inventory:
-    """Return the list of files that a corpus was tokenized from, each with a digest.
+    """Return the list of files that a corpus was tokenized from.
 
-    The raw text is read again here, to get further values of its documents. If a file was changed
-    since it was tokenized, the values would be those of other documents. With this list, such a
-    change is noticed, and is an error.
+    It has the size and a digest of each file, so that a file that has changed since is noticed when
+    it is read again.
 
     Args:
         project: The project.
-        tokenized: Describes how the corpus was tokenized. It names the list of files by a digest.
+        tokenized: The record of the tokenized corpus, with a digest of the list.
 
     Raises:
         MissingError: The list was deleted.
@@ -195,26 +193,24 @@ class TextKeys:
 
 
 def _text_keys(recipe: Recipe, tokenized: Manifest) -> TextKeys:
-    """Return which keys of a line of raw text are read, and how.
-
-    The text was tokenized earlier. Now it is read again, to get the values that users want to
-    choose documents by. Both times, the same lines must count as documents. So the keys of the text
-    and the id, and the longest line, are those with which it was tokenized. For the line
+    """Return which values of each line of raw text are read, to store values such as languages.
 
         {"id": "doc-17", "text": "the cat", "language": "en"}
 
-    the keys are "text" and "id", and the value that is kept is that of "language".
+    Text and id are read as they were when the text was tokenized, so that the same lines count as
+    documents again.
 
     Args:
-        recipe: What the table of kept values is made from: it names the keys, such as "language".
-        tokenized: Describes how the text was tokenized.
+        recipe: Names the values that are to be stored, such as "language".
+        tokenized: The record of the tokenized text, with the keys of text and id, and the length of
+            the longest line.
     """
     options = tokenized.recipe["options"]
     return TextKeys(
         text_key=options["text_key"],
         id_key=options["id_key"],
         columns=tuple(recipe.options["columns"]),
-        csv_values=recipe.options.get("csv_values", "text"),
+        csv_values=recipe.options.get("csv_values", "text"),  # or "json"
         max_line_bytes=options["max_line_bytes"],
     )
 

@@ -18,20 +18,18 @@ from nanoset_core.text.values import MOST_BYTES
 def columns_summary(manifest: Manifest) -> Summary:
     """Return what `nanoset status` shows of columns: values of documents, such as their language.
 
-        1,200 documents; names: language, summary
-        3 values of 'summary' are longer than 4,096 bytes, and left out
+        figures     {"documents": 1200, "bytes": 34000}
+        details     {"names": "language, summary"}
+        warnings    ["3 values of 'summary' are longer than 4,096 bytes, and left out"]
 
     Args:
-        manifest: Manifest of the columns, or of attributes, which are values from other tables.
-
-    Returns:
-        The counts, the names, and warnings on values that could not be kept as they are.
+        manifest: The record of the columns.
     """
     facts = manifest.facts
-    names = ", ".join(column["name"] for column in facts["columns"])
+    names = [column["name"] for column in facts["columns"]]
     return Summary(
-        figures={name: int(facts[name]) for name in ("documents", "bytes")},
-        details={"names": names},
+        figures={"documents": int(facts["documents"]), "bytes": int(facts["bytes"])},
+        details={"names": ", ".join(names)},
         warnings=_warnings(facts),
     )
 

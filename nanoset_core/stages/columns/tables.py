@@ -48,31 +48,28 @@ class TableTask(PerShardTask):
     """Fills the table."""
 
     def write(self, folder: Path) -> Written:
-        """Write the table with values of the documents of one part of a corpus.
+        """Write a table with values of documents, such as their languages.
 
-        A corpus (a collection of texts) is tokenized in parts, called shards. The table has a row
-        for each document of the shard, in the same order, and a column for each value:
+        It has a row for each document of a shard, which is a part of a corpus, in the same order:
 
             document    language    score
             0           en          0.7
             1           de          0.2
 
         Args:
-            folder: Folder of the output, which gets one file.
+            folder: The folder that gets the file.
 
         Returns:
-            Facts of the table: its number of rows, and the type and counts of each column.
+            What is recorded of the table: its number of rows, and the type of each column.
 
         Raises:
             FormatError: The table would not have the rows of the shard's documents.
         """
-        # The manifest of the shard may have been read on another machine, and know the path of its
-        # folder there. `rebase` replaces that by the path on this machine.
+        # The shard may have been found on another machine, where its folder has another path.
         shard = self.root.rebase(self.shard)
         documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-        # `fill` is the function of this task that adds the rows, such as from the raw text.
         with ColumnTable(folder / TABLE, self.names) as table:
-            further_facts = self.fill(table, documents)
+            further_facts = self.fill(table, documents)  # adds the rows, such as from the raw text
         return Written({"documents": table.rows, "columns": table.facts, **further_facts})
 
 
@@ -185,9 +182,6 @@ def _total_facts(
 ) -> dict[str, Any]:
     """Add up what was counted in several tables of documents.
 
-    A corpus (a collection of texts) has a table for each part of it, with values of its documents,
-    such as their languages:
-
         table       documents    escaped    columns
         0           1,000        3          [{"name": "language", "nulls": 5, …}]
         1           200                     [{"name": "language", "nulls": 1, …}]
@@ -195,7 +189,7 @@ def _total_facts(
 
     Args:
         names: Names of the columns.
-        facts_by_shard: What was counted in each table.
+        facts_by_shard: What was counted in each table. A count may be missing if it is 0.
 
     Returns:
         `columns`, with the type and the counts of each column over all tables; and the sum of each
@@ -206,11 +200,11 @@ def _total_facts(
         column_by_shard = [facts["columns"][number] for facts in facts_by_shard]
         columns.append(_column_over_all_shards(name, column_by_shard))
 
-    # A rare count, such as `escaped`, is a fact only of the tables in which it is not 0.
     sums: Counter[str] = Counter()
     for facts in facts_by_shard:
-        counts = {name: value for name, value in facts.items() if isinstance(value, int)}
-        sums.update(counts)
+        for name, count in facts.items():
+            if isinstance(count, int):  # "columns" is a list
+                sums[name] += count
     return {"columns": columns, **sums}
 
 

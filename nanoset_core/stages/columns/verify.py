@@ -29,29 +29,28 @@ _MAX_QUOTED_CHARACTERS = 500
 def verify_columns(
     stage: AlignedStage, project: Project, corpus: str, *, deep: bool = False
 ) -> Report:
-    """Check the tables with values of the documents of a corpus, such as their languages.
+    """Check the tables with values of documents, such as their languages.
 
-    A corpus (a collection of texts) is tokenized in parts, called shards. Each shard has a table of
-    its documents, and here a second one, with the values. Both must have the same number of rows:
+    The documents of a corpus are in several parts, called shards, and each has a table of values
+    with a row for each document:
 
         shard    documents    rows of its values
         0        70,000       70,000
         1        20,000       19,000              an error
 
-    If the corpus has been tokenized again since, only the files are checked.
-
     Args:
-        stage: The stage of the output: `columns`, or another with a table for each shard.
+        stage: Where the values come from: from the raw text, or from elsewhere.
         project: The project.
         corpus: Name of the corpus.
         deep: Read every value.
 
     Returns:
-        The report, with an error for each table that is missing or damaged.
+        The report, with an error for each table that is missing or damaged. If the corpus was
+        tokenized again since, so that it has other documents, there is a warning.
     """
     key = Key(corpus)
     report = Report(stage.report_name(key))
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # errors that are raised go into the report
         manifest = current_manifest(project, stage, key)
         report.copy_facts(manifest, ["documents"])
         check_freshness(report, project, stage, key, manifest)
@@ -62,23 +61,19 @@ def verify_columns(
 def _check_tables(
     report: Report, stage: AlignedStage, project: Project, manifest: Manifest, *, deep: bool
 ) -> None:
-    """Check the tables with values of documents, of which there is one for each shard of a corpus.
+    """Check each of the tables with values of documents: its files, and its number of rows.
 
-    A shard has the tokens of a part of the corpus, and a table has, for example, the language of
-    each of its documents. So it must have as many rows:
-
-        shard of 1,000 documents      its table of 1,000 rows
-        shard of 200 documents        its table of 200 rows
+    There is a table for each shard, which is a part of a corpus, with a row for each document.
 
     Args:
         report: Gets an error for each table that is missing or damaged.
-        stage: The stage of the output.
+        stage: Where the values come from: from the raw text, or from elsewhere.
         project: The project.
-        manifest: Manifest of the output, which lists the tables by their digests.
+        manifest: The record of the tables, with their digests.
         deep: Read every value.
     """
     corpus = manifest.name
-    shards = _shards_of_tables(project, corpus, manifest)  # None if they have changed since
+    shards = _shards_of_tables(project, corpus, manifest)  # None if these are others by now
     tables_folder = project.outputs.folder / stage.tables_folder / corpus
     for shard_number, table_digest in enumerate(manifest.facts[SHARDS]):
         table = project.outputs.manifest_at(tables_folder / table_digest)
@@ -89,7 +84,9 @@ def _check_tables(
                 expected=table_digest,
                 remedy=BUILD,
             )
-        elif _has_intact_files(report, table, deep=deep) and shards is not None:
+            continue
+        is_intact = _has_intact_files(report, table, deep=deep)
+        if is_intact and shards is not None:
             _check_rows(report, table, shards[shard_number], deep=deep)
 
 
@@ -132,30 +129,28 @@ def _shards_of_tables(
 def _check_rows(report: Report, table: Manifest, shard: Manifest, *, deep: bool) -> None:
     """Check that a table with values of documents has the same rows as the table of the documents.
 
-    The two tables are joined by position: row 7 of one belongs to row 7 of the other. They are
-    Parquet files, whose rows are in groups, and the groups must be the same, too. For 70,000
-    documents:
+    Row 7 of one belongs to row 7 of the other. Both are Parquet files, whose rows are in groups,
+    and the groups must be the same, too. For 70,000 documents:
 
         table of documents    65,536 rows, 4,464 rows
         table of values       65,536 rows, 4,464 rows
 
     Args:
         report: Gets an error if they differ, or if the table of values cannot be read.
-        table: Describes the table of values.
-        shard: Describes the part of the corpus that has the table of documents.
+        table: The record of the table of values.
+        shard: The record of the documents, a part of a corpus.
         deep: Whether to read every value, which finds damaged ones.
     """
-    n_documents = shard.facts["documents"]
-    documents = DocumentRows(shard.path(DOCUMENTS), n_documents)
-    rows_of_documents = [stop - start for start, stop in documents.groups]
+    documents = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
+    expected_rows = [stop - start for start, stop in documents.groups]
     with report.catching(remedy=BUILD):  # a table that cannot be read becomes an error in it
-        rows_of_table = _rows_of_groups(table, reads_values=deep)
-        if rows_of_table != rows_of_documents:
+        rows = _rows_of_groups(table, reads_values=deep)
+        if rows != expected_rows:
             report.error(
                 "a table of columns does not have the rows of its shard's documents",
                 where=table.place(TABLE).path,
-                found=str(rows_of_table)[:_MAX_QUOTED_CHARACTERS],
-                expected=str(rows_of_documents)[:_MAX_QUOTED_CHARACTERS],
+                found=str(rows)[:_MAX_QUOTED_CHARACTERS],
+                expected=str(expected_rows)[:_MAX_QUOTED_CHARACTERS],
                 remedy=_remedy(table),
             )
 

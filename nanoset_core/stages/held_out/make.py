@@ -109,31 +109,29 @@ def compare_held_out(project: Project, name: str) -> Manifest:
 
 
 def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manifest:
-    """Find the held-out documents that train reads, and store a list of them with their origins.
+    """Find the documents of valid and test that train reads as well, and store a list of them.
 
-    For example, a row of the list says that line 12 of a.jsonl is held out for validation, and that
-    line 93 of b.jsonl, which train reads, has the same text.
+    For example, line 12 of a.jsonl is meant for validation, and train reads it, too ("shared"); or
+    train reads line 93 of b.jsonl, which has the same text (a "copy").
 
     Args:
         project: The project.
-        nanoset: The splits train, valid and test, and the datasets that they read.
-        recipe: What the result depends on. It is stored with the result.
+        nanoset: What train, valid and test read.
+        recipe: What the result depends on, which is stored with it.
 
     Returns:
-        Manifest of the result, with counts.
+        Manifest of the result, a record with counts.
     """
-    # Find documents that train and another split read, and copies if the user asks for them.
-    corpora = read_corpora(project, nanoset)
+    corpora = read_corpora(project, nanoset)  # with the splits that read each document
     shared = find_shared(corpora)
     copies = _Copies()
-    if nanoset.spec.held_out is not None:
+    if nanoset.spec.held_out is not None:  # the user asks for copies, too
         copies = _find_all_copies(project, nanoset.name, corpora)
 
-    # List the first of them (10,000 at most), with the lines that they come from.
+    # List the first 10,000 of them, with the lines that they come from.
     all_pairs = HeldOutPairs.concatenate([shared, copies.held_out])
     rows = _list_pairs(project, corpora, all_pairs.first(_MAX_LISTED))
 
-    # The facts are stored in the manifest of the result, a small file that describes it.
     facts: dict[str, Any] = {
         "held_out": sum(corpus.count_held_out() for corpus in corpora),
         "shared": len(shared.documents),
@@ -142,7 +140,7 @@ def _compare(project: Project, nanoset: NanosetContext, recipe: Recipe) -> Manif
     }
 
     def write(folder: Path) -> Written:
-        """Write the list to a folder, and return the facts of the result."""
+        """Write the list to a folder, and return what the record has."""
         write_rows(folder / SHARED, rows, _list_columns())
         return Written(facts)
 
@@ -200,41 +198,39 @@ def _find_all_copies(project: Project, nanoset_name: str, corpora: Sequence[Read
 def _hash_documents(project: Project, nanoset_name: str, corpus: ReadCorpus) -> list[str]:
     """Compute a hash of the tokens of each document of a corpus, and store the hashes.
 
-    A corpus consists of shards, which have some of its documents each. The hashes of each shard are
-    stored separately. So if text is added to the corpus, only its new shards are hashed.
+    The documents are in several parts, called shards, and the hashes of each shard are stored
+    separately. If text is added to the corpus, only new shards are hashed.
 
     Args:
         project: The project.
-        nanoset_name: Name of what is read by the training run, shown with the progress.
+        nanoset_name: Name of the training data, which is shown with the progress.
         corpus: The corpus.
 
     Returns:
-        For each shard, the digest that identifies its stored hashes.
+        For each shard, the digest by which its stored hashes are found.
     """
-    # A recipe says what an output is made from: here, from one shard. Outputs that exist already
-    # are used as they are. The others are made by a `HashTask` each, in worker processes.
+    # A recipe for each shard: what its hashes are made from. Those that exist are kept.
     recipes = [hashes_recipe(corpus.name, shard) for shard in corpus.sharded.shards]
     return make_of_documents(
         project,
         corpus.sharded,
         recipes,
-        new_task=HashTask,
+        new_task=HashTask,  # what a worker process does for each of the others
         activity=ASSET,
         subject=f"{nanoset_name} {corpus.name}",  # shown with the progress: "pretrain web"
     )
 
 
 def _list_columns() -> list[tuple[str, str]]:
-    """Return name and type of each column of the list of held-out documents that train reads.
+    """Return name and type of each column of a table of pairs of documents: ("split", "string"), …
 
-    A row of the list is about two documents, so most columns exist twice:
+    A row is about a document that is meant for validation or testing, and about a document that
+    train reads, which has the same text. So most columns exist twice:
 
-        split, corpus, file, line, …                the document that is held out
-        train_corpus, train_file, train_line, …     the same document or a copy, as train reads it
-
-    Each is a pair such as ("split", "string").
+        split, corpus, file, line, …                where the first one comes from
+        train_corpus, train_file, train_line, …     where the second one comes from
     """
-    place = [("corpus", "string"), *PLACE]
+    place = [("corpus", "string"), *PLACE]  # PLACE: file, line and so on
     train_place = [(f"train_{name}", arrow_type) for name, arrow_type in place]
     return [("split", "string"), *place, *train_place]
 

@@ -185,13 +185,13 @@ class HeldOutPairs(NamedTuple):
         return HeldOutPairs(empty, empty, empty, empty)
 
     def documents_of_corpus(self, corpus: int) -> set[int]:
-        """Return which documents of a corpus are in the pairs, so that they can be looked up.
+        """Return which documents of a corpus are in the pairs, on either side.
 
         For example, these pairs have the documents 3, 7 and 8 of corpus 0:
 
-            corpus    document    train_corpus    train_document
-                 0           3               0                 7
-                 0           8               1                 5
+            held-out document           document of train
+            3 of corpus 0               7 of corpus 0
+            8 of corpus 0               5 of corpus 1
 
         Args:
             corpus: Number of the corpus.
@@ -556,8 +556,8 @@ class _HashedShard(NamedTuple):
     def select(self, mask: NDArray[np.bool_]) -> _HashedDocuments:
         """Return some of the documents, except those with hardly any tokens.
 
-        Such documents have the hash 0 (_NO_HASH). It proves nothing that two of them are equal, so
-        they are never compared.
+        Such a document, perhaps a single word, is no copy of another one just because both are
+        equal. So it has no real hash, but 0 (_NO_HASH), and is left out.
 
         Args:
             mask: True for the documents to return, shape (n_documents,).

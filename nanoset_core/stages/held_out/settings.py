@@ -116,9 +116,9 @@ def _repeats_documents(config: ProjectConfig, name: str) -> bool:
     """Return whether a dataset may have a document at several places.
 
         a corpus                                      no
-        a view of it with `repeat: 2`                 yes
-        packs (samples filled with documents)         yes: a long document is cut, so it has
-                                                      pieces in several packs
+        a selection of it with `repeat: 2`            yes
+        samples that were filled with documents       yes: a long document is divided among them
+        (packed)
 
     Args:
         config: The settings of nanoset.yaml.
@@ -127,10 +127,8 @@ def _repeats_documents(config: ProjectConfig, name: str) -> bool:
     if name not in config.derived:
         return False  # a corpus
 
-    # The dataset, and those that lead from the corpus to it, such as a view and packs of this view
+    # Look at the dataset, and at those that it was made from.
     for dataset in chain_of(config.derived, name):
-        if config.is_packed(dataset):
-            return True
-        if config.views[dataset].repeat > 1:
+        if config.is_packed(dataset) or config.views[dataset].repeat > 1:
             return True
     return False

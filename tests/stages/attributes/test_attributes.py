@@ -228,7 +228,7 @@ def test_verification_finds_values_of_other_rows(project, monkeypatch):
 
     report = verify_attributes(project)
 
-    assert "does not have the values of the rows" in report.errors[0].what
+    assert "has other values than the tables it was made from" in report.errors[0].what
 
 
 # What is joined again after a change
