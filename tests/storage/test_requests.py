@@ -34,6 +34,7 @@ from nanoset_core.storage import s3_requests as requests
 from nanoset_core.storage.location import RemoteFolder, StorageSpec, copies_folder, remote_location
 from nanoset_core.storage.s3 import S3Store
 from nanoset_core.storage.s3_client import load_quickly, parse_time
+from nanoset_core.storage.s3_parts import file_parts
 from nanoset_core.storage.s3_requests import with_retries
 
 MIB = 1 << 20
@@ -698,6 +699,25 @@ def test_only_a_large_object_waits_until_the_server_agrees_to_receive_it(
 
     assert expectations == [expectation]
     assert place.read("object") == bytes(n_bytes)
+
+
+def test_a_part_of_a_file_is_read_like_a_file_of_its_own(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789ab")
+    parts = file_parts(file, min_part_bytes=5).parts
+    file.write_bytes(b"0123456789ab, which has grown")
+
+    contents = []
+    for part in parts:
+        with part.open() as opened:
+            assert opened.seek(0, os.SEEK_END) == opened.tell()
+            assert opened.read(1) == b""
+            assert opened.seek(0) == 0
+            contents.append(opened.read(2) + opened.read(100))
+            assert opened.seek(-1, os.SEEK_CUR) == opened.tell()
+            assert opened.read(100) == contents[-1][-1:]
+
+    assert contents == [b"01234", b"56789", b"ab"]
 
 
 def test_a_client_is_not_reused_for_another_address_in_the_environment(new_clients, monkeypatch):
