@@ -134,20 +134,33 @@ class _CorpusSequences:
             stop_byte=int(start_bytes[-1]) + last_bytes,
         )
 
-    def documents_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which document each of some bytes of the token file belongs to.
+    def tokens_of_rows(
+        self, row_bytes: NDArray[np.int64], row_lengths: NDArray[np.int32]
+    ) -> DocumentTokens:
+        """Return the document and the tokens of each row that is one of these sequences.
 
-        With sequences that start at the bytes 100, 140 and 200, byte 150 is in the second one.
+        A dataset may have the sequences of a corpus in another order, as its rows. For the
+        sequences of document 1, which start at the bytes 100 and 140 and stop at 200:
+
+            row                    0      1      2
+            starts at byte       140      0    100
+            its tokens            30     50     20
+            its document           1      –      1      (row 1 is before these sequences)
+
+        The result is documents [1, 1] with tokens [30, 20].
 
         Args:
-            places: The bytes, none before the first sequence or after the last, shape (n_places,).
-
-        Returns:
-            Numbers of documents, shape (n_places,).
+            row_bytes: Byte of the token file at which each row starts, shape (n_rows,).
+            row_lengths: Number of tokens of each row, shape (n_rows,). Empty rows are left out.
         """
-        # A byte is in the last sequence that starts at it or before: count these sequences.
-        n_started = np.searchsorted(self.start_bytes, places, side="right")  # 2 for byte 150
-        return self.documents[n_started - 1]
+        start_byte = self.start_bytes[0]  # 100
+        is_within = (row_bytes >= start_byte) & (row_bytes < self.stop_byte) & (row_lengths > 0)
+        # A row is the last sequence that starts at its byte or before. Count the sequences that do.
+        n_started = np.searchsorted(self.start_bytes, row_bytes[is_within], side="right")  # [2, 1]
+        return DocumentTokens(
+            documents=self.documents[n_started - 1],
+            tokens=row_lengths[is_within].astype(np.int64),
+        )
 
 
 class Dataset(ABC):
@@ -326,38 +339,34 @@ class Dataset(ABC):
     def corpus_tokens(self, rows: tuple[int, int], documents: range) -> Iterator[DocumentTokens]:
         """Yield how many tokens of certain documents some rows of this dataset have.
 
-        A row is a sequence of tokens of one document. The rows may be shuffled. Which document a
-        row belongs to is known from the byte at which it starts in the corpus's token file:
-
-            document                       0             1
-            its bytes in the file          0 to 100      100 to 300
+        A row is a sequence of tokens of one document. It is also a sequence of the corpus, in which
+        documents have other numbers and perhaps another order:
 
             row of this dataset            0      1      2
-            starts in the file at byte     100    0      200
-            so its document is             1      0      1
+            document of the corpus         1      0      1
+            its tokens                    30     50     20
+
+        For document 1, this yields 30 tokens (row 0) and 20 tokens (row 2).
 
         Args:
-            rows: Numbers (start, stop) of rows: (0, 3) for all in the example.
-            documents: Numbers of documents in the corpus: range(1, 2) for only document 1.
+            rows: Numbers (start, stop) of rows: (0, 3).
+            documents: Numbers of documents in the corpus: range(1, 2).
 
         Yields:
-            The document and the number of tokens of each row that belongs to one of the documents
-            (here the rows 0 and 2), in blocks, to limit memory.
+            The document and the number of tokens of each row that belongs to one of the documents,
+            in blocks, to limit memory.
         """
-        stored = _CorpusSequences.of(self.corpus.index, documents)
-        if stored is None:  # the documents have no tokens
+        sequences = _CorpusSequences.of(self.corpus.index, documents)
+        if sequences is None:  # the documents have no tokens
             return
-        start_byte = int(stored.start_bytes[0])  # 100
-        stop_byte = stored.stop_byte  # 300
-        first_row, stop_row = self._rows_between(rows, start_byte, stop_byte)  # fewer, if possible
+        # Leave out rows that are before or after these sequences, if that is known.
+        first_byte = int(sequences.start_bytes[0])
+        first_row, stop_row = self._rows_between(rows, first_byte, sequences.stop_byte)
         for block_start in range(first_row, stop_row, SEQUENCES_AT_ONCE):
             block = slice(block_start, min(block_start + SEQUENCES_AT_ONCE, stop_row))
-            row_bytes = np.array(self.index.sequence_pointers[block])  # (n_rows,) where rows start
-            row_lengths = np.array(self.index.sequence_lengths[block])  # (n_rows,) in tokens
-            is_within = (row_bytes >= start_byte) & (row_bytes < stop_byte) & (row_lengths > 0)
-            yield DocumentTokens(
-                documents=stored.documents_at(row_bytes[is_within]),
-                tokens=row_lengths[is_within].astype(np.int64),
+            yield sequences.tokens_of_rows(
+                row_bytes=np.array(self.index.sequence_pointers[block]),
+                row_lengths=np.array(self.index.sequence_lengths[block]),
             )
 
     def _rows_between(
