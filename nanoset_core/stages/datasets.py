@@ -152,10 +152,11 @@ def dataset_of(outputs: OutputRoot, manifest: Manifest, *, is_sampled: bool = Fa
         is_sampled: Whether little of the dataset will be read. From a bucket, small blocks are then
             downloaded instead of large ones.
     """
-    # A dataset refers to the object that opened it. If that object referred to the dataset as well,
-    # Python would free the two only when its garbage collector runs, at a time that nobody can
-    # predict. Until then, blocks that were downloaded from a bucket would take space on the disk.
-    return Datasets(outputs, is_sampled=is_sampled, keeps_open=False).open(manifest)
+    # A `Datasets` usually keeps the datasets that it has opened. Since each dataset refers to it,
+    # too, Python would free them only when its garbage collector runs, some time later. Until then,
+    # blocks that were downloaded from a bucket would take space on the disk. So it keeps none here.
+    opener = Datasets(outputs, is_sampled=is_sampled, keeps_open=False)
+    return opener.open(manifest)
 
 
 def dataset_node(config: ProjectConfig, name: str) -> Node:

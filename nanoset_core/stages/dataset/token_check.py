@@ -321,16 +321,20 @@ class TokenCheck:
             SourceChangedError, MissingError: A file was replaced or deleted.
             StorageError: A file cannot be read.
         """
-        # Compares the bytes with digests that were recorded when the .bin was joined from pieces.
+        # A bucket may have joined the file from pieces. Then compare the bytes with the digest of
+        # each piece, which was recorded.
         pieces: PieceCheck | None = None
         if token_range.pieces:
             pieces = PieceCheck(token_range.pieces, token_range.start_byte)
 
+        # Read the range block by block. Each block is also added to `pieces`.
         facts = _combined([self._check_block(block, pieces) for block in self._blocks(token_range)])
-        changed_bytes = None if pieces is None else pieces.fault()
-        if changed_bytes is not None:
-            facts = replace(facts, changed_bytes=(changed_bytes,))
-        return facts
+        if pieces is None:
+            return facts
+        fault = pieces.fault()  # which bytes differ, in words; None if none do
+        if fault is None:
+            return facts
+        return replace(facts, changed_bytes=(fault,))
 
     def _blocks(self, token_range: TokenRange) -> Iterator[_Block]:
         """Divide a range of a token file into blocks of 256 Ki sequences, to bound memory.

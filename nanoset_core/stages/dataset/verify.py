@@ -106,20 +106,24 @@ def _check_pair(
         report: Report on the dataset, to which errors are added.
         project: Its tokenizer says which ids tokens may have.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
-        deep: Read all tokens.
+        deep: Read all tokens, also of a large dataset.
         run: Function that has ranges of tokens checked, in this process or on other machines.
     """
-    # A quick check reads a sample of a large dataset, but all tokens of a small one. If these are
-    # in a bucket, download them at once, which takes fewer requests than many ranges.
-    if not deep and dataset.facts["tokens"] <= QUICK_TOKENS:
+    # All tokens of a small dataset are read. If they are in a bucket, download them at once, which
+    # takes fewer requests. In a deep check, other machines may help: they read the bucket.
+    is_small = dataset.facts["tokens"] <= QUICK_TOKENS
+    if is_small and not deep:
         fetch_tokens(dataset)
+
+    # Only if all bytes are read, they can be compared with recorded digests.
+    pieces = pieces_of_bin(dataset) if deep else ()
     verify_pair(
         readable_prefix(dataset),
         expected=_expected_tokens(project, dataset),
         deep=deep,
         report=report,
         access=dataset.access,
-        pieces=pieces_of_bin(dataset) if deep else (),
+        pieces=pieces,
         run=run,
     )
 
@@ -129,27 +133,24 @@ def _check_origin(report: Report, project: Project, dataset: Manifest, *, deep: 
 
         raw text  →  shards: the tokens of parts of the text  →  dataset: all tokens in one file
 
-    Three comparisons, from the fastest to the slowest:
-
-    1. The dataset has as many documents and tokens as the shards together.
-    2. Each document is as long as in its shard (only if `deep`).
-    3. The raw text of some documents is tokenized again, and gives the same tokens.
-
     Args:
         report: Report on the dataset, to which errors are added.
         project: Its outputs have the shards. Its raw text is read, too.
         dataset: Manifest of the dataset: its files, and facts such as the number of tokens.
         deep: Compare the length of every document with its shard.
     """
-    # The counts in the manifests of the shards.
+    # The dataset has as many documents and tokens as the shards together.
     _check_shards(report, project, dataset)
 
-    # The tokens. Open the dataset so that only small blocks of it are downloaded from a bucket. Its
-    # lineage says which line of which raw file each document is from.
+    # Open the dataset so that only small blocks of it are downloaded from a bucket. Its lineage
+    # says which line of which raw file each document is from.
     opened = dataset_of(project.outputs, dataset, is_sampled=True)
     lineage = Lineage(opened)
+
+    # Each document is as long as in its shard.
     if deep:
         _check_document_lengths(report, lineage, opened.sequences)
+    # The raw text of some documents is tokenized again, and gives the same tokens.
     _check_round_trip(report, project, lineage, opened.sequences, deep=deep)
 
 

@@ -249,18 +249,17 @@ def _all_returned_documents(
 def _distrusted_engine_used(record: distrust.Distrust) -> NanosetError:
     """Return the error for a tokenizer that was used although it had produced wrong tokens before.
 
-    There are several fast programs (engines) that should all give the tokens of the library
-    `tokenizers`. Samples of their results are compared with it. An engine that differed is
-    recorded, and not used any more. If another machine has another version of nanoset, it may use
-    it regardless.
+    The tokenizer has several implementations (engines). Samples of their tokens are compared, and
+    one that was wrong is recorded, and not used any more. But if another machine has another
+    version of nanoset, it may use it regardless.
 
     Args:
-        record: The engine, and the wrong tokens that it produced again.
+        record: The document (`where`), the engine, and the wrong tokens that it produced again.
     """
     return NanosetError(
         "an engine that must not be used any more gave wrong tokens",
         where=record.where,
-        found=record,
+        found=record,  # as text
         expected="tokens of another engine, since this one is recorded as distrusted",
         remedy="set the engine to `tokenizers`, install the same version of nanoset on all "
         "machines, and report this",

@@ -201,10 +201,10 @@ def piece_lines_of_corpus(shards: Iterable[Manifest], pieces: Iterable[Piece]) -
 
 
 def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
-    """Return how messages name a line while its text is read: `web.jsonl:7`, or `web.jsonl` alone.
+    """Return how messages name a line of text: `web.jsonl:7`, or `web.jsonl` if 7 may be wrong.
 
-    Of a large file that was cut into pieces without being read, line 7 of a piece may be line 9,007
-    of the file. A wrong number would mislead users, so it is left out.
+    A large file is cut into pieces without being read, and lines are counted from the start of the
+    piece. Line 7 of a piece may be line 9,007 of the file, which is not known while it is read.
 
     Args:
         source: The range of text that is read, which consists of pieces of files.
@@ -214,6 +214,7 @@ def line_name(source: SourceRange, path: str, line: int, byte: int) -> str:
     """
     for piece in source.pieces:
         is_in_piece = piece.path == path and piece.begin <= byte < piece.end
-        if is_in_piece and not piece.is_counted:  # the lines before the piece were not counted
+        are_lines_before_counted = piece.is_counted
+        if is_in_piece and not are_lines_before_counted:
             return path
     return f"{path}:{line}"

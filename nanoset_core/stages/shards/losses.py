@@ -174,7 +174,8 @@ class Losses:
         if n_unreadable_files == 0:
             return ""
 
-        # Name the files. Their names are in the lists of rejects, which may have been deleted.
+        # Name the files: "a.jsonl.gz from line 7 on (…)". Lists have their names, but may be
+        # deleted.
         files = []
         for fault in self.file_faults:
             files.append(f"{fault.file} from line {fault.line:,} on ({fault.reason})")

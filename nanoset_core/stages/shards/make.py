@@ -389,8 +389,6 @@ class _ShardInProgress:
     def _record_distrust(self, place: str, error: WrongTokensError) -> distrust.Distrust:
         """Record that an implementation of the tokenizer gave wrong tokens: nobody uses it again.
 
-        The record is stored with the outputs of the project, where other machines find it:
-
             gigatoken 0.3 gave wrong tokens for web: raw/web/a.jsonl:7: …
 
         Args:
@@ -404,10 +402,11 @@ class _ShardInProgress:
         record = distrust.Distrust(
             engine=self._engine.name,
             version=self._engine.version,
-            tokenizer=task.recipe.options["tokenizer"],
-            where=f"{task.recipe.name}: {place}",
+            tokenizer=task.recipe.options["tokenizer"],  # the digest of its files
+            where=f"{task.recipe.name}: {place}",  # the corpus and the document
             what=str(error),
         )
+        # Store it with the outputs of the project, where other machines find it.
         distrust.NOTEBOOK.add(task.root, record)
         return record
 

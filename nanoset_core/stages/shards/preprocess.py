@@ -289,7 +289,7 @@ def _check_apart_from_inputs(
     Args:
         inputs: The files that are tokenized.
         output_prefix: The start of the names of all outputs.
-        prefixes: Path of the pair of each key, without the endings .bin and .idx.
+        prefixes: For each key of the texts, the path of its .bin and .idx without these endings.
         options: The settings.
 
     Raises:
@@ -297,9 +297,10 @@ def _check_apart_from_inputs(
     """
     outputs: list[Location] = []
     for prefix in prefixes:
-        outputs += _PairFiles.of(prefix)
+        outputs += _PairFiles.of(prefix)  # the .bin, the .idx and a record
     outputs.append(_with_ending(output_prefix, REJECTS_ENDING))
-    check_apart(outputs, [*inputs.paths, as_source(options.tokenizer).path])
+    tokenizer_path = as_source(options.tokenizer).path
+    check_apart(outputs, [*inputs.paths, tokenizer_path])
 
 
 def _framing_of(options: PreprocessOptions) -> Framing:
@@ -440,11 +441,13 @@ class _Call:
             key: Key of the texts in a JSON line, such as "text".
             name: Name of the file of the receipt.
         """
+        # The input files, or pieces of large ones, with their digests.
+        sources = [asdict(piece) for piece in self.ranges.pieces()]
         made_from = {
             "nanoset": RECORD_VERSION,
             "key": key,
             "options": self._recorded_settings(),
-            "sources": [asdict(piece) for piece in self.ranges.pieces()],
+            "sources": sources,
         }
         # If a setting differs, the message names it by its option of the command.
         return Receipt(name=name, made_from=made_from, flags=_FLAG_BY_SETTING)

@@ -247,11 +247,12 @@ def read_erased(outputs: OutputRoot, corpus: str, *, again: bool = False) -> Era
 
 
 def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
-    """Return the option that erased documents add to the recipes of a corpus: `{"purged":
-    "77cd…"}`.
+    """Return the option that lets a corpus be built again once documents of it were erased.
 
-    A recipe is everything that decides the bytes of an output. With this option, all that was made
-    with these documents no longer has the present recipe, and is rebuilt without them.
+        {"purged": "77cd…"}
+
+    A recipe has the options that an output is made with. An output that was made before has
+    another recipe, without this option or with another digest, so it is not used any more.
 
     Args:
         erased: The erased documents.
@@ -261,6 +262,8 @@ def recipe_options(erased: ErasedDocuments) -> dict[str, Any]:
     """
     if not erased.places:
         return {}
+    # A row for each piece of a file: its path, first byte, byte after the last one and digest, and
+    # the positions of the erased documents in it.
     rows = [[*piece, sorted(positions)] for piece, positions in erased.places.items()]
     return {OPTION: digest_of(sorted(rows))}
 
@@ -296,8 +299,7 @@ def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
 
     Returns:
         The range, in which `without` has (number of the piece, positions of its erased documents)
-        for each piece with erased documents. A range without any is returned unchanged, so that its
-        digest stays the same.
+        for each piece with erased documents.
     """
     skipped_by_piece = []
     for number, piece in enumerate(source.pieces):
@@ -305,7 +307,7 @@ def _leave_out(source: SourceRange, erased: ErasedDocuments) -> SourceRange:
         if positions:
             skipped_by_piece.append((number, tuple(sorted(positions))))
     if not skipped_by_piece:
-        return source
+        return source  # it has the same digest as before, so it is not tokenized again
     return replace(source, without=tuple(skipped_by_piece))
 
 
@@ -320,20 +322,17 @@ def find_erased(
     Args:
         erased: The erased documents of the corpus.
         source: The range of text that the batch was read from.
-        batch: The documents that were read.
+        batch: The documents that were read. Entry n of its lists is about document n.
     """
     if not erased.ids:
         return []
     places = []
     for number, identity in enumerate(batch.ids):
-        if identity is None or id_digest(identity) not in erased.ids:
+        is_erased = identity is not None and id_digest(identity) in erased.ids
+        if not is_erased:
             continue
-        file_number = batch.files[number]  # index into the files of the range
-        place = place_of(
-            pieces=source.pieces,
-            file=source.files[file_number],
-            line=batch.lines[number],
-            offset=batch.offsets[number],
-        )
-        places.append(place)
+        file = source.files[batch.files[number]]  # the batch has the number of the file
+        line = batch.lines[number]
+        offset = batch.offsets[number]
+        places.append(place_of(source.pieces, file, line, offset))
     return places

@@ -54,7 +54,8 @@ def copy_tokens_back(shard: Manifest) -> None:
     with open_regular(dataset_bin) as source, atomic_file(shard.folder / BIN) as target:
         append_file(source, target, recorded.size, start)
 
-        # Check the copy. If it is wrong, the error keeps it from becoming the shard's file.
+        # Check the copy. It becomes the shard's file at the end of the block, but not after an
+        # error.
         target.flush()
         sha256 = sha256_file(Path(target.name))
         if sha256 != recorded.sha256:

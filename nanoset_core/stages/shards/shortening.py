@@ -96,14 +96,13 @@ def _write_shortened(shard: Manifest, task: ShortenTask, folder: Path) -> Writte
     # Copy the tokens with their index, the table of documents, and the list of rejected lines.
     n_sequences = _copy_tokens(shard, is_kept, folder)
     table = DocumentRows(shard.path(DOCUMENTS), shard.facts["documents"])
-    copy_without(table, task.rows, folder / DOCUMENTS, task.files)
+    text_files = task.files  # the table has a number for each of them
+    copy_without(table, task.rows, folder / DOCUMENTS, text_files)
     (folder / REJECTS).write_bytes(shard.path(REJECTS).read_bytes())
 
-    facts = _shortened_facts(
-        shard,
-        removed_lengths=_lengths_of_removed(table, is_kept),
-        n_sequences=n_sequences,
-    )
+    # Subtract the removed documents from the counts.
+    removed_lengths = _lengths_of_removed(table, is_kept)
+    facts = _shortened_facts(shard, removed_lengths, n_sequences)
     names = (BIN, f"{TOKENS}.idx", DOCUMENTS, REJECTS)
     return Written(facts, {name: sha256_file(folder / name) for name in names})
 
