@@ -475,23 +475,25 @@ class Resumable(Stage):
         """
 
     def unfinished_version(self, manifest: Manifest) -> str | None:
-        """Return the digest of the unfinished output that is made by a plan, so that it is kept.
+        """Return which unfinished output belongs to a plan, so that it is not deleted.
 
-        `nanoset gc` deletes outputs that nothing needs. It calls this for each output that it
-        keeps. If that is a plan, by which another output is being made, the latter is kept, too.
-        The next build continues with its files. It has no manifest yet, but its digest follows from
-        the plan:
+        Some stages first store a plan, and then make an output by it, which may take long and be
+        interrupted:
 
             shuffle_plans/web/3f9c…    the plan: which sample goes into which tar file
-            webdatasets/web/a07e…      the tars, such as 20 of 100; the result is "a07e…"
+            webdatasets/web/a07e…      the tars, 20 of 100 so far
 
-        Most stages have no plans, so they need not override this method.
+        Until the output is finished, nothing refers to its folder, and `nanoset gc` deletes such
+        folders. So it calls this method for each output that it keeps. For the plan, the result is
+        "a07e…", and it keeps that folder, too. Most stages have no plans: they need not override
+        this.
 
         Args:
             manifest: Manifest of an output of any stage, which describes it.
 
         Returns:
-            The digest; None if the output is no plan of this stage.
+            The digest of the unfinished output, which is the name of its folder; None if `manifest`
+            is not that of a plan of this stage.
         """
         return None
 

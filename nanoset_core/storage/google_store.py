@@ -348,22 +348,23 @@ class GoogleStore(ObjectStore):
             return Store.open_range(self, name, begin, end)  # asks for the description only
 
         def send_once() -> Answer:
-            """Request the range, and return the answer also if the object ends before the range."""
+            """Request the range. `_ask` calls this, and again if the server fails for a moment."""
             try:
                 byte_range = f"bytes={begin}-{end - 1}"
                 return self.send("GET", path, headers={"Range": byte_range}, alt="media")
             except Exception as error:
-                if http_status(error) == _BEYOND_END:
-                    return Answer(_BEYOND_END, {}, b"")
-                raise
+                if http_status(error) != _BEYOND_END:
+                    raise
+                # The object ends before this range. The answer says nothing about its description.
+                return Answer(_BEYOND_END, headers={}, body=b"")
 
-        answer = self._ask(name, send_once)  # again if it fails
+        answer = self._ask(name, send_once)
         if answer is None:  # the object does not exist
             return None
         range_and_description = _checked_range(name, answer, begin, end)
-        if range_and_description is None:
-            return Store.open_range(self, name, begin, end)  # by two requests
-        return range_and_description
+        if range_and_description is not None:
+            return range_and_description
+        return Store.open_range(self, name, begin, end)  # by two requests
 
     def read_range(self, name: str, begin: int, end: int, mark: str | None = None) -> bytes:
         """Return the bytes from `begin` to `end`, exclusive, of one version of an object.

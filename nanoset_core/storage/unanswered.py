@@ -94,8 +94,6 @@ class Unanswered:
             with requests.asking("s3://bucket/a.bin"):
                 client.get_object(...)    # after 10 s: "s3://bucket/a.bin: no answer for 10 s"
 
-        A single thread looks at the requests of all blocks that are running.
-
         Args:
             what: The object that the block requests, and its server, for the warning.
             patience: How many seconds more than ten (SILENT_SECONDS) the server may be silent: 50
@@ -104,16 +102,14 @@ class Unanswered:
         key = object()  # stands for this request alone
         with self._lock:
             self._pending[key] = PendingRequest(time.monotonic(), patience, what)
+            # One thread watches all requests. It ends when there are none, and sets this to False.
             if not self._is_watched:
-                # The thread ends when there are no requests, and then sets this to False.
                 self._is_watched = True
                 threading.Thread(target=self._watch, name="unanswered", daemon=True).start()
         try:
             yield
         finally:
-            # The server has just answered. Of several requests, the others are not warned about
-            # now.
-            self.note_sign_of_server()
+            self.note_sign_of_server()  # the answer has just come: all requests wait from now on
             with self._lock:
                 del self._pending[key]
 

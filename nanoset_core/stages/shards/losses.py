@@ -106,15 +106,15 @@ class Losses:
         """Share of the stored bytes in files that could not be read to their end, 0 to 1."""
         return min(1.0, self.unreadable_bytes / max(self.facts.stored_bytes, 1))
 
-    def lists(self, is_included: Callable[[str], bool] = bool) -> Iterator[Path]:
+    def lists(self, is_included: Callable[[str], bool] = lambda _reason: True) -> Iterator[Path]:
         """Yield the files that list rejected lines, for example shards/web/3f9c…/rejects.jsonl.
 
-        A corpus is tokenized in parts, the shards, and each has such a file. Those without a line
-        that was rejected for one of the given reasons are left out.
+        A corpus is tokenized in parts, the shards, and each has such a file. Files that have no
+        line that was rejected for one of the requested reasons are left out.
 
         Args:
-            is_included: Returns whether a reason, such as "invalid_json", is one of them; by
-                default all are.
+            is_included: Returns whether a reason, such as "invalid_json", is requested; by default,
+                all are.
         """
         if not self.facts.reasons:
             return  # no line was rejected

@@ -20,11 +20,10 @@ from nanoset_core.tokenizers.files import define
 def token_options(project: Project, corpus: str) -> dict[str, Any]:
     """Return everything, apart from the text, that decides the tokens of a corpus.
 
-    If one of these values differs from those of the stored tokens, the corpus is tokenized again:
+    If one of these values differs from those of the stored tokens, the corpus is tokenized again.
+    They are the tokenizer and settings, and if users have erased documents, a digest of these:
 
-        the tokenizer                         {"tokenizer": "9a3f…", "dtype": "uint16",
-        settings of nanoset.yaml               "text_key": "text", …,
-        documents that users have erased       "purged": "77cd…"}    a digest of their places
+        {"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …, "purged": "77cd…"}
 
     Args:
         project: Its settings, tokenizer, and records of erased documents are read.
@@ -38,20 +37,19 @@ def token_options(project: Project, corpus: str) -> dict[str, Any]:
         FormatError: The tokenizer, or a record of erased documents, is damaged.
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
-    options = shard_options(project, corpus)
-    erased = purged.read_erased(project.outputs, corpus)
-    return {**options, **purged.recipe_options(erased)}
+    options = shard_options(project, corpus)  # all but the last one
+    erased_documents = purged.read_erased(project.outputs, corpus)
+    options.update(purged.recipe_options(erased_documents))
+    return options
 
 
 def shard_options(project: Project, corpus: str) -> dict[str, Any]:
-    """Return everything, apart from the text, that decides the tokens of a part of a corpus.
+    """Return the settings that decide which tokens a text of a corpus becomes.
 
-    A part (a shard) that was made with the same values from the same text is used again:
+        {"tokenizer": "9a3f…", "dtype": "uint16", "text_key": "text", …}
 
-        the tokenizer                          {"tokenizer": "9a3f…", "dtype": "uint16",
-        settings of nanoset.yaml                "text_key": "text", …}
-        implementations of the tokenizer       one more value, only if there are any
-        that gave wrong tokens
+    If some implementations of the tokenizer gave wrong tokens, and must not be used, there is one
+    more entry that names them.
 
     Args:
         project: Its settings, tokenizer, and records of wrong tokens are read.
@@ -63,12 +61,10 @@ def shard_options(project: Project, corpus: str) -> dict[str, Any]:
         ConfigError: The tokenizer lacks a token that nanoset.yaml names.
     """
     tokenizer_digest = project.tokenizer.fingerprint
-    settings = shard_settings(project, corpus)
-    wrong_engines = distrust.load_records(project.outputs, tokenizer_digest)
-    return {
-        **settings.recipe_options(tokenizer_digest),
-        **distrust.recipe_options(wrong_engines),
-    }
+    options = shard_settings(project, corpus).recipe_options(tokenizer_digest)
+    wrong_implementations = distrust.load_records(project.outputs, tokenizer_digest)
+    options.update(distrust.recipe_options(wrong_implementations))
+    return options
 
 
 def shard_settings(project: Project, corpus: str) -> ShardSettings:
