@@ -240,13 +240,11 @@ class BlendedNanoset(SplitSamples):
     def _locate(self, index: int) -> tuple[int, int]:
         """Find out which sample of which dataset a sample of the blend is.
 
-        A blend takes its samples from several datasets in turn. Two arrays say which: sample 7 of
-        the blend may be sample 3 of dataset 1. If the blend takes more samples of a dataset than it
-        has, some trainers start again from its first one: of 10 samples, number 12 is sample 2
-        again.
+        A blend takes its samples from several datasets in turn. For example, sample 7 of the blend
+        is sample 3 of dataset 1.
 
         Args:
-            index: Number of the sample in the blend; a negative one counts from the end.
+            index: Number of the sample in the blend: 7; a negative one counts from the end.
 
         Returns:
             (number of the dataset, number of the sample in that dataset): (1, 3).
@@ -262,7 +260,9 @@ class BlendedNanoset(SplitSamples):
             raise self._misfit(
                 f"entry {position} of the blend is sample {sample} of dataset {dataset_number}"
             )
-        if self._wraps:  # a trainer that starts a dataset again when its samples are used up
+        if self._wraps:
+            # This trainer starts a dataset again when its samples are used up: of 10 samples,
+            # number 12 is sample 2.
             sample %= len(self.datasets[dataset_number])
         return dataset_number, sample
 

@@ -148,11 +148,12 @@ def cu_seqlens_at(tokens: NDArray[np.integer[Any]], eod_token: int) -> NDArray[n
         Shape (n_samples, sequence_length + 1).
     """
     n_samples, sequence_length = tokens.shape
-    # An end-of-document token at the end of a sample is left out: no document begins after it.
+    # Where are these tokens? Not at the end of a sample, since no document begins after it.
     is_end = tokens[:, :-1] == eod_token
-    sample_of_end, position_of_end = np.nonzero(is_end)  # (n_ends,) each, sample after sample
-    ends_per_sample = np.bincount(sample_of_end, minlength=n_samples)  # (n_samples,)
-    return _rows_of_ends(position_of_end + 1, ends_per_sample, sequence_length)
+    samples, positions = np.nonzero(is_end)  # (n_ends,) each, sample after sample: [0] and [2]
+    documents_end_at = positions + 1  # [3]
+    ends_per_sample = np.bincount(samples, minlength=n_samples)  # (n_samples,) [1, 0]
+    return _rows_of_ends(documents_end_at, ends_per_sample, sequence_length)
 
 
 def by_document(cu_seqlens: NDArray[np.int32]) -> dict[str, NDArray[Any]]:

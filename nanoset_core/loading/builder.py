@@ -160,12 +160,7 @@ class NanosetBuilder:
         """Build the index files of a split, or open those that exist.
 
         A split, such as train, may mix several datasets. Then each dataset has index files, and so
-        has the mixture (the blend). If the folder for index files may not be written to, those of
-        the blend are computed, and kept in memory:
-
-            the files exist already             open them
-            the folder can be written to        write them, and open them
-            it cannot, or there is no folder    keep the arrays in memory
+        has the mixture (the blend).
 
         Args:
             plan: What the split consists of.
@@ -173,14 +168,12 @@ class NanosetBuilder:
         datasets = [self._build_member(member) for member in plan.members]
         if plan.blend is None:
             return datasets[0]
+
         folder = self.config.path_to_cache
-        if folder is not None:
-            blend_files = blend_set(plan, plan.blend, folder)
-            if _write_if_possible(blend_files):  # True if they exist now
-                indices = open_blend(plan, folder)
-                return BlendedNanoset(datasets, plan, self.config, indices, folder)
-        # Without a folder that can be written to, keep the index arrays in memory.
-        return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
+        if folder is None or not _write_if_possible(blend_set(plan, plan.blend, folder)):
+            # There is no folder that can be written to: keep the arrays of the blend in memory.
+            return BlendedNanoset(datasets, plan, self.config, build_blend_indices(plan))
+        return BlendedNanoset(datasets, plan, self.config, open_blend(plan, folder), folder)
 
     def _build_member(self, member: MemberPlan) -> Nanoset:
         """Build the samples of one dataset, or open them if they exist."""

@@ -626,30 +626,23 @@ class Nanoset(SplitSamples):
         return np.frombuffer(b"".join(views), all_tokens.dtype)
 
     def _check_short(self, sample: int, n_tokens: int) -> None:
-        """Check that a training sample that does not have the usual number of tokens may be so
-        short.
+        """Check that a sample may have another number of tokens than usual, such as 4,097.
 
-        Samples have, for example, 4,096 tokens. If the data end after 1,000 tokens of the last
-        sample:
-
-            the settings keep a short last sample        this one is fine
-            the settings leave it out                    it should not exist
-            another sample is short, or one too long     that can never be
-
-        In the last two cases, the index files, which say where samples start, were made for other
+        Only the last one may have fewer, since it ends with the data, and only if the settings keep
+        such a sample. Otherwise the index files, which say where samples start, belong to other
         data.
 
         Args:
-            sample: Number of the sample before the shuffle.
+            sample: Number of the sample, before samples were shuffled.
             n_tokens: Number of its tokens.
 
         Raises:
-            StaleError: The sample has too many tokens, or it may not be short.
+            StaleError: It has too many tokens, or may not have fewer.
         """
         is_last = sample == self.member.samples_built - 1
-        leaves_out_short = self.config.drops_last_partial(self.member.split)
-        may_be_short = is_last and not leaves_out_short
-        if n_tokens > self._sample_tokens or not may_be_short:
+        is_kept = not self.config.drops_last_partial(self.member.split)
+        is_short = n_tokens < self._sample_tokens
+        if not (is_short and is_last and is_kept):
             raise self._misfit(f"sample {sample} of {n_tokens} tokens")
 
     def __reduce__(self) -> tuple[Any, ...]:

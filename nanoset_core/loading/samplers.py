@@ -343,8 +343,10 @@ class CyclicSampler(_MicroBatchSampler):
             consumed: Samples of the epoch that all ranks have read before, from the start of the
                 order.
         """
+        # The trainer shuffles only as many samples as fill micro-batches.
         n_micro_batches = self.total_samples // self.micro_batch_size
-        order = randperm(n_micro_batches * self.micro_batch_size, seed)
+        n_samples = n_micro_batches * self.micro_batch_size
+        order = randperm(n_samples, seed)
         remaining = order[consumed:]
         return remaining[self.data_parallel_rank :: self.data_parallel_size]
 

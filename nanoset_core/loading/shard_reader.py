@@ -182,15 +182,18 @@ class ShardReader:
             raise _foreign_state(found=str(self._state_worker), expected=str(worker))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this worker's position, for `load_state_dict`.
+        """Return how far this reader has read, for `load_state_dict`.
 
         `shard` is the number of shards (tars) that were read completely, and `sample` the number of
         samples that were read of the next one. For example, shard 2 and sample 30: two tars, and 30
         samples of the third.
         """
-        # The worker of a PyTorch DataLoader that calls this. If none does, it is the worker that
-        # read up to the position; or the only one, if nothing was read yet.
-        worker = _torch_worker() or self._state_worker or _ONLY_WORKER
+        # Which of the processes that read for this rank is this?
+        worker = _torch_worker()  # a worker of a PyTorch DataLoader, or None
+        if worker is None:
+            worker = self._state_worker  # the one that has read up to the position, or None
+        if worker is None:
+            worker = _ONLY_WORKER
         return {
             "shard": self._position.shard,
             "sample": self._position.sample,

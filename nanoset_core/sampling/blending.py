@@ -162,10 +162,10 @@ def _estimate_range(weights: NDArray[np.float64], start: int, stop: int) -> NDAr
 
 
 def _count_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray[np.int64]:
-    """Count how many of some training samples are from each dataset, by computing all samples.
+    """Count how many of some training samples are from each dataset.
 
-    Each choice of a dataset depends on all earlier ones. So this begins with sample 0, even if
-    `start` is greater.
+    All samples from number 0 on have to be computed, since each choice of a dataset depends on the
+    earlier ones.
 
     Args:
         weights: Weight of each dataset, shape (n_datasets,).
@@ -176,10 +176,10 @@ def _count_range(weights: NDArray[np.float64], start: int, stop: int) -> NDArray
         int64, shape (n_datasets,).
     """
     counts = np.zeros(len(weights), np.int64)
+    # `datasets` has the dataset of each sample, from `first_sample` on.
     for first_sample, datasets in greedy_segments(weights, stop):
-        # Leave out the samples before the range: some, all or none of the segment.
-        n_before_range = max(start - first_sample, 0)
-        counts += np.bincount(datasets[n_before_range:], minlength=len(weights))
+        n_before_start = max(start - first_sample, 0)  # all of them, or some, or none
+        counts += np.bincount(datasets[n_before_start:], minlength=len(weights))
     return counts
 
 
@@ -324,11 +324,12 @@ def _furthest_behind(
         weights: Weight of each dataset, shape (n_datasets,).
         sizes: Samples of each dataset, shape (n_datasets,).
         counts: Samples taken of each dataset, shape (n_datasets,).
-        sample: How many samples were taken of all datasets. The trainer counts 0 as 1.
+        sample: How many samples were taken of all datasets.
     """
-    errors = weights * float(max(sample, 1)) - counts  # (n_datasets,) how far each is behind
-    errors[counts == sizes] = -np.inf  # no samples are left
-    return int(np.argmax(errors))
+    time = float(max(sample, 1))  # the trainer counts sample 0 as 1
+    behind_by = weights * time - counts  # (n_datasets,)
+    behind_by[counts == sizes] = -np.inf  # no samples are left
+    return int(np.argmax(behind_by))
 
 
 def _check_dataset_count(count: int) -> None:

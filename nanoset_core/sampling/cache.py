@@ -88,9 +88,8 @@ def member_set(
 ) -> FileSet:
     """Return an object that writes and checks the index files of one dataset.
 
-    They are files of the trainer with the order in which it reads the dataset: for Megatron-LM, for
-    example, `document_index.npy`, `sample_index.npy` and `shuffle_index.npy`. Next to them is the
-    sidecar, a JSON file that says what they were made from.
+    They are files of the trainer with the order in which it reads the dataset, such as
+    `shuffle_index.npy`.
 
     Args:
         member: What is planned for the dataset in one split, such as the number of samples.
@@ -100,8 +99,8 @@ def member_set(
     return FileSet(
         folder=Path(cache_dir),
         files=member.files,
-        sidecar=member.sidecar,
-        description=member.description,
+        sidecar=member.sidecar,  # a JSON file next to them that says what they were made from
+        description=member.description,  # a text that the trainer looks for
         made_from=_origin_of_member(member, config),
         # Called without arguments if files are missing.
         build_arrays=partial(_build_planned_member, member, config),
@@ -543,23 +542,18 @@ def _write_durably(path: Path, pieces: list[memoryview]) -> None:
 def _may_be_being_written(stored: StoredReceipt | None, receipt: Receipt) -> bool:
     """Return whether another process may be writing the same index files right now.
 
-    A process that writes them first writes a *receipt*, a JSON file that says what they will be
-    made from. When all files are written, it adds the list of files. So there are three cases:
-
-        receipt in the folder                        result
-        none                                         True: it may be about to be written
-        of other data or settings                    False: the files there are outdated
-        of the same ones, without a list of files    True
-        of the same ones, with a list of files       False: that process has finished
+    A process first writes a *receipt*, a JSON file that says what the files will be made from. When
+    all files are written, it adds the list of files.
 
     Args:
         stored: The receipt in the folder; None if there is none.
         receipt: The receipt of the files that are to be written now.
     """
     if stored is None:
-        return True
+        return True  # it may be about to be written
     is_finished = stored.files is not None
-    return not is_finished and stored.is_of_same_output(receipt)
+    is_of_same_files = stored.is_of_same_output(receipt)
+    return is_of_same_files and not is_finished
 
 
 def _sha256_of(pieces: list[memoryview]) -> str:

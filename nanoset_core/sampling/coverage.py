@@ -190,13 +190,7 @@ def _samples_of_blend_epoch(dataset_sizes: Sequence[int], weights: Sequence[floa
 def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
     """Return how many samples training reads of each dataset.
 
-    There are three cases:
-
-    - There is one dataset. It gives as many samples as are requested, if it has so many.
-    - All samples of all datasets are read once.
-    - Samples are taken in proportion to weights. For the weights 0.75 and 0.25, 1,000 samples are
-      about 750 and 250. Computing the exact numbers is slow, so above a million samples, they are
-      estimated.
+    For example, 1,000 samples of datasets with the weights 0.75 and 0.25 are about 750 and 250.
 
     Args:
         plan: What is planned for a split of the data, such as train.
@@ -204,14 +198,14 @@ def _planned_samples(plan: SplitPlan, config: NanosetConfig) -> list[int]:
     """
     dataset_sizes = [member.samples_given for member in plan.members]
     blend = plan.blend
-    if blend is None:
+    if blend is None:  # there is one dataset: it gives what is requested, if it has so much
         n_requested = config.samples(plan.split)
         if n_requested is None:
-            return [dataset_sizes[0]]
+            return dataset_sizes
         return [min(n_requested, dataset_sizes[0])]
-    if blend.exhaustive:
+    if blend.exhaustive:  # all samples of all datasets are read once
         return dataset_sizes
-    if blend.size <= _EXACT_SAMPLES:
+    if blend.size <= _EXACT_SAMPLES:  # a million: exact numbers do not take long
         return list(samples_taken(blend.weights, 0, blend.size))
     return _samples_by_weight(blend)
 
@@ -296,37 +290,32 @@ def _tokens_not_read(member: MemberPlan, n_samples: int, config: NanosetConfig) 
 
 
 def _samples_shuffled_together(member: MemberPlan, config: NanosetConfig) -> int:
-    """Return how many samples of a dataset are shuffled together at the start.
+    """Return how many samples of a dataset are shuffled together.
 
-    Usually all of them. But the trainer may shuffle the last epoch on its own, after the others.
-    For example, a dataset of 1,001 tokens is read three times. Samples start 10 tokens apart
-    (`step`), and each also has the first token of the next one (`overlap`, 1):
-
-        epochs       tokens    samples
-        all          3,003     300
-        the first    2,002     (2,002 - 1) // 10 = 200, the result
+    Usually all of them. But the last epoch may be shuffled on its own, after the others. For
+    example, a dataset of 100 samples is read three times. Then it is 200, of the first two epochs.
 
     Args:
-        member: What is planned for the dataset: the epochs, and whether the last one is shuffled on
-            its own.
+        member: What is planned for the dataset: the epochs, and whether the last one is separate.
         config: What is trained: the length of samples.
     """
     if not member.separate_last_epoch:
         return member.samples_built
-    tokens_before_last_epoch = (member.epochs - 1) * member.tokens  # 2,002
-    return (tokens_before_last_epoch - config.overlap) // config.step
+    # Epochs are joined, and cut into samples that start `step` (10) tokens apart. A sample also has
+    # the first token of the next one (`overlap`, 1).
+    tokens = (member.epochs - 1) * member.tokens  # 2 * 1,001
+    return (tokens - config.overlap) // config.step  # 200
 
 
 def _tokens_of_first_epoch(n_samples: int, tokens: int, config: NanosetConfig) -> int:
-    """Return how many different tokens training reads of a dataset that has one epoch.
+    """Return how many different tokens of a dataset are in some samples of it.
 
-    For example, the dataset has 1,001 tokens. Samples start 10 tokens apart, and each also has the
-    first token of the next one:
+    For example, a dataset has 1,001 tokens and 100 samples of 10 tokens:
 
-        samples read    tokens
-        60              600
-        100             1,001, since the last one also has the very last token
-        150             1,001, since samples are repeated
+        samples    different tokens
+        60         600
+        100        1,001, since the last sample also has the very last token
+        150        1,001, since samples are repeated
 
     Args:
         n_samples: How many samples are read.

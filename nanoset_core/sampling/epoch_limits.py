@@ -78,9 +78,8 @@ def most_samples(tokens: int, limit: float, config: NanosetConfig) -> int:
 def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
     """Return how often a dataset must be read to get a number of training samples from it.
 
-    For example, a sample has 10 tokens, and also the first token of the next one, which the model
-    learns to predict. So 150 samples need 1,501 tokens. If the dataset has 1,000, it is read 1.501
-    times.
+    For example, a dataset has 1,000 tokens, and a sample has 10. Then 150 samples need 1.5 epochs,
+    or slightly more, since the last sample also needs the token after it.
 
     Args:
         samples: Number of samples.
@@ -93,17 +92,16 @@ def epochs_needed(samples: int, tokens: int, config: NanosetConfig) -> float:
     """
     if samples <= 0 or tokens == 0:
         return 0.0
-    if config.rules.one_epoch:
-        # The trainer cuts one epoch into samples, and repeats these.
-        samples_of_epoch = config.samples_in(tokens)
-        if samples_of_epoch == 0:
-            return math.inf
-        return samples / samples_of_epoch
+    if not config.rules.one_epoch:
+        # The trainer joins the tokens of all epochs, and cuts these into samples.
+        tokens_needed = samples * config.step + config.overlap  # 150 * 10 + 1
+        return tokens_needed / tokens
 
-    # The trainer joins the tokens of all epochs, and cuts these into samples. A sample starts
-    # `step` (10) tokens after the previous one. The last one needs `overlap` (1) more.
-    tokens_needed = samples * config.step + config.overlap
-    return tokens_needed / tokens
+    # The trainer cuts one epoch into samples, and repeats these.
+    samples_of_epoch = config.samples_in(tokens)
+    if samples_of_epoch == 0:
+        return math.inf
+    return samples / samples_of_epoch
 
 
 def epochs_of_earlier_phases(

@@ -290,10 +290,8 @@ class Preset:
     def normalized(self, weights: Sequence[float]) -> list[float]:
         """Divide weights by their sum, with the same rounding as the trainer.
 
-        For example, 3 and 1 become 0.75 and 0.25. The weights say how many samples are taken of
-        each dataset. A different last digit may change such a number by one sample, and then other
-        files are built. The sum depends on the order of the additions: some trainers add up the
-        weights one by one, and others with numpy, which adds up many numbers in pairs.
+        For example, 3 and 1 become 0.75 and 0.25. Even the last digit matters, since it can change
+        the number of samples of a dataset by one.
 
         Args:
             weights: Weight of each dataset.
@@ -301,27 +299,29 @@ class Preset:
         Returns:
             Weights whose sum is 1, except for rounding.
         """
-        if self.weights_normalized == "plain sum first":  # this trainer does not use numpy
-            total = plain_sum(weights)
-            return [weight / total for weight in weights]
-        return normalize(weights)
+        uses_numpy = self.weights_normalized != "plain sum first"
+        if uses_numpy:
+            return normalize(weights)  # numpy adds up many numbers in pairs
+        total = plain_sum(weights)  # one by one
+        return [weight / total for weight in weights]
 
     def blend_weights(self, weights: Sequence[float]) -> list[float]:
         """Return the weights with which the trainer mixes datasets, to the last digit.
 
-        Most trainers divide the weights by their sum twice: before they compute how many samples
-        are needed, and again before they mix these. The second time, the sum is nearly 1, such as
-        0.9999999999999999. So the last digit may change, and with it the order of the samples.
+        Most trainers divide the weights by their sum once more before they mix. As the sum is
+        nearly 1, such as 0.9999999999999999, this changes at most the last digit. But that can
+        change the order of the samples.
 
         Args:
-            weights: Weights that were divided once, as `normalized` does.
+            weights: Weights that add up to 1, as `normalized` returns them.
 
         Returns:
             A weight for each dataset.
         """
-        if self.weights_normalized == "once":
-            return list(weights)
-        return normalize(weights)
+        divides_once_more = self.weights_normalized != "once"
+        if divides_once_more:
+            return normalize(weights)
+        return list(weights)
 
     def member_sizes(self, size: int, weight: float, surplus: float) -> MemberSizes:
         """Return how many samples of a dataset the trainer takes, and how many it builds.

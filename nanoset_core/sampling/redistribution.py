@@ -188,25 +188,26 @@ def _limits_of(split: SplitName, config: NanosetConfig, limits: EpochLimits) -> 
     Raises:
         InputError: An earlier part of this training run has read a dataset as often as it may be.
     """
+    no_limits = _ShareLimits(max_shares={}, joint_limits=())
     n_samples = config.samples(split)
     if not n_samples:
-        return _ShareLimits({}, ())  # the split reads each dataset once, or nothing
+        return no_limits  # the split reads each dataset once, or nothing
     plan = plan_split(config, split, limits.reader)
     if plan is None:
-        return _ShareLimits({}, ())  # the split has no data
+        return no_limits  # the split has no data
     n_consumed = config.consumed_samples if split == "train" else 0
     samples = _SamplesByShare(config, n_samples, n_consumed)
 
     limits_on_copies = limits.on_copies(plan, config)
-    joint_limits = []
-    if limits_on_copies:
-        epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
-        for limit in limits_on_copies:
-            joint_limits.append(_JointLimit(limit, plan.members, samples, epochs_before))
+    if not limits_on_copies:  # no document is in several datasets
+        return _ShareLimits(_max_shares(plan.members, samples, limits.by_prefix), joint_limits=())
 
+    epochs_before = epochs_of_earlier_phases(config, split, limits.reader)
+    joint_limits = []
     single_limits = dict(limits.by_prefix)
     for limit in limits_on_copies:
-        single_limits.pop(limit.prefix, None)  # it has joint limits instead
+        joint_limits.append(_JointLimit(limit, plan.members, samples, epochs_before))
+        single_limits.pop(limit.prefix, None)  # a dataset has either joint limits or its own
     return _ShareLimits(_max_shares(plan.members, samples, single_limits), joint_limits)
 
 

@@ -278,13 +278,12 @@ def rows_by_bookends(bookends: Bookends, sequences: int) -> Rows:
 def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
     """Return which documents train, valid and test have, by rounding how many each of them has.
 
-    The rounded numbers may not add up to the number of documents. Then all borders are shifted. For
-    17 documents and the shares 0.5, 0.3 and 0.2:
+    For 17 documents and the shares 0.5, 0.3 and 0.2:
 
         exact      8.5   5.1   3.4
         rounded    8     5     3        a half becomes the even number
-        borders    0   8   13   16
-        shifted    0   9   14   17      by 17 - 16 = 1, except for the first
+        borders    0   8   13   16      one document is missing
+        shifted    0   9   14   17      so train gets one more
 
     With very few documents, this can put a border before an earlier one, or below 0.
 
@@ -300,11 +299,12 @@ def rows_by_cuts(vector: Sequence[float], sequences: int) -> list[Rows]:
     """
     borders = [0]
     for share in vector:
-        borders.append(borders[-1] + round(share * float(sequences)))
+        n_documents = round(share * float(sequences))
+        borders.append(borders[-1] + n_documents)
 
     n_missing = sequences - borders[-1]  # 1; negative if the rounded numbers are too large
-    borders[1:] = [border + n_missing for border in borders[1:]]
-    return list(pairwise(borders))
+    shifted_borders = [0] + [border + n_missing for border in borders[1:]]
+    return list(pairwise(shifted_borders))
 
 
 def _bad_split(split: str, reason: str) -> ConfigError:
