@@ -32,7 +32,7 @@ _MISSING = "missing"
 
 
 def make_evaluation(project: Project, section: str) -> Manifest:
-    """Index the texts of evaluation files, by which documents with parts of these texts are found.
+    """Index the texts of evaluation files, so that copies of them can be found in documents.
 
     For example, the index says that the words "how tired are they" occur in text 3. It is made once
     for the same files and settings, and used for all collections of documents.
@@ -50,22 +50,21 @@ def make_evaluation(project: Project, section: str) -> Manifest:
         InputError: A file contains no text at the section's keys.
         FormatError: A file cannot be read.
     """
-    # A recipe is everything that the index depends on, such as the content of the files.
-    recipe = Recipe(
-        stage=EVALUATION_LAYOUT.folder,
-        name=section,
-        version=VERSION,
-        parents={},  # the digests of other outputs that it is made from; there are none
-        options=evaluation_options(project, section),
-    )
 
     def write_index(folder: Path) -> Written:
         """Write the files of the index to an empty folder, and return what is recorded of it."""
         facts = _write_evaluation(project, section, folder)
         return Written(facts)
 
-    # If an index with this recipe exists, `commit` returns it. Otherwise it calls `write_index`,
-    # and stores the new index under this recipe.
+    # A recipe is everything that the index depends on, such as the content of the files. If an
+    # index with the same recipe exists, `commit` returns it. Otherwise it calls `write_index`.
+    recipe = Recipe(
+        stage=EVALUATION_LAYOUT.folder,
+        name=section,
+        version=VERSION,
+        parents={},  # outputs that it is made from; there are none
+        options=evaluation_options(project, section),
+    )
     return project.outputs.commit(recipe, write_index)
 
 

@@ -34,13 +34,15 @@ def contamination_recipe(project: Project, key: Key, parents: Mapping[str, str])
 
     Args:
         project: The project, with its settings and tokenizer.
-        key: Which search: a section of `contamination` in nanoset.yaml, which names evaluation
-            files, and the corpus.
+        key: Which search: `subject` is the name of the evaluation, a section of `contamination` in
+            nanoset.yaml, and `part` is the corpus.
         parents: `{"dataset": digest}`: which version of the corpus is searched.
     """
-    options = evaluation_options(project, key.subject)
-    options["threshold"] = project.config.contamination[key.subject].threshold
-    return Recipe(STAGE, LAYOUT.name_of(key), VERSION, parents, options)
+    evaluation = key.subject
+    options = evaluation_options(project, evaluation)  # its files, and how texts are compared
+    options["threshold"] = project.config.contamination[evaluation].threshold
+    name = LAYOUT.name_of(key)  # such as "evals/web"
+    return Recipe(STAGE, name, VERSION, parents, options)
 
 
 def find_contamination(project: Project, section: str, corpus: str) -> Manifest:

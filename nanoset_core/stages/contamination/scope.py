@@ -50,8 +50,9 @@ def searched_corpora(config: ProjectConfig, section: str) -> list[str]:
     named_corpora = config.contamination[section].of
     if named_corpora:
         return list(named_corpora)
+    # Training may read a selection of a corpus's documents: `base_of` returns its corpus.
     corpora = [base_of(config.derived, name) for name in names_in_training(config)]
-    return list(dict.fromkeys(corpora))
+    return list(dict.fromkeys(corpora))  # each once
 
 
 def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
@@ -66,17 +67,18 @@ def is_clean(config: ProjectConfig, section: str, name: str) -> bool:
         section: Name of the evaluation: a section of `contamination`.
         name: Name of the dataset.
     """
-    if name not in config.derived:  # a corpus holds all its documents
+    if name not in config.derived:  # a corpus has all its documents
         return False
-    for dataset in chain_of(config.derived, name):  # and those that it is derived from
-        view = config.views.get(dataset)
+    # It may be made from a dataset that is made from another one: look at all of these.
+    for dataset in chain_of(config.derived, name):
+        view = config.views.get(dataset)  # None if it is not a selection of documents
         if view is not None and section in view.clean_of:
             return True
     return False
 
 
 def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus: str) -> list[str]:
-    """Return by which datasets training runs would read documents with evaluation texts.
+    """Return the datasets of training runs that have documents with texts of an evaluation.
 
     For example, some documents of the corpus `web` contain such texts. Training reads `web` itself,
     and a selection (view) `web_clean`, which leaves them out. Then the result is `["web"]`.
@@ -84,10 +86,10 @@ def contaminated_inputs_of_training(config: ProjectConfig, section: str, corpus:
     Args:
         config: The settings of the project.
         section: Name of the evaluation: a section of `contamination`.
-        corpus: Name of the corpus.
+        corpus: Name of a corpus with such documents.
 
     Returns:
-        Names of the corpus, and of datasets that are made from it and do not leave them out.
+        Names of datasets: of the corpus itself, or of selections of its documents.
     """
     contaminated_names = []
     for name in names_in_training(config):

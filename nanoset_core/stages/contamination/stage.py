@@ -89,9 +89,9 @@ class ContaminationStage(Planned):
 
         Args:
             project: The project, whose nanoset.yaml names the files.
-            key: The section of `contamination` that names them, and the corpus.
-            recipe: Not used.
-            reading: Not used.
+            key: Its `subject` is the section of `contamination` that names them.
+            recipe: Not used; other stages need it.
+            reading: Not used, since only names of files are read.
 
         Returns:
             The error as one line of text.
@@ -99,7 +99,7 @@ class ContaminationStage(Planned):
         from nanoset_core.stages.contamination.evaluation import evaluation_files
 
         try:
-            evaluation_files(project, key.subject)
+            evaluation_files(project, key.subject)  # finds the files, or raises an error
         except NanosetError as error:
             return one_line(error)
         return None

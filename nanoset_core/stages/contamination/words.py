@@ -279,18 +279,18 @@ class WordVocabulary:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the vocabulary, which takes long to compute, to files that `load` reads.
+        """Write the vocabulary to files, since it takes long to compute. `load` reads them.
 
         There is one file for each array, such as hashes.npy.
 
         Args:
             folder: An existing folder.
         """
-        # Two arrays share a file: two columns, with a row for each token.
+        # These two share a file: they are its columns.
         further_pieces = np.stack([self.first_further_piece, self.n_further_pieces], axis=1)
 
-        # The names of the files differ from those of the fields, and must not change: outputs of
-        # earlier versions are loaded by these names.
+        # Earlier versions had other names for some fields. The files keep these names, so that both
+        # versions can read them.
         arrays = {
             "begins": self.begins_word,
             "hashes": self.hashes,
@@ -468,16 +468,18 @@ class WordVocabulary:
         return counts
 
     def text(self, words: DocumentWords, start: int, stop: int) -> str:
-        """Return some words as text, separated by spaces, to show them to users.
+        """Return some words as text, to show them to users: "how tired are their".
+
+        Words are in lower case, and separated by spaces. Other characters, such as commas, are left
+        out.
 
         Args:
             words: The words of some documents.
             start: Index of the first word of the text.
             stop: Index of the word after the last one.
-
-        Returns:
-            Such as "how tired are their": in lower case, without commas.
         """
+        # Words consist of pieces: "tired" may be "ti" and "red". Join them, with a space before
+        # each piece that begins a word.
         parts = []
         for piece in words.pieces_between(start, stop).tolist():
             if self.begins_word[piece]:
@@ -485,7 +487,7 @@ class WordVocabulary:
             parts.append(self._letters_of(piece))
         text = b"".join(parts).decode(errors="replace")
 
-        # Pieces without letters, such as that of ",", leave several spaces in a row.
+        # A comma is a piece without letters, and leaves two spaces in a row.
         return " ".join(text.split())
 
     def _letters_of(self, piece: int) -> bytes:

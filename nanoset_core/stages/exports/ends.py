@@ -85,25 +85,23 @@ def last_tokens(dataset: MMapIndexedDataset, stream: Stream | None) -> LastToken
     documents would be joined with the next ones.
 
     Args:
-        dataset: The dataset. Documents without tokens are not counted. If it is in a bucket, only
-            some evenly spread documents are looked at.
-        stream: Order of its tokens; None if they are in order in its file, the .bin. Another order
-            is that of a view, a selection of documents.
+        dataset: The dataset. Documents without tokens are not counted.
+        stream: Where its tokens are in its file, the .bin; None if they are in order there.
     """
     step = 1  # look at every document
     if not dataset.is_here:
-        # In a bucket, look at some documents only, since all tokens would have to be downloaded.
+        # In a bucket, each look takes a request. Look at some 4,096 documents, evenly spread.
         step = max(1, len(dataset.document_indices) // _MAX_READS)
 
     last = LastTokens()
     n_earlier_documents = 0
-    # (n_chunk,) first token and length of each document of a chunk
-    for starts, lengths in document_spans(dataset, stream):
-        documents = n_earlier_documents + np.arange(len(lengths))
-        selected = np.flatnonzero(documents % step == 0)
-        last_positions = starts[selected] + lengths[selected] - 1
-        last.add(documents[selected], _tokens_at(dataset, stream, last_positions))
+    for starts, lengths in document_spans(dataset, stream):  # of a chunk of documents, (n_chunk,)
+        documents = n_earlier_documents + np.arange(len(lengths))  # their numbers
         n_earlier_documents += len(lengths)
+
+        is_selected = documents % step == 0
+        last_positions = (starts + lengths - 1)[is_selected]  # of the last tokens
+        last.add(documents[is_selected], _tokens_at(dataset, stream, last_positions))
     return last
 
 
@@ -249,7 +247,7 @@ class _Occurrences(NamedTuple):
 def _occurrences_in_sample(
     dataset: MMapIndexedDataset, stream: Stream | None, token: int
 ) -> _Occurrences:
-    """Count how often the last token of all documents also occurs inside the first documents.
+    """Count how often a token that ends all documents also occurs inside the first ones.
 
     A full stop also occurs inside documents, and an end-of-document token does not:
 
@@ -259,7 +257,7 @@ def _occurrences_in_sample(
 
     Args:
         dataset: The dataset, on this machine.
-        stream: Order of its tokens, if they are not in order in the .bin.
+        stream: Where its tokens are in its file, the .bin; None if they are in order there.
         token: The token that all documents end in.
     """
     n_tokens = int(dataset.sequence_lengths.sum(dtype=np.int64))

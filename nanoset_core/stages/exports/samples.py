@@ -382,12 +382,16 @@ class Mds(SampledFormat):
     def _sample_sizes(self, cut: Cut, tokens: int) -> NDArray[np.int64]:
         """Return the size in bytes of each sample of a file, with the sample's header.
 
-        For samples of 2,048 tokens of 2 bytes, with headers of 7 bytes, and 100 tokens with a
-        header of 6 bytes at the end: [4103, 4103, …, 206].
+        The last sample may be shorter than the others. Its header may be shorter, too, since it
+        has the number of tokens. For samples of 2,048 tokens of 2 bytes, and 100 tokens at the end:
+
+            tokens     4,096    4,096    …    200
+            header         7        7    …      6
+            result     4,103    4,103    …    206
 
         Args:
             cut: Length of samples, and dtype of the tokens.
-            tokens: Number of tokens in the file. The last sample may have fewer than the others.
+            tokens: Number of tokens in the file.
 
         Returns:
             Shape (n_samples,).

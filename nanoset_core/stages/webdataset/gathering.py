@@ -553,22 +553,21 @@ def _rows_to_gather_at_once(sources: Sequence[TokenSource], row_bytes: int) -> i
 def _can_keep_tokens(sources: Sequence[TokenSource]) -> bool:
     """Return whether tokens that are fetched from a bucket can stay on this machine's disk.
 
-    They are read again for the next tar files, so it is best to keep them:
-
-        all tokens are files of this machine      no: nothing is fetched
-        the disk space for them is limited        yes if all tokens of the sources fit
-        there is no limit                         yes if they take at most STORED_BYTES (64 MiB),
-                                                  since more might fill the disk
+    They are read again for the next tar files, so it is best to keep them, if all fit.
 
     Args:
         sources: The tokens of each source of text.
     """
-    if not _stored_access(sources):  # a list with an item for each source in a bucket
-        return False
+    is_in_bucket = len(_stored_access(sources)) > 0
+    if not is_in_bucket:
+        return False  # nothing is fetched
+
     disk_bytes = _disk_bytes(sources)
-    if disk_bytes is None:  # there is no limit
+    if disk_bytes is None:
+        # The user has set no limit. Keep at most 64 MiB, since more might fill the disk.
         disk_bytes = STORED_BYTES
-    return sum(source.bytes for source in sources) <= disk_bytes
+    all_bytes = sum(source.bytes for source in sources)
+    return all_bytes <= disk_bytes
 
 
 def _disk_bytes(sources: Sequence[TokenSource]) -> int | None:

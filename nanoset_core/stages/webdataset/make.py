@@ -319,10 +319,9 @@ def _are_copied(project: Project, datasets: Iterable[Manifest]) -> bool:
 
 
 def _write_options(project: Project, name: str, group: int) -> WriteOptions:
-    """Return how a group of tar files is written: with how much memory, processes and so on.
+    """Return how a group of tar files is written: the memory, the number of processes and so on.
 
-    None of this changes the content of the files. Such as 4 processes with 8 GB in all, and the
-    name "train_tars group 3" for the display of the progress.
+    None of this changes the content of the files.
 
     Args:
         project: Its settings in nanoset.yaml have the values.
@@ -336,7 +335,7 @@ def _write_options(project: Project, name: str, group: int) -> WriteOptions:
         workers=project.config.workers,
         executor=project.executor,
         progress=project.progress,
-        name=f"{name} group {group}",
+        name=f"{name} group {group}",  # shown with the progress
         access=project.outputs.access,
     )
 
@@ -559,7 +558,7 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the counts that are recorded with a shuffled dataset of tar files.
 
-    For example, 2 tars (shards) with 15 samples (sequences) of 1,000 tokens:
+    For example, 2 tars (shards) with 15 training samples (sequences, or contexts) of 1,000 tokens:
 
         {"sequences": 15, "sequence_length": 1000, "shards": 2, "tokens": 15000, ...}
 
@@ -571,8 +570,8 @@ def _facts(
     return {
         "sequences": plan.contexts,
         "sequence_length": plan.sequence_length,
-        "tokens_dropped": plan.tokens_dropped,
-        "contexts_left_out": plan.contexts_left_out,
+        "tokens_dropped": plan.tokens_dropped,  # at the ends of texts, too few for a sample
+        "contexts_left_out": plan.contexts_left_out,  # so that all tars have the same number
         "shards": plan.shards,
         "tokens": sum(tar.tokens for tar in tars),
         "pad_tokens": sum(tar.pad_tokens for tar in tars),

@@ -86,10 +86,7 @@ def context_keys(start: int, stop: int, seed: int) -> NDArray[np.uint64]:
     Returns:
         uint64, shape (stop - start,); no two contexts have the same key.
     """
-    # The key of context `number` is computed from seed + (number + 1) * _GAMMA. So the contexts
-    # start, start + 1, ... have the keys of 0, 1, ... with a seed that is start * _GAMMA higher.
-    moved_seed = (seed + int(_GAMMA) * start) % (1 << 64)
-    return keys_of(np.arange(stop - start, dtype=np.uint64), moved_seed)
+    return keys_of(np.arange(start, stop, dtype=np.uint64), seed)
 
 
 def keys_of(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
@@ -640,10 +637,10 @@ class Choice:
         return (rows_before * self.n_chosen + self._rounding_offset) // self.n_rows
 
     def _is_chosen_in_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows of some blocks of a text are chosen.
+        """Return which rows of some blocks of a text are chosen at random.
 
-        A block has 64 neighbouring rows. A formula says how many rows of each block are chosen, and
-        pseudo-random keys say which: those with the lowest keys. If 2 rows of a block are chosen:
+        A block has 64 neighbouring rows, and a fixed number of them is chosen: those with the
+        lowest keys, which are pseudo-random numbers. If 2 rows of a block are chosen:
 
             row         64    65    66    67    ...    (all others have higher keys)
             key         31    7     85    12    ...
@@ -660,7 +657,7 @@ class Choice:
         # The last block may have fewer rows. The highest key keeps the others from being chosen.
         keys[rows >= self.n_rows] = np.iinfo(np.uint64).max
 
-        # How many rows of each block are chosen: those before its end, less those before its start.
+        # How many rows are chosen in each block: as many more before its end than before its start.
         n_chosen = self._n_chosen_before(blocks + 1) - self._n_chosen_before(blocks)  # (n_blocks,)
         return _is_among_lowest(keys, n_chosen)
 

@@ -116,11 +116,10 @@ class PlanStage(Planned, Advising):
     def settings_warnings(self, config: ProjectConfig, key: Key) -> Iterator[str]:
         """Yield warnings on settings of a shuffled dataset that have no effect.
 
-        - A dataset with documents in a certain order, such as sorted by length, is shuffled. So its
-          order is lost.
-        - The engine, which is the way in which tar files are written, does not exist any more.
-        Another
-          one is used in its place.
+        - The documents of a source may have been put into a certain order, such as by length. The
+          shuffle does not keep it.
+        - The engine, which is the way in which tar files are written, may not exist any more. Then
+          another one is used in its place.
 
         Args:
             config: The settings of the project.

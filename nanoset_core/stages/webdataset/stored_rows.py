@@ -210,7 +210,7 @@ class StoredRows:
         # In each object, the rows to read follow those of all samples with a lower key than that of
         # the first requested sample, 2.
         seed = plan.settings.seed
-        lowest_key = keys_of(contexts[:1].astype(np.uint64), seed)  # shape (1,)
+        [lowest_key] = keys_of(contexts[:1].astype(np.uint64), seed)
         rows_per_request = max(1, CHUNK_BYTES // plan.row_bytes)
 
         for indices in self._indices_by_part(contexts):  # [0, 2], then [1, 3]
@@ -238,24 +238,24 @@ class StoredRows:
         return np.split(order, group_starts)
 
 
-def _n_lower_keys(part: range, key: NDArray[np.uint64], seed: int) -> int:
+def _n_lower_keys(part: range, key: np.uint64, seed: int) -> int:
     """Return how many of some consecutive training samples have a lower key than the given one.
 
-    A key is a pseudo-random number of a sample (context), and samples are shuffled by sorting them
-    by their keys. The tokens of these samples are stored in this order, so the result is the first
-    stored row whose key is the given one or higher:
+    A key is a pseudo-random number of a sample. The tokens of these samples are stored in a bucket
+    in the order of their keys. So the result is the first stored row with the given key or a higher
+    one. For the key 80:
 
         sample        3     1     2     0
-        key           12    38    71    95        3 keys are lower than 80
+        its key       12    38    71    95        3 keys are lower than 80
         stored row    0     1     2     3         so row 3 is the first one
 
     Args:
-        part: Numbers of the samples, such as range(0, 4).
-        key: The key, shape (1,).
+        part: Numbers of the samples (contexts), such as range(0, 4).
+        key: The key.
         seed: Seed of the keys.
     """
-    part_keys = context_keys(part.start, part.stop, seed)
-    return int(np.count_nonzero(part_keys < key))
+    keys_of_part = context_keys(part.start, part.stop, seed)
+    return int(np.count_nonzero(keys_of_part < key))
 
 
 def _stored_parts(store: Store) -> dict[int, set[int]]:

@@ -118,15 +118,15 @@ def _quick_parts(manifest: Manifest, intact_files: set[str]) -> list[list[int]]:
     """Choose which tar files of a shuffled dataset are opened by a quick check.
 
     These are 8, spread evenly over the dataset: of 701 tars, the tars 0, 100, 200 and so on up to
-    700. If any file is missing or damaged, none is opened: the check has failed already.
+    700.
 
     Args:
         manifest: Record of the dataset: its files, and facts about each tar.
         intact_files: Names of its files that exist and have the recorded size.
 
     Returns:
-        Numbers of the tars, divided into tasks. There is one task, such as [[0, 100, 200]], or
-        none.
+        Numbers of the tars, as a list of tasks for worker processes. There is one task, such as
+        [[0, 100, 200]]. If a file is damaged, there is none: the check has failed already.
     """
     if len(intact_files) < len(manifest.files):
         return []

@@ -81,8 +81,8 @@ class ShuffleInputs:
 
         Returns:
             For each file: name of its source (a group of files), how often the source is read,
-            path, size in bytes, and a version. The version is the time of the last modification, or
-            a number computed from the ETag if the file is in a bucket.
+            path, size in bytes, and the time of the last modification. A file in a bucket has a
+            number instead of the time, which is computed from its ETag, the version in the bucket.
         """
         stats = in_parallel(lambda file: file.stat(), self.files, requests_at_once(self.files))
         state: list[list[object]] = []
