@@ -69,11 +69,12 @@ def document_hashes(
 ) -> NDArray[np.uint64]:
     """Return a hash of the tokens of each of some consecutive documents, to find copies.
 
-    Documents with equal tokens have equal hashes. For example:
+    Documents with equal tokens have equal hashes. A document with fewer than 2 tokens (MIN_TOKENS)
+    is not compared with others. It has 0, which is the hash of no other document:
 
         document     0        1      2
         tokens       5, 6     7      5, 6
-        hash         h        0      h          0: document 1 is too short
+        result       h        0      h
 
     Args:
         dataset: The dataset of the documents.
@@ -81,16 +82,15 @@ def document_hashes(
         count: Number of documents.
 
     Returns:
-        uint64, shape (count,). A document with fewer than MIN_TOKENS (2) tokens has 0, which is the
-        hash of no other document.
+        uint64, shape (count,).
     """
-    # Where each document begins in the .bin, and where the last one ends, in tokens. Documents of
-    # 2, 1 and 4 tokens have the borders [0, 2, 3, 7]; shape (count + 1,).
+    # Where each document begins in the file of tokens, and where the last one ends, counted in
+    # tokens. For documents of 2, 1 and 2 tokens: [0, 2, 3, 5]; shape (count + 1,).
     stop_document = first_document + count
     first_sequences = dataset.document_indices[first_document : stop_document + 1]
     borders = token_starts(dataset, first_sequences)
 
-    # Read blocks of whole documents, of about as many tokens as memory should hold.
+    # There may be too many tokens for the memory, so read some documents at a time.
     hashes = np.zeros(count, np.uint64)
     for documents in divide_into_blocks(borders, _CHUNK_TOKENS):  # slices such as 0:2 and 2:3
         document_borders = borders[documents.start : documents.stop + 1]

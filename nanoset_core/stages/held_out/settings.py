@@ -56,20 +56,22 @@ def may_share_documents(config: ProjectConfig, spec: ResolvedNanoset) -> bool:
 
 
 def _names_by_split(spec: ResolvedNanoset) -> list[Sequence[str]]:
-    """Return the datasets that each of the splits train, valid and test reads.
+    """Return the datasets that each of train, valid and test reads.
 
-        blend: [web, code], split: "99,1,0"      [web, code], [web, code], []: test has no share
-        blend of train: web, of valid: news      [web], [news], []
+        blend: [web, code], split: "99,1,0"           [web, code], [web, code], []
+        blend_per_split: {train: web, valid: news}    [web], [news], []
+
+    In the first line, all divide the documents of the same datasets, and the share of test is 0.
 
     Args:
-        spec: The settings of a nanoset, which describe what a training run reads.
+        spec: The settings of the training data.
 
     Returns:
         Names of the datasets of train, valid and test.
     """
     names_by_split: list[Sequence[str]] = [corpora_of(spec.blend_of(split)) for split in SPLITS]
-    if spec.shares is not None:
-        for number, share in enumerate(parse_split(spec.shares)):  # such as 0.99, 0.01, 0
+    if spec.shares is not None:  # "99,1,0"
+        for number, share in enumerate(parse_split(spec.shares)):
             if share == 0:
                 names_by_split[number] = ()
     return names_by_split

@@ -16,14 +16,14 @@ from nanoset_core.stages.stage import Key
 
 
 def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Report:
-    """Check whether training reads documents that are held out for validation or testing.
+    """Check that train reads no documents that are meant for valid or test, as far as is known.
 
-    An earlier step has compared the splits and stored a list of such documents. This checks that
-    the list is whole and up to date, and reports the documents in it.
+    An earlier step has compared what they read, and stored a list of such documents. So this only
+    checks that the list is whole and up to date, and reports what is in it.
 
     Args:
         project: The project.
-        nanoset: Name of what the training run reads, such as "pretrain".
+        nanoset: Name of the training data, such as "pretrain".
         deep: Compare the sha256 of the stored files; otherwise only their sizes.
 
     Returns:
@@ -32,13 +32,13 @@ def verify_held_out(project: Project, nanoset: str, *, deep: bool = False) -> Re
     """
     key = Key(nanoset)
     report = Report(HELD_OUT.report_name(key))
-    with report.catching(remedy=BUILD):
+    with report.catching(remedy=BUILD):  # errors that are raised go into the report
         manifest = current_manifest(project, HELD_OUT, key)
+        # Numbers of documents: meant for valid or test, of these read by train, and copies of them.
         report.copy_facts(manifest, ["held_out", "shared", "copies"])
         check_files(report, manifest, deep=deep)
         check_freshness(report, project, HELD_OUT, key, manifest)
 
-        # Documents of valid and test that train reads make a validation loss meaningless.
         finding = held_out_finding(manifest.facts)
         if finding is not None:
             blocks_training = project.nanoset(nanoset).held_out == "block"

@@ -152,42 +152,49 @@ def _check_files(
     Args:
         report: Errors are added to it.
         manifest: The record of the build, which has the size and sha256 of each index file.
-        file_sets: The files that the trainer will look for, with their notes. All are in one
-            folder.
+        file_sets: The files that the trainer will look for, with their notes, all in one folder.
         deep: Compare sha256, too, and not only sizes.
 
     Returns:
         Whether the index files are as they were written, and no note is missing.
     """
     folder = file_sets[0].folder
-    recorded_names = list(manifest.facts[CACHE_FILES])
-    expected_names: list[str] = []
+    index_names: list[str] = []
     for files in file_sets:
-        expected_names += files.files.values()
+        index_names += files.files.values()
+    index_names += manifest.facts[CACHE_FILES]  # those that were written; usually the same
     note_names = [files.sidecar for files in file_sets]
-    # One listing of the folder answers for all files. Those that are missing have no size.
-    size_by_name = manifest.access.sizes(folder, [*expected_names, *recorded_names, *note_names])
+    size_by_name = manifest.access.sizes(folder, [*index_names, *note_names])
 
     n_errors_before = len(report.errors)
-    for name in dict.fromkeys([*expected_names, *recorded_names]):
-        size = size_by_name.get(name)
+    for name in dict.fromkeys(index_names):  # each once
+        size = size_by_name.get(name)  # None if it is missing
         _check_index_file(report, manifest, folder, name, size=size, deep=deep)
     files_are_intact = len(report.errors) == n_errors_before
 
-    notes_exist = True
+    all_notes_exist = True
     for files in file_sets:
         if files.sidecar not in size_by_name:
-            report.error(
-                "the note of what index files were made from is missing: "
-                "a changed dataset would not be noticed",
-                where=files.folder / files.sidecar,
-                remedy=BUILD,
-            )
-            notes_exist = False
-        elif files_are_intact:
-            # If files are damaged, the note would differ from them: not worth a second error.
+            _report_missing_note(report, files)
+            all_notes_exist = False
+        elif files_are_intact:  # otherwise, the note would differ from the damaged files
             _check_note(report, manifest, files)
-    return files_are_intact and notes_exist
+    return files_are_intact and all_notes_exist
+
+
+def _report_missing_note(report: Report, files: FileSet) -> None:
+    """Report an error: the note next to index files, which says what they were made from, is gone.
+
+    Args:
+        report: Gets the error.
+        files: The index files, with the name of the note.
+    """
+    report.error(
+        "the note of what index files were made from is missing: "
+        "a changed dataset would not be noticed",
+        where=files.folder / files.sidecar,
+        remedy=BUILD,
+    )
 
 
 def _check_index_file(

@@ -92,12 +92,12 @@ class DerivedStage(Stage):
             config: The settings of nanoset.yaml.
             corpora: All corpora, which are not needed here.
         """
-        section = self.layout.folder  # `views` or `packs`, also the attribute of the settings
+        section = self.layout.folder  # "views" or "packs", a section of the settings
+        names = getattr(config, section)
         keys = []
-        for name in getattr(config, section):
-            corpus = base_of(config.derived, name)
-            requested_at = f"{section}.{name}.of"  # the setting, for messages
-            keys.append(Key(corpus, name, requested_at=requested_at))
+        for name in names:
+            corpus = base_of(config.derived, name)  # also if it is made from another view
+            keys.append(Key(corpus, name, requested_at=f"{section}.{name}.of"))
         return keys
 
 
@@ -184,13 +184,15 @@ class ViewStage(DerivedStage, Planned, Advising):
 
         Args:
             project: The project.
-            key: Which view.
+            key: Names the corpus and the view.
             recipe: What decides its bytes; not needed here.
             reading: How much may be read to find out; not needed here.
         """
         from nanoset_core.stages.views.choosing import rule_of
 
         try:
+            # Read the rules and the files that they name, but no outputs of the pipeline, which may
+            # not exist yet.
             rule_of(project, self.layout.name_of(key), inputs_exist=False)
         except NanosetError as error:
             return one_line(error)
@@ -270,24 +272,24 @@ def _options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
 
 
 def _id_list_options(project: Project, name: str, spec: ViewSpec) -> dict[str, Any]:
-    """Return digests of the files of ids under `include` and `exclude` of a view.
+    """Return digests of the files of ids that a view names by `include` and `exclude`.
 
     Such a file lists documents that the view must leave out, for example. The digest is that of its
     content, so if the file changes, the view is rebuilt.
 
     Args:
-        project: The project.
+        project: The project, whose folder has the files.
         name: The view.
-        spec: Its settings.
+        spec: Its settings. They may name several files, or patterns such as "takedown-*.txt".
 
     Returns:
-        Such as `{"exclude": ["3f…"]}`.
+        A digest for each name or pattern: `{"exclude": ["3f…"]}`.
     """
     options: dict[str, Any] = {}
-    for key in ID_LIST_KEYS:
+    for key in ID_LIST_KEYS:  # include, exclude
         patterns = spec.files(key)
         if patterns is not None:
-            setting = f"views.{name}.{key}"
+            setting = f"views.{name}.{key}"  # for messages
             options[key] = [_content_digest(project, pattern, setting) for pattern in patterns]
     return options
 

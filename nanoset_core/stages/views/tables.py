@@ -92,9 +92,9 @@ def document_values(
         FormatError: A table is damaged.
     """
     scan = DocumentScan(columns, identifying=identifying, only_ids=only_ids)
+    # The documents are in several tables. In each, `scan` counts its rows from 0 on.
     for tables in document_shards(project, corpus, dataset):
         for scanned in scan.batches(tables.relation):
-            # The scan numbers the documents of these tables from 0 on.
             yield DocumentValues(tables.first, scanned)
 
 

@@ -86,26 +86,26 @@ class Ranking:
         return is_eligible
 
     def rank_keys(self, chunk: slice) -> NDArray[np.uint64]:
-        """Return a number for each document, by which it is ranked: smaller ones are taken first.
+        """Return a number for each document of a range, smaller for better values of the column.
 
-        The numbers follow the values of a column, such as `quality`, or their opposite order:
+        Documents are taken in the order of these numbers:
 
-            value                                         5     2     5
-            key, if the lowest values are taken first     92    91    92    (of 0 to 99, say)
-            key, if the highest are taken first           7     8     7
+            quality                                5     2     5
+            number, if low values are better       92    91    92      (between 0 and 99, say)
+            number, if high values are better      7     8     7
 
-        Documents without a value get a number as well: see `is_eligible`.
+        Documents without a value have some number as well: see `is_eligible`.
 
         Args:
-            chunk: A range of documents, as indices among those to choose from.
+            chunk: The range, as indices among all documents that the step chooses from.
 
         Returns:
             uint64, shape (n_candidates_in_range,).
         """
-        value_keys = self.value_keys[chunk]  # in the order of the values
+        value_keys = self.value_keys[chunk]  # integers in the order of the values
         if self.ascending:
             return value_keys
-        return ~value_keys  # numbers with all bits inverted have the opposite order
+        return ~value_keys  # with all bits inverted, they have the opposite order
 
     def has_rank_key(self, chunk: slice, rank_key: np.uint64) -> NDArray[np.bool_]:
         """For each document of a range, return whether it has a certain value, such as quality 4.
@@ -269,22 +269,40 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
     Returns:
         What is reported to the user, such as the value at which the budget is used up.
     """
-    # Find the first document that does not fit: it has the value 4 and the hash 35.
     ranking = Ranking(candidates, column.keys(), column.faults(), column.dtype, step.ascending)
     counts = ranking.count()
     budget = _budget_of(step, counts.ranked)
-    end = _find_end(budget, ranking)  # None if all documents with a value fit
+    # The first document that does not fit, with the value 4 and the hash 35; None if all fit.
+    end = _find_end(budget, ranking)
 
-    # Describe the result first, since that also needs the documents that are left out below.
-    cut = None
-    tied = TiedDocuments()
-    gap = None  # what stays unused of the budget, because the next document is large
+    # Describe the choice before other documents are left out, since it also counts these.
+    result = _describe(step, budget, ranking, counts, end)
+    for chunk in candidates.chunks:
+        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
+    return result
+
+
+def _describe(
+    step: Top, budget: Budget, ranking: Ranking, counts: ValueCounts, end: TopEnd | None
+) -> TopResult:
+    """Return what is reported about a step such as `top 10 tokens by quality`.
+
+    Args:
+        step: The step.
+        budget: The budget, such as 10 tokens.
+        ranking: The documents to choose from, and the order of their values.
+        counts: How many of them have a value, and how many have none.
+        end: The first document that is not taken; None if all documents with a value are taken.
+    """
+    cut = None  # the value at which the step ends
+    tied = TiedDocuments()  # how many documents have this value, and how many of them are taken
+    gap = None  # how much of the budget is unused, if that is much
     if end is not None:
-        cut = ranking.value_of(end.cut_key)  # 4
-        tied = _count_tied(end)  # of the 2 documents with the value 4, 1 is taken
+        cut = ranking.value_of(end.cut_key)
+        tied = _count_tied(end)
         if step.share is None:
-            gap = find_gap(budget, end, candidates)
-    result = TopResult(
+            gap = find_gap(budget, end, ranking.candidates)
+    return TopResult(
         step,
         budget=budget.limit,
         cut=cut,
@@ -293,11 +311,6 @@ def apply_top(step: Top, candidates: Candidates, column: RankedColumn) -> TopRes
         bins=histogram(partial(_histogram_values, ranking, end)),
         gap=gap,
     )
-
-    # Leave out the other documents, by setting their number of copies to 0.
-    for chunk in candidates.chunks:
-        candidates.copy_counts[chunk] *= _is_taken(ranking, end, chunk)
-    return result
 
 
 def _is_taken(ranking: Ranking, end: TopEnd | None, chunk: slice) -> NDArray[np.bool_]:

@@ -73,14 +73,13 @@ def verify_view(project: Project, corpus: str, name: str, *, deep: bool = False)
 def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
     """Check that each sequence of tokens in a view is one of the dataset that it was chosen from.
 
-    A view is a selection of the dataset's documents, which consist of sequences. It has no tokens
-    of its own: its index says where each sequence begins in the dataset's file of tokens, and how
-    long it is. The same must be in the index of the dataset.
+    A view has no tokens of its own. Its index says where each sequence begins in the file of tokens
+    of the dataset, and how long it is. The same must be in the index of the dataset.
 
     Args:
         report: Gets an error for the first sequence that the dataset does not have.
-        dataset: What is recorded about the dataset.
-        view: What is recorded about the view.
+        dataset: The record of the dataset.
+        view: The record of the view.
     """
     dataset_index = _read_index(dataset)
     view_index = _read_index(view)
@@ -94,8 +93,7 @@ def _check_sequences(report: Report, dataset: Manifest, view: Manifest) -> None:
         lengths = lengths[has_tokens]
         first_bytes = first_bytes[has_tokens]
 
-        is_known = _has_sequences(dataset_index, first_bytes, lengths)  # (n_sequences,)
-        unknown = np.flatnonzero(~is_known)
+        unknown = np.flatnonzero(~_has_sequences(dataset_index, first_bytes, lengths))
         if len(unknown) > 0:
             first = int(unknown[0])
             sequence = f"{int(lengths[first]):,} tokens from byte {int(first_bytes[first]):,} on"
