@@ -90,7 +90,7 @@ def comparison_before_training(config: ProjectConfig, name: str) -> dict[str, No
     """Return the comparison of train with valid and test, if training must wait for it.
 
     It must with the setting `held_out: block`: if the comparison finds that train reads documents
-    of valid or test, the files for training are not built.
+    of valid or test, training must not start.
 
     Args:
         config: The settings of nanoset.yaml.

@@ -176,10 +176,12 @@ class NanosetContext(NanosetLookup):
         )
 
     def _check_samples_remain(self, config: NanosetConfig) -> None:
-        """Check that a training run that goes on with other data still has samples to read.
+        """Check that a training run that changes its data has enough samples left to read.
 
-        A run may read web up to its sample 4,800, and code from there to its sample 8,000. Then the
-        settings for code request 8,000 samples: they are those of the whole run.
+            the user has stopped the run after 4,800     the settings must request more: those of
+            samples, to change its data                  the whole run, such as 8,000
+            nanoset.yaml plans 3,200 samples of          the data must have so many, without being
+            other data for the rest of the run           read too often
 
         Args:
             config: The settings of train. Limits on how often data is read may have reduced its
@@ -187,11 +189,10 @@ class NanosetContext(NanosetLookup):
 
         Raises:
             ConfigError: The settings request no more samples than the run has read already.
-            InputError: The limits leave fewer samples than nanoset.yaml plans.
+            InputError: There are fewer samples than nanoset.yaml plans.
         """
         check_remaining_samples(config)
-        if self.spec.continue_:
-            # nanoset.yaml plans when the data changes, so the trainer requests this many samples.
+        if self.spec.continue_:  # planned in nanoset.yaml
             planned_samples = self.spec.samples.get("train", 0)
             check_phase_length(config, planned_samples)
 

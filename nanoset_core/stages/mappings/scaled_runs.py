@@ -119,7 +119,7 @@ def _mistakes(nanoset: NanosetSpec, where: str) -> Iterator[ConfigError]:
     `scales: [0.01]` requests a run with a hundredth of the samples and of the data, as a trial
     before the full run. That is not possible if
 
-        the full run continues another one    its data is only the rest of what that run reads
+        the full run continues another one    it does not start with its first sample
         its number of samples is not known    it cannot be divided by 100
         it has phases that are too short      a hundredth of 40 iterations is none
 

@@ -622,12 +622,11 @@ def _apply_steps(
 ) -> Selection:
     """Apply the steps of a view that look at all its documents together, such as `1000 documents`.
 
-    Filters come first, and were applied while the documents were read. What they keep are the
-    candidates. Each further step changes how many copies of a candidate the view has:
+    Each of them changes how many copies of a document the view has:
 
-        candidate                  0     1     2
+        document                   3     5     8      the candidates: the filters before keep them
         copies, at first           1     1     1
-        after `2 documents`        0     1     1      0: the candidate is left out
+        after `2 documents`        0     1     1      0: the document is left out
         after `repeat 2`           0     2     2
 
     Args:
@@ -640,39 +639,60 @@ def _apply_steps(
         The selection after all steps.
     """
     hashes = files.hashes.mapped()  # (n_candidates,)
-    candidates = Candidates(
-        hashes,
-        tokens=files.tokens.mapped(),
-        copy_counts=_ones(len(hashes), copies_path),
-    )
+    copy_counts = _ones(len(hashes), copies_path)
+    candidates = Candidates(hashes, files.tokens.mapped(), copy_counts)
 
     step_counts = list(selection.step_counts)  # the documents that are left after each step
     gaps: list[BudgetGap] = []  # budgets far from full, since the next document does not fit
     tops: list[TopResult] = []
     for index in range(len(rule.leading_filters), len(rule.steps)):
         step = rule.steps[index]
-        gap = None
-        # Each of these changes the numbers of copies.
-        if isinstance(step, Repeat):  # repeat 2
-            candidates.repeat(step)
-        elif isinstance(step, Budget):  # 1000 documents
-            gap = apply_budget(step, candidates)
-        elif isinstance(step, Top):  # top 10 documents by quality
-            top = apply_top(step, candidates, files.ranked_columns[step.by])
-            tops.append(top)
-            gap = top.gap
-        else:  # a filter, which was evaluated while the documents were read
-            candidates.keep(files.later_filters[index].mask.mapped())
+        report = _apply_step(index, step, candidates, files)
         step_counts.append(_count_after(step, candidates))
-        if gap is not None:
-            gaps.append(_in_corpus(gap, selection.read_candidates()))
+        if report.top is not None:
+            tops.append(report.top)
+        if report.gap is not None:
+            gaps.append(_in_corpus(report.gap, selection.read_candidates()))
     return replace(
-        selection,
-        step_counts=step_counts,
-        copy_counts=candidates.copy_counts,
-        gaps=gaps,
-        tops=tops,
+        selection, step_counts=step_counts, copy_counts=copy_counts, gaps=gaps, tops=tops
     )
+
+
+class _StepReport(NamedTuple):
+    """What users are told about a step, in addition to what is left after it."""
+
+    top: TopResult | None = None
+    """What a step `top` has done."""
+    gap: BudgetGap | None = None
+    """The document that does not fit into a budget, if much of it stays unused."""
+
+
+def _apply_step(
+    index: int, step: Step, candidates: Candidates, files: _CandidateFiles
+) -> _StepReport:
+    """Apply one step of a view, which changes how many copies of each document it has.
+
+    Args:
+        index: Number of the step among all steps of the view.
+        step: The step.
+        candidates: The documents, with their numbers of copies, which are changed.
+        files: Values of the documents that were stored while they were read.
+
+    Returns:
+        What users are told about the step.
+    """
+    if isinstance(step, Repeat):  # repeat 2
+        candidates.repeat(step)
+        return _StepReport()
+    if isinstance(step, Budget):  # 1000 documents
+        return _StepReport(gap=apply_budget(step, candidates))
+    if isinstance(step, Top):  # top 10 documents by quality
+        top = apply_top(step, candidates, files.ranked_columns[step.by])
+        return _StepReport(top, top.gap)
+
+    # A filter. Which documents it keeps was stored while they were read.
+    candidates.keep(files.later_filters[index].mask.mapped())
+    return _StepReport()
 
 
 def _in_corpus(gap: BudgetGap, candidate_chunks: Iterable[NDArray[np.int64]]) -> BudgetGap:

@@ -28,6 +28,7 @@ from nanoset_core.stages.shards.document_rows import DocumentRows, document_sche
 from nanoset_core.stages.shards.make import DOCUMENTS, SHARDS
 from nanoset_core.stages.shards.shard_sets import some_shards
 from nanoset_core.stages.views.rules import DocumentValues
+from nanoset_core.storage.access import FileAccess
 
 DOCUMENT_COLUMNS = frozenset({"file", "line", "byte_offset", "id", "tokens"})
 """Columns that every table of documents has."""
@@ -160,20 +161,28 @@ def tokenized_shards(
         relation = DocumentRelation(schema, tuple(tables))
         return ShardTables(n_documents, shard.facts["tokens"], relation)
 
-    # The tables may be in a bucket. Fetch those of several shards in parallel, unless the space for
-    # local copies is limited: then the files of a shard may be deleted as soon as those of the next
-    # one are fetched.
-    access = project.outputs.access
-    shards_per_fetch = _SHARDS_PER_FETCH
-    if access.is_space_limited:
-        shards_per_fetch = 1
-    all_numbers = range(len(shards))
+    # Small tables of several shards are joined, since one query for all of them is faster.
     first_document = 0
-    for start in range(0, len(all_numbers), shards_per_fetch):
-        tables = access.each(open_tables, all_numbers[start : start + shards_per_fetch])
+    for numbers in _groups_of_shards(len(shards), project.outputs.access):
+        tables = project.outputs.access.each(open_tables, numbers)
         for joined in joined_tables(tables, first_document):
             yield joined
             first_document += joined.n_documents
+
+
+def _groups_of_shards(n_shards: int, access: FileAccess) -> Iterator[range]:
+    """Yield the numbers of shards whose tables are fetched from a bucket in parallel, in groups.
+
+    If the disk space for local copies is limited, these are single shards. For then, the tables of
+    a shard may be deleted as soon as those of the next one are fetched.
+
+    Args:
+        n_shards: Number of shards.
+        access: How tables are fetched.
+    """
+    shards_per_fetch = 1 if access.is_space_limited else _SHARDS_PER_FETCH
+    for start in range(0, n_shards, shards_per_fetch):
+        yield range(start, min(start + shards_per_fetch, n_shards))
 
 
 def joined_schema(further: Any) -> Any:
