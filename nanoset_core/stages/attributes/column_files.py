@@ -208,12 +208,11 @@ class StoredColumn:
         if self.values is None:  # no row has a value
             return pa.nulls(len(rows))
 
-        # A result is null if there is no row, or if the row has no value.
-        has_row = rows >= 0  # (n,)
-        has_value = has_row.copy()
-        has_value[has_row] = self.is_valid[rows[has_row]] > 0
-        values = self.values.take(pa.array(rows, mask=~has_value))
-        return self._to_table_type(values)
+        has_row = rows >= 0  # (n,) [True, False, True, True]
+        has_value = np.zeros(len(rows), np.bool_)
+        has_value[has_row] = self.is_valid[rows[has_row]] == 1  # [True, False, False, True]
+        indices = pa.array(rows, mask=~has_value)  # [2, null, null, 0]
+        return self._to_table_type(self.values.take(indices))
 
     def _to_table_type(self, values: Any) -> Any:
         """Convert values from the type in which they are stored to the type that tables have.
@@ -261,20 +260,23 @@ def _map_numbers(path: Path, kind: str, n_rows: int) -> Any:
 
 
 def _map_texts(path: Path, n_rows: int) -> Any:
-    """Return all values of a column of texts, as an Arrow array that is not in memory.
+    """Return all texts of a column as an Arrow array, without reading them into memory.
 
-    The files have the texts in the form in which Arrow has them: `artmusic` and the ends 0 3 8 are
-    "art" and "music". So they need not be converted, and the system reads only the pages that are
-    used.
+    The files have the texts in the form in which Arrow has them: all bytes one after another, such
+    as `artmusic`, and where each text ends, `0 3 8` for "art" and "music". The operating system
+    maps them into memory: a part of them is read only when it is used.
 
     Args:
         path: Path of the column's files, without their endings.
         n_rows: Number of rows.
+
+    Returns:
+        A pyarrow.LargeStringArray of shape (n_rows,), with empty texts for rows without a text.
     """
     import pyarrow as pa
 
     ends = map_array(path.with_suffix(".ends"), np.int64)
-    if not len(ends):  # no row has a text
+    if not len(ends):  # no row has a text, so this file was not written
         ends = np.zeros(n_rows + 1, np.int64)
-    data = map_array(path.with_suffix(".values"), np.uint8)
-    return pa.LargeStringArray.from_buffers(n_rows, pa.py_buffer(ends), pa.py_buffer(data))
+    text_bytes = map_array(path.with_suffix(".values"), np.uint8)
+    return pa.LargeStringArray.from_buffers(n_rows, pa.py_buffer(ends), pa.py_buffer(text_bytes))

@@ -141,7 +141,7 @@ def _sort_parts(
     The rows are in parts, such that all hashes of a part are below those of the next one. So each
     part can be sorted alone. Its rows that are kept are written after those of the part before:
 
-        row          1  5  2 | 3  4      two parts
+        row          1  2  5 | 3  4      two parts
         its id       c  a  a | e  d
         kept rows    2  1  3  4          if the hashes of a, c, e and d are ascending
 

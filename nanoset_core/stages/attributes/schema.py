@@ -113,11 +113,13 @@ class AttributeSchema:
             path: Path of the file.
             name: Name of the column.
         """
+        # The columns that are known so far, all from the first file.
+        known_columns = ", ".join(self._types)
         first_file = next(iter(self._types.values())).file
         return self._difference(
             path,
             found=f"a column {name!r}",
-            expected=f"the columns of {first_file}: {', '.join(self._types)}",
+            expected=f"the columns of {first_file}: {known_columns}",
         )
 
     def _check_type_of_ids(self, path: Location, kind: str | None) -> None:

@@ -56,7 +56,7 @@ class ColumnTable:
         ]
 
     def add(self, parts: Sequence[Sequence[Any]]) -> None:
-        """Append rows to a table, and widen the types of its columns if necessary.
+        """Append rows to a table, and change the types of its columns if necessary.
 
         For example, the scores so far were whole numbers, and the new rows have a fraction:
 
@@ -64,24 +64,21 @@ class ColumnTable:
             scores to add      0.5
             column             3.0, 5.0, 0.5      of floating-point numbers
 
-        The rows become a row group, which is a part of a Parquet file that readers read at once.
-
         Args:
             parts: The rows, in consecutive parts. Each part is a list with an Arrow array for each
                 column, in the order of the columns.
         """
         columns = []
-        new_kinds = {}  # name of each column → its kind, with the values of this row group
+        new_kinds = {}  # name of each column → "int", "double" or another kind of values
         for number, (name, kind_so_far) in enumerate(self._kinds.items()):
             arrays_of_column = [part[number] for part in parts]
             arrays = self._without_too_long(name, arrays_of_column)
 
-            # The narrowest kind for these values and those before: "int" and "double" → "double".
+            # The kind that has room for all values, old and new: "double" for "int" and "double".
             new_kind = joined([kind_so_far, *map(kind_of, arrays)])
             column = _converted(arrays, new_kind)
-
-            new_kinds[name] = new_kind
             self._nulls[name] += column.null_count
+            new_kinds[name] = new_kind
             columns.append(column)
 
         self._use_kinds(new_kinds)

@@ -238,22 +238,22 @@ def _list_columns() -> list[tuple[str, str]]:
 def _list_pairs(
     project: Project, corpora: Sequence[ReadCorpus], pairs: HeldOutPairs
 ) -> list[dict[str, Any]]:
-    """Look up where held-out documents come from, and the documents of train with the same text.
+    """Return a table of documents of valid or test, each with a document of train of the same text.
 
-    Users see the result as a table, such as
+    It says where both come from:
 
         split    corpus    file       line    train_corpus    train_file    train_line
         valid    web       a.jsonl    12      web             a.jsonl       93
 
     Args:
         project: The project.
-        corpora: The corpora. Pairs name a corpus by its number in this list.
-        pairs: Held-out documents, each with a document of train that has the same tokens.
+        corpora: The corpora (collections of documents) that they are from.
+        pairs: The documents, by their numbers, and those of their corpora in this list.
 
     Returns:
         The rows of the table: name of a column → value.
     """
-    # Look up the places of all documents of a corpus together, to read its tables only once.
+    # Look up where all documents of a corpus come from together, to read its tables only once.
     places_by_corpus = []
     for number, corpus in enumerate(corpora):
         documents = pairs.documents_of_corpus(number)
@@ -272,19 +272,18 @@ def _list_pairs(
 def _places(
     project: Project, corpus: ReadCorpus, documents: Collection[int]
 ) -> dict[int, dict[str, Any]]:
-    """Look up from which line of which raw file some documents of a corpus come.
+    """Return from which line of which file of raw text some documents come.
 
     Args:
         project: The project.
-        corpus: The corpus.
-        documents: Numbers of the documents in the corpus.
+        corpus: The corpus that the documents are from.
+        documents: Their numbers in the corpus.
 
     Returns:
-        Number of the document → where it comes from, such as `{11: {"corpus": "web", "file":
-        "a.jsonl", "line": 12, …}}`.
+        Number of the document → `{"corpus": "web", "file": "a.jsonl", "line": 12, …}`.
     """
     if not documents:
-        return {}  # without looking up the shards of the corpus
+        return {}  # without reading a table of the corpus
     places = {}
     for place in corpus.sharded.places(project, sorted(documents)):
         places[place["document"]] = {"corpus": corpus.name, **place}

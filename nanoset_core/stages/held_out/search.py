@@ -368,42 +368,41 @@ def find_shared(corpora: Sequence[ReadCorpus]) -> HeldOutPairs:
 
 
 def find_copies(corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus) -> HeldOutPairs:
-    """Find held-out documents of which training reads a copy, with the same tokens.
+    """Find documents of valid and test of which train reads a copy, with the same tokens.
 
-    Documents are held out if the splits valid or test read them. Tokens are compared by their hash.
-    For example, of these documents, 1 and 3 are returned, each in a pair with document 7:
+    Tokens are compared by a hash. Of these documents, 1 and 3 are returned, each in a pair with
+    document 7, the first one with the same hash:
 
-        held-out document     1     2     3          document of train     6     7     8
+        document of valid     1     2     3          document of train     6     7     8
         hash                  9     5     9          hash                  4     9     9
 
-    Memory grows by 24 bytes for each held-out document, and does not depend on train.
+    Memory grows by 24 bytes for each document of valid and test, and does not depend on train.
 
     Args:
-        corpora: The corpora (collections of documents) that the splits read.
+        corpora: The corpora (collections of documents) that train, valid and test read.
         hashes_of: Called with an index of `corpora`; yields the hashes of this corpus's documents,
             shard by shard: those of its first documents, then of the next ones, and so on.
 
     Returns:
-        Each held-out copy with the first document of train that has the same tokens. A held-out
-        document that train reads itself is left out.
+        The pairs. A document that train reads itself is left out.
     """
-    held_out = _held_out_documents(corpora, hashes_of)  # with the hashes [9, 5, 9] in the example
+    held_out = _held_out_documents(corpora, hashes_of)  # documents 1, 2, 3 with hashes 9, 5, 9
     if not len(held_out.hashes):
         return HeldOutPairs.none()
 
-    # Look up each hash in train once, even if several held-out documents have it.
-    unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)
-    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # of the hashes [5, 9]
+    # Look up each hash in train once: document 7 has the hash 9, and none has the hash 5.
+    unique_hashes, hash_indices = np.unique(held_out.hashes, return_inverse=True)  # [5, 9]
+    train = _first_train_documents(corpora, hashes_of, unique_hashes)  # documents [-1, 7]
 
-    # Give each held-out document the result for its hash.
-    train_documents = train.documents[hash_indices]  # [-1, 7][[1, 0, 1]] is [7, -1, 7]
+    # Give each document the result for its hash.
+    train_documents = train.documents[hash_indices]  # [7, -1, 7]
     pairs = HeldOutPairs(
         corpora=held_out.corpora,
         documents=held_out.documents,
         train_corpora=train.corpora[hash_indices],
         train_documents=train_documents,
     )
-    return pairs.where(train_documents >= 0)  # -1: train has no such document
+    return pairs.where(train_documents >= 0)
 
 
 class TrainCopies(NamedTuple):
@@ -597,17 +596,17 @@ def _hashed_shards(
 def _train_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus, n_groups: int, remainder: int
 ) -> _HashedDocuments:
-    """Return the training documents with a certain remainder of their hash.
+    """Return one group of the documents of train: those with a certain remainder of their hash.
 
-    There may be too many documents to handle all at once. So the caller asks for those with `hash %
-    n_groups == 0`, then for those with the remainder 1, and so on. Copies have equal hashes, and so
-    equal remainders: they are always returned together.
+    There may be too many documents for the memory, so the caller handles them in groups: those with
+    `hash % n_groups == 0`, then those with the remainder 1, and so on. Copies have equal hashes, so
+    they are in the same group.
 
     Args:
-        corpora: The corpora that training reads.
-        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
-        n_groups: The number by which hashes are divided.
-        remainder: The remainder that is selected.
+        corpora: The corpora that train reads.
+        hashes_of: Yields the hashes of the documents of a corpus, some documents at a time.
+        n_groups: Number of groups.
+        remainder: The remainder of the group.
     """
     parts = []
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus
@@ -619,11 +618,11 @@ def _train_documents(
 def _held_out_documents(
     corpora: Sequence[ReadCorpus], hashes_of: HashesOfCorpus
 ) -> _HashedDocuments:
-    """Return the documents that are held out: those that valid or test reads, and train does not.
+    """Return the documents that valid or test reads, and train does not, with their hashes.
 
     Args:
-        corpora: The corpora that the splits read.
-        hashes_of: Yields the hashes of the documents of a corpus, shard by shard.
+        corpora: The corpora (collections of documents) that the three read.
+        hashes_of: Yields the hashes of the documents of a corpus, some documents at a time.
     """
     parts = []
     for shard in _hashed_shards(corpora, hashes_of):  # some consecutive documents of a corpus

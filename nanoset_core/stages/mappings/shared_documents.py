@@ -162,9 +162,9 @@ class _Member(NamedTuple):
         return int(lengths.sum(dtype=np.int64))
 
     def tokens_of(self, documents: range) -> Array:
-        """Return how many tokens a dataset has of each of some documents.
+        """Return how many tokens a dataset has of each of some documents, with those of copies.
 
-        It may have a document twice, or only its beginning. For example, document 5 has 80 tokens:
+        For example, a document has 80 tokens:
 
             what the dataset has of it              result
             two copies                              160
@@ -172,20 +172,20 @@ class _Member(NamedTuple):
             nothing                                 0
 
         Args:
-            documents: Numbers of the documents in the corpus.
+            documents: Numbers of the documents in the corpus that the dataset was made from.
 
         Returns:
-            Tokens of all copies of each document together, int64, shape (n_documents,).
+            int64, shape (n_documents,).
         """
         n_documents = len(documents)
         totals = np.zeros(n_documents, np.int64)
-        # The sequences come in chunks: for each sequence, its document and number of tokens.
+        # The dataset consists of sequences of tokens. Read them in chunks: of each sequence, the
+        # document that it belongs to, and its number of tokens.
         for sequences in self.dataset.corpus_tokens(self.rows, documents):
-            # (n_sequences,) position of the sequence's document in the range
-            positions = sequences.documents - documents.start
+            positions = sequences.documents - documents.start  # (n_sequences,) in the range
             # Add up the tokens of each document. The floats of `bincount` are exact below 2**53.
-            weights = sequences.tokens.astype(np.float64)
-            sums = np.bincount(positions, weights, minlength=n_documents)  # (n_documents,)
+            token_counts = sequences.tokens.astype(np.float64)
+            sums = np.bincount(positions, token_counts, minlength=n_documents)  # (n_documents,)
             totals += sums.astype(np.int64)
         return totals
 
@@ -386,23 +386,24 @@ def _sums_by_copies(copies: Array, tokens: Array) -> Iterator[CopyCount]:
 
 
 def _sums_by_code(copies: Array, tokens: Array, sizes: tuple[int, ...]) -> Iterator[CopyCount]:
-    """Add up the tokens of equal rows: each possible row gets a number, which is its code.
+    """Add up the tokens of equal rows, by giving each possible row a number: its code.
 
-    For example, the first column has values from 0 to 2, and the second one 0 or 1 (sizes 3, 2):
+    If the first column has values from 0 to 2, and the second one 0 or 1, the code of a row is 2 *
+    first column + second column:
 
         row       2, 1    0, 1    2, 1
-        code         5       1       5      2 * first column + second column
+        code         5       1       5
         tokens     100      50      20      so code 5 has 120 tokens, and code 1 has 50
 
     Args:
         copies: The rows, shape (n_rows, n_datasets).
         tokens: Tokens of each row, shape (n_rows,).
-        sizes: How many values each column may have, from 0 on.
+        sizes: How many values each column may have, from 0 on: (3, 2).
     """
     codes = np.ravel_multi_index(tuple(copies.T), sizes)  # (n_rows,) [5, 1, 5]
-    token_sums = np.bincount(codes, tokens.astype(np.float64))  # of each code: 0 50 0 0 0 120
+    token_sums = np.bincount(codes, tokens.astype(np.float64))  # of the codes 0 to 5
     for code in np.flatnonzero(token_sums).tolist():
-        row = tuple(int(count) for count in np.unravel_index(code, sizes))  # 5 → (2, 1)
+        row = tuple(int(count) for count in np.unravel_index(code, sizes))  # (2, 1) for 5
         yield CopyCount(row, int(token_sums[code]))
 
 

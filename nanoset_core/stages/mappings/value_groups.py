@@ -325,14 +325,14 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def _name_is_taken(view_name: str, where: str) -> ConfigError:
-    """Return the error for a view of a mixture whose name another view has.
+    """Return the error for a group of a mixture that needs a view whose name another view has.
 
-    The group `topics` with the value "news" needs the view `topics-news`. The user may have defined
-    another view of this name, or have two groups `topics` that divide different corpora.
+    For the value "news", the group `topics` needs the view `topics-news`, a selection of documents.
+    The user may have defined another view of this name.
 
     Args:
         view_name: Name of the view.
-        where: Key of the group.
+        where: Key of the group in nanoset.yaml.
     """
     return ConfigError(
         "a value of the column gives a view whose name is taken by another view",

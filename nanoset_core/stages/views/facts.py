@@ -90,9 +90,7 @@ def _gap_record(gap: BudgetGap, places: Mapping[int, str]) -> dict[str, Any]:
 def _top_record(result: TopResult) -> dict[str, Any]:
     """Return what is recorded about a step such as `top 1,000 documents by quality`.
 
-    The step takes the documents with the best values of a column. The record has its settings, the
-    value at which its budget is used up (`cut`), how many of the documents with exactly this value
-    were taken (`tied`), how many have no value (`nulls`, `nans`), and a histogram of the column.
+    The step takes the documents with the best values of a column, until a budget is used up.
 
     Args:
         result: What the step has done.
@@ -103,14 +101,14 @@ def _top_record(result: TopResult) -> dict[str, Any]:
     return {
         "view": result.step.view,
         "step": result.step.text,
-        "column": result.step.by,
-        "ascending": result.step.ascending,
-        "unit": result.step.unit,
-        "budget": result.budget,
-        "cut": finite_or_text(result.cut),
-        "tied": asdict(result.tied),
-        "nulls": result.counts.nulls,
-        "nans": result.counts.nans,
+        "column": result.step.by,  # quality
+        "ascending": result.step.ascending,  # whether low values are the best
+        "unit": result.step.unit,  # documents or tokens
+        "budget": result.budget,  # 1,000
+        "cut": finite_or_text(result.cut),  # the value at which the budget is used up
+        "tied": asdict(result.tied),  # how many documents have this value, and how many are taken
+        "nulls": result.counts.nulls,  # documents without a value
+        "nans": result.counts.nans,  # documents with the value NaN
         "histogram": [_bin_record(histogram_bin) for histogram_bin in result.bins],
     }
 
@@ -213,24 +211,23 @@ def top_rows(top: Mapping[str, Any]) -> list[TopRow]:
         null       8            0         ░░░░                     documents without a quality
 
     Args:
-        top: What the manifest records about this step: its `histogram`, lowest values first;
-            whether the lowest values are the best (`ascending`); and the numbers of documents
-            without a value, `nulls` and `nans`.
+        top: What is recorded about this step: its `histogram`, lowest values first; whether the
+            lowest values are the best (`ascending`); and the numbers of documents without a value,
+            `nulls` and `nans`.
     """
-    # Each bin counts the documents with values in a range. Put the best values first.
     bins: Sequence[Mapping[str, Any]] = top["histogram"]
-    if not top["ascending"]:  # the greatest values are the best ones
-        bins = bins[::-1]
-
-    # Find the greatest number, to which the lengths of all bars are proportional.
+    if not top["ascending"]:
+        bins = bins[::-1]  # the best values come first
     n_without_value = {"null": top["nulls"], "NaN": top["nans"]}
+
+    # The lengths of bars are proportional to the numbers of documents.
     n_with_value = [histogram_bin["documents"] for histogram_bin in bins]
     longest_bar = max([*n_with_value, *n_without_value.values()])
 
     rows = [_top_row(histogram_bin, longest_bar) for histogram_bin in bins]
-    # Documents without a value are never chosen. The manifest does not record their tokens.
     for name, n_documents in n_without_value.items():
         if n_documents > 0:
+            # Such documents are never chosen. Their tokens are not recorded.
             bar = _split_bar(n_documents, n_chosen=0, most=longest_bar)
             rows.append(TopRow(name, n_documents, tokens=None, chosen=0, bar=bar))
     return rows
@@ -360,31 +357,25 @@ def gap_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
 def top_warnings(facts: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield a warning for each step `top` that takes less than requested, since values are missing.
 
-    For example, `top 1,000 documents by quality` was requested, but of all documents, only 700 have
-    a quality. The others cannot be ranked. The warning says:
+    For example, `top 1,000 documents by quality` was requested, but only 700 documents have a
+    quality. The others cannot be ranked:
 
         `top` of 1,000 documents holds 700: 300 documents without a value of quality cannot be
         chosen
 
-    There is no warning if the budget is filled, or if all documents have a value.
-
     Args:
         facts: What is recorded about a view, a selection of documents.
-        name: Name of the view. It may be chosen from another view, whose steps are recorded too,
-            but are not reported here.
+        name: Name of the view. Steps of other views, from which it was chosen, are not reported.
     """
     for top in facts.get(TOPS, []):
         if top["view"] != name:
             continue
-        # How much was chosen? A histogram says it for each range of values: add these up.
         unit = top["unit"]  # documents or tokens
         n_chosen = sum(histogram_bin[f"chosen_{unit}"] for histogram_bin in top["histogram"])
-
-        # Warn if the step took all documents with a value (there is no "cut", the value at which it
-        # stopped), if that was not enough, and if other documents have no value (or NaN).
-        takes_all_with_value = top["cut"] is None
-        is_too_little = n_chosen < top["budget"]
         n_without_value = top["nulls"] + top["nans"]
+
+        takes_all_with_value = top["cut"] is None  # it has not stopped at a value
+        is_too_little = n_chosen < top["budget"]
         if takes_all_with_value and is_too_little and n_without_value > 0:
             documents = format_count(n_without_value, "document")
             yield (
