@@ -97,10 +97,11 @@ def _corpus_errors(
         all_data: The keys `blend` and `mix` of the nanoset, and of each phase of its run.
         nanoset: All settings of the nanoset.
     """
-    for keys in all_data:
-        yield from _blend_errors(f"{where}{keys.key}.blend", keys.blend)
+    for data in all_data:
+        key = f"{where}{data.key}"  # "….pretrain", or "….pretrain.phases[0]" and so on
+        yield from _blend_errors(f"{key}.blend", data.blend)
         # Of a mixture, only the names of corpora are checked here. Other rules check its shares.
-        yield from _blend_errors(f"{where}{keys.key}.mix", unweighted(keys.mix))
+        yield from _blend_errors(f"{key}.mix", unweighted(data.mix))
     for split, blend in nanoset.blend_per_split.items():
         yield from _blend_errors(f"{where}.blend_per_split.{split}", blend)
 
@@ -408,9 +409,11 @@ def _continued_run_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterato
 def _continuing_trainer_errors(where: str, key: str, nanoset: NanosetSpec) -> Iterator[ConfigError]:
     """Yield an error if the trainer would read samples again when a run changes its data.
 
-    Otherwise, it reads the samples that are listed in index files, which leave out what was read
-    before. But not every trainer can read such files, and some find them by a name that contains a
-    hash of their tokenizer's options. These options must be known to write the files.
+    So that it does not, files are written for it that list the samples to read (index files). But:
+
+        preset nanotron      does not read samples in their order: an error
+        preset megatron      finds them by names that contain a hash of its tokenizer's options: an
+                             error if nanoset.yaml does not have these options
 
     Args:
         where: The key of the nanoset in nanoset.yaml, for the errors.
