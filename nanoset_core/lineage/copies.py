@@ -130,14 +130,6 @@ class _NamedTokens:
     def add(self, corpus: _Corpus, document: _NamedDocument) -> None:
         """Add a document to the search for copies of it, unless it is very short.
 
-        A user has named documents by their ids, for example because they must be deleted. Others
-        with the same tokens are copies of them. To find these among millions of documents, three
-        things are kept of each named document, from the quickest comparison to the final one:
-
-            number of tokens    rules out most documents
-            hash of tokens      rules out most of the rest; many datasets have stored it
-            digest of tokens    decides
-
         Very short documents, such as "Hello", have equal tokens by chance.
 
         Args:
@@ -150,28 +142,26 @@ class _NamedTokens:
         # A copy has the same number of tokens, which rules out most documents at once.
         self.lengths.add(document.n_tokens)
 
-        # Many datasets store a hash of each document, which rules out most of the others without
-        # reading their tokens. The hash of the same tokens depends on the dataset's dtype.
+        # Many datasets store a hash of each document, which rules out most of the others. The same
+        # tokens have another hash in a dataset of another dtype.
         dtype = corpus.sequences.dtype
         token_hash = int(document_hashes(corpus.sequences, document.number, 1)[0])
         self._hashes_by_dtype.setdefault(dtype, set()).add(token_hash)
 
-        # A digest of the tokens decides, for the few documents that remain.
+        # For the few that remain, a digest of the tokens decides.
         digest = corpus.token_digest(document.number)
         self.id_by_digest.setdefault(digest, document.identity)
 
     def hashes(self, dtype: np.dtype) -> NDArray[np.uint64] | None:
-        """Return the hashes of the named documents, to compare those of a dataset with them.
-
-        The hash of a document is that of its bytes. So the same tokens have another hash if they
-        are stored as uint32 instead of uint16.
+        """Return the hashes that copies of the wanted documents have in a dataset.
 
         Args:
-            dtype: Type of the dataset's tokens, such as uint16.
+            dtype: Type of the dataset's tokens, such as uint16. The hash of a document is that of
+                its bytes, so the same tokens have another hash as uint32.
 
         Returns:
-            Shape (n_hashes,), ascending. None if some named documents are in a dataset of another
-            type: then hashes cannot be compared, as copies might be missed.
+            Shape (n_hashes,), ascending. None if a wanted document is stored in another type, so
+            that it is not known which hash it has in this one.
         """
         has_only_this_dtype = self._hashes_by_dtype.keys() == {dtype}
         if not has_only_this_dtype:
@@ -186,16 +176,15 @@ def find_copies(
     *,
     ignored_ids: Sequence[str] = (),
 ) -> Copies:
-    """Find copies of documents that a user has named by their ids, in all corpora.
+    """Find other documents with the same tokens as some documents, in all text collections.
 
-    For example, the document "doc-17" of the corpus web has to be deleted. Another one, "page-3" of
-    the corpus books, has the same tokens: it is returned, so that it can be deleted, too.
+    For example, the document "doc-17" has to be deleted, and "page-3" of another collection is a
+    copy of it, which has to be deleted, too.
 
     Args:
         project: Its outputs are searched.
-        ids: Ids of the named documents.
-        corpora: The ids name documents of these corpora; by default of all. Copies are found in all
-            corpora in any case.
+        ids: Ids of the documents.
+        corpora: Names of the text collections (corpora) to which these ids belong; by default all.
         ignored_ids: Ids of documents that are not reported as copies, such as those that have been
             taken down already.
 
@@ -204,9 +193,8 @@ def find_copies(
     """
     opened = _open_corpora(project, corpora)
     named = _read_named(project, opened.corpora, ids, ignored_ids)
-    not_searched = {**opened.not_readable, **named.not_readable}
+    not_searched = {**opened.not_readable, **named.not_readable}  # corpus → reason
 
-    # Compare all other documents with them. One corpus that cannot be read does not end the search.
     copies: list[Copy] = []
     for corpus in opened.corpora:
         if corpus.name in not_searched or not named.tokens.lengths:
@@ -215,7 +203,7 @@ def find_copies(
         try:
             copies += _copies_in(project, corpus, ignored, named.tokens)
         except (NanosetError, OSError) as error:
-            not_searched[corpus.name] = one_line(error)
+            not_searched[corpus.name] = one_line(error)  # search the others
     return Copies(copies, not_searched)
 
 
@@ -233,28 +221,31 @@ class _ReadNames(NamedTuple):
 def _read_named(
     project: Project, corpora: Sequence[_Corpus], ids: Sequence[str], ignored_ids: Sequence[str]
 ) -> _ReadNames:
-    """Read the tokens of the documents that the user has named, to compare others with them.
-
-    The user may also name documents that are not to be reported as copies, since they are known
-    already. The named ones themselves are not reported, either.
+    """Read the tokens of some documents, to look for copies of them afterwards.
 
     Args:
         project: Its outputs are searched.
-        corpora: The corpora in which the ids are looked up. One that cannot be read does not end
-            the search.
-        ids: Ids of the named documents.
-        ignored_ids: Ids of further documents that are not reported.
+        corpora: The text collections in which the ids are looked up. One that cannot be read does
+            not end the search.
+        ids: Ids of the documents.
+        ignored_ids: Ids of other documents that the user knows already.
+
+    Returns:
+        The tokens; and of each text collection, which documents are not to be reported as copies:
+        those with one of the ids, of both kinds.
     """
-    named = _ReadNames(_NamedTokens(), {}, {})
+    tokens = _NamedTokens()
+    ignored_by_corpus: dict[str, NDArray[np.int64]] = {}
+    not_readable: dict[str, str] = {}
     for corpus in corpora:
         try:
             for document in _documents_with(project, corpus, ids):
-                named.tokens.add(corpus, document)
-            ignored = _numbers_with(project, corpus, [*ids, *ignored_ids])
-            named.ignored_by_corpus[corpus.name] = ignored
+                tokens.add(corpus, document)
+            known_ids = [*ids, *ignored_ids]
+            ignored_by_corpus[corpus.name] = _numbers_with(project, corpus, known_ids)
         except (NanosetError, OSError) as error:
-            named.not_readable[corpus.name] = one_line(error)
-    return named
+            not_readable[corpus.name] = one_line(error)
+    return _ReadNames(tokens, ignored_by_corpus, not_readable)
 
 
 def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -273,15 +264,15 @@ def _numbers_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> NDAr
 
 
 def _open_corpora(project: Project, named_corpora: Collection[str]) -> _OpenCorpora:
-    """Open the tokenized texts of all corpora, to look for copies of some documents in them.
+    """Open the datasets of all text collections (corpora), to search them for copies of documents.
 
-    A corpus is a collection of texts. All corpora that were ever built are searched, also those
-    that the settings do not name any more. One that cannot be read does not end the search: it is
-    returned with the reason, for the user.
+    Collections that the settings do not name any more are opened, too. One that cannot be read does
+    not end the search, but is returned with the reason.
 
     Args:
         project: Its outputs are searched.
-        named_corpora: The user has named documents of these corpora; if there are none, of all.
+        named_corpora: Names of the corpora to which the documents belong; empty for all. The copies
+            may be in any corpus.
     """
     outputs = project.outputs
     datasets_folder = DATASET.layout.folder  # has a folder for each corpus
@@ -338,47 +329,41 @@ def _documents_with(project: Project, corpus: _Corpus, ids: Sequence[str]) -> li
 def _copies_in(
     project: Project, corpus: _Corpus, ignored: NDArray[np.int64], named: _NamedTokens
 ) -> list[Copy]:
-    """Find the documents of a corpus that are copies of documents which a user has named.
-
-    A copy has the same tokens. To compare the tokens of millions of documents would take long. So
-    first find those that may be copies, by their lengths and by hashes, and then read the tokens of
-    these only:
-
-        candidates             40, 41, 97                numbers of documents in the corpus
-        named_id_by_number     {40: "a1", 97: "a1"}      copies, and the id of the document that the
-                                                         user has named; 41 has other tokens
-        result                 40 and 97, with their files and lines
+    """Find the documents of a text collection that have the same tokens as some other documents.
 
     Args:
         project: Its outputs are searched.
-        corpus: The corpus (collection of texts) to search.
+        corpus: The collection to search.
         ignored: Numbers of documents that are not reported, int64, shape (n_ignored,).
-        named: The tokens of the named documents.
+        named: The tokens to look for.
 
     Returns:
-        One entry for each copy, with its file and line, in the order of the corpus.
+        One entry for each copy, with its file and line, in the order of the collection.
 
     Raises:
         StorageError: Too many documents would have to be compared.
     """
-    # Few documents have as many tokens as a named one. Of these, read and compare the tokens.
-    sharded = Sharded.of(project, corpus.dataset)  # the parts that the corpus was tokenized in
-    candidates = np.setdiff1d(_possible_copies(project, corpus, sharded, named), ignored)
+    # Lengths and stored hashes show which documents may be copies: few among millions.
+    sharded = Sharded.of(project, corpus.dataset)  # the parts that the collection was tokenized in
+    possible_copies = _possible_copies(project, corpus, sharded, named)
+    candidates = np.setdiff1d(possible_copies, ignored)  # numbers of documents: 40 41 97
     _check_comparable(project, len(candidates))
-    named_id_by_number = _named_ids_of_copies(corpus, candidates, named)
 
-    # Look up the file and line of each copy, which are stored with the shards.
-    places = sharded.places(project, list(named_id_by_number))
-    return [_copy_at(corpus, place, named_id_by_number[place["document"]]) for place in places]
+    # Read their tokens, and compare them: {40: "a1", 97: "a1"}, copies of the document "a1".
+    id_by_number = _named_ids_of_copies(corpus, candidates, named)
+
+    # Look up the file and line of each copy.
+    places = sharded.places(project, list(id_by_number))
+    return [_copy_at(corpus, place, id_by_number[place["document"]]) for place in places]
 
 
 def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
-    """Return a copy of a named document, given where the copy is in the raw text.
+    """Describe a document that is a copy of another one.
 
     Args:
-        corpus: The corpus that has the copy.
-        place: Its number (`document`), `file`, `line` and `id`.
-        named_id: Id of the named document.
+        corpus: The text collection that has the copy.
+        place: Where the copy is: its number (`document`), `file`, `line` and `id`.
+        named_id: Id of the other document.
     """
     return Copy(
         corpus=corpus.name,
@@ -393,14 +378,11 @@ def _copy_at(corpus: _Corpus, place: Mapping[str, Any], named_id: str) -> Copy:
 def _check_comparable(project: Project, n_candidates: int) -> None:
     """Check that not too many documents have to be read to find copies.
 
-    A copy has as many tokens as the document that the user has named. In a large corpus, millions
-    of documents may have, say, 80 tokens. If a hash of each document was stored when it was
-    tokenized (the setting `held_out: warn` requests this), few of them remain. Otherwise all have
-    to be read, which would take too long.
-
     Args:
-        project: Its outputs are read from a disk, or by a request for each document from a bucket.
-        n_candidates: How many documents would have to be compared.
+        project: If its outputs are in a bucket, fewer documents are allowed, since reading each
+            takes a request.
+        n_candidates: How many documents may be copies: those of the right length, and, if hashes of
+            their tokens were stored, with the right hash.
 
     Raises:
         StorageError: There are too many.
@@ -409,6 +391,7 @@ def _check_comparable(project: Project, n_candidates: int) -> None:
     if project.outputs.access.takes_requests:
         max_compared = MAX_COMPARED_REMOTELY
     if n_candidates > max_compared:
+        # With stored hashes, there would be few candidates. This setting stores them.
         raise StorageError(
             f"{n_candidates:,} documents have as many tokens, too many to compare: "
             "a nanoset that reads the corpus and has `held_out: warn` keeps a hash of each document"

@@ -80,40 +80,35 @@ class InspectionContext:
         config: ProjectConfig | None = None,
         tokenizer_file: TokenizerPath | None = None,
     ) -> InspectionContext:
-        """Return what is needed to look into outputs, for a root that is open already.
-
-        A root is the folder or bucket of a project's outputs. To look into them, only few places of
-        large files are read. So from a bucket, small blocks are fetched instead of large ones.
+        """Prepare to look into the outputs below a root that is open already.
 
         Args:
-            root: The root.
+            root: The root, which is the folder or bucket of a project's outputs.
             config: The project's settings; None to read no raw text.
             tokenizer_file: The tokenizer's file; None to decode no tokens.
         """
-        # An inspection reads only a few places of large files. With `is_sampled`, small blocks of
-        # these files are fetched from a bucket, instead of large ones.
-        access = replace(root.access, is_sampled=True)
-        outputs = replace(root, access=access)
+        # Only a few places of large files will be read. With `is_sampled`, small blocks of them are
+        # fetched from a bucket, instead of large ones.
+        outputs = replace(root, access=replace(root.access, is_sampled=True))
         datasets = Datasets(outputs, is_sampled=True)
         return InspectionContext(outputs, config, tokenizer_file, datasets)
 
     def inventory_of(self, dataset: Manifest) -> Inventory | None:
-        """Return the list of raw files that a corpus was tokenized from; None if it was deleted.
-
-        The list, an inventory, has the size and hash of each file. There may be several versions of
-        it, since files are added. The dataset of the corpus was made from one of these: its record
-        has the digest of this version.
+        """Return the list of raw files (inventory) that a corpus was tokenized from, if it exists.
 
         Args:
-            dataset: The record (manifest) of the corpus's dataset.
+            dataset: The record (manifest) of the corpus's dataset. There may be several versions of
+                the list, since files are added: the record has the digest of the one that was used.
+
+        Returns:
+            The list; None if it was deleted.
 
         Raises:
             FormatError: The list is damaged.
         """
         digest = dataset.recipe["parents"]["inventory"]
-        manifest = self.outputs.manifest_at(
-            self.outputs.folder / INVENTORY.layout.folder / dataset.name / digest
-        )
+        lists_of_corpus = self.outputs.folder / INVENTORY.layout.folder / dataset.name
+        manifest = self.outputs.manifest_at(lists_of_corpus / digest)
         if manifest is None:
             return None
         return manifest.load(INVENTORY_FILE, Inventory)
@@ -223,16 +218,16 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
-        # The list has the first document of each shard whose count is known, and then the number
-        # after their last document. Read more counts until this is above the requested number.
+        # First document of each shard: [0, 3, 5, 9], where 9 is the end. For many shards it is not
+        # known yet: read on until the requested document is reached.
         first_documents = self._first_documents
         while first_documents[-1] <= document and self._n_known_shards < len(self.shards):
             self._read_more_counts()
         if not 0 <= document < first_documents[-1]:
             raise self._no_such_document(document, self.dataset)
 
-        # A shard without documents is listed with the same number as the shard after it. Of shards
-        # with the same number, only the last one has documents, and `bisect_right` finds it.
+        # The last shard that does not begin after the document. (An empty shard begins where the
+        # next one does, so it is never the last of them.)
         shard = bisect_right(first_documents, document) - 1
         return ShardRow(shard, row=document - first_documents[shard])
 
@@ -357,9 +352,6 @@ class Lineage:
     def _corpus_origins(self, documents: Sequence[int]) -> list[DocumentOrigin]:
         """Return where documents of a corpus came from: the file and line of each.
 
-        Each shard, a part of the corpus, has a table with this. So the documents are grouped by
-        shard, and several tables are read at the same time.
-
         Args:
             documents: Numbers in the corpus.
 
@@ -370,6 +362,7 @@ class Lineage:
         Raises:
             SampleIndexError: The corpus has no such document.
         """
+        # Each shard, a part of the corpus, has a table with the files and lines of its documents.
         rows_by_shard = self._rows_by_shard(documents)
         # A table takes some ten megabytes of memory, so only a few are read at the same time.
         reading = Semaphore(_TABLES_AT_ONCE)
@@ -380,13 +373,12 @@ class Lineage:
 
         is_in_bucket = self.access.takes_requests
         if is_in_bucket:
-            # Download many tables at the same time, even if only a few of them are read then.
+            # More tables can be downloaded at the same time than read.
             origins_by_shard = self.access.each_copy(read, rows_by_shard)
         else:
-            # On a disk, nothing is downloaded, so more threads would only wait.
             origins_by_shard = in_parallel(read, rows_by_shard, _TABLES_AT_ONCE)
 
-        # Return them in the order of the request, in which a document may occur several times.
+        # Return them in the order of the request.
         all_origins = chain.from_iterable(origins_by_shard)
         origin_by_document = {origin.document: origin for origin in all_origins}
         return [origin_by_document[document] for document in documents]
@@ -458,39 +450,24 @@ class Lineage:
         """
         yield from self._search(range(len(self.shards)), {"id": identity})
 
-    def find_line(
-        self, file: str, line: int, shards: Sequence[int] | None = None
-    ) -> Iterator[DocumentOrigin]:
+    def find_line(self, file: str, line: int, shards: Sequence[int]) -> Iterator[DocumentOrigin]:
         """Yield the document that was read from a certain line of a file, or from a row of a table.
 
         The line may have no document, or, if the dataset repeats documents, several copies of it.
 
-        Some large files were cut into pieces, whose lines are stored with numbers that start again
-        in each piece. For example, if the first piece has 5 lines, and line 7 of the file is looked
-        for:
-
-            line of the file        1    2    …    5    6    7
-            stored number           1    2    …    5    1    2
-
-        Line 7 is stored as 2. A search for 2 finds the lines 2 and 7 of the file. The number in the
-        file is then computed for each of them (`origin.line`), and the wrong one is left out.
-
         Args:
             file: Path of the file, relative to the corpus's folder.
             line: Number of the line or row, from 1.
-            shards: The shards (parts of the corpus) that may have the document; None if that is not
-                known.
+            shards: The shards (parts of the corpus) that may have the document.
         """
-        if shards is None:
-            shards = range(len(self.shards))
-
-        # If lines are numbered within pieces, line 7 is (second piece, 2) in the example.
+        # Large files were cut into pieces, and the tables may count lines from the start of a
+        # piece: if the first piece has 5 lines, line 7 is line 2 of the second piece.
         number_in_table = line
         line_in_piece = self.numbers.in_piece(file, line)
         if line_in_piece is not None:
             number_in_table = line_in_piece.line
 
-        # Both lines are found, which have the numbers 2 and 7 in the file. Take 7.
+        # This finds line 2 of each piece. `origin.line` is its number in the file: take line 7.
         for origin in self._search(shards, {"file": file, "line": number_in_table}):
             if origin.line == line:
                 yield origin
@@ -500,15 +477,10 @@ class Lineage:
     ) -> Iterator[DocumentOrigin]:
         """Find documents by a value such as their id, in the tables of the documents.
 
-        Each shard (a part of the corpus) has such a table:
-
-            file       line    id
-            a.jsonl    1       doc-16
-            a.jsonl    2       doc-17      found by {"id": "doc-17"}
-
         Args:
-            shards: The shards whose tables are searched.
-            values: Column → value.
+            shards: The shards (parts of the corpus) to search. Each has a table with a row for each
+                document, with its file, line and id.
+            values: Column → value, such as {"id": "doc-17"}.
 
         Yields:
             The documents. If the dataset is a selection of the corpus, it may have a document
@@ -516,20 +488,16 @@ class Lineage:
         """
         for shard, table in self.tables(shards):
             for row, row_values in table.search(values):
-                document = self.first_document(shard) + row  # number in the corpus
-                corpus_origin = self._origin_of_row(shard, document, row_values)
-                # If the dataset is a selection of the corpus, it may have this document several
-                # times, or not at all.
+                number_in_corpus = self.first_document(shard) + row
+                corpus_origin = self._origin_of_row(shard, number_in_corpus, row_values)
                 yield from self._copies(corpus_origin)
 
     def _copies(self, origin: DocumentOrigin) -> Iterator[DocumentOrigin]:
-        """Yield a document once for each copy of it in the dataset that is looked into.
+        """Yield a document of the corpus once for each copy of it in the dataset.
 
-        The document was found in the corpus. The dataset may be a view, a selection of the corpus's
-        documents, which has the document not at all, or several times:
-
-            document of the corpus    40
-            documents of the view     3 and 9
+        The dataset may be a view, a selection of the corpus's documents, which has the document not
+        at all, or several times: document 40 of the corpus may be the documents 3 and 9 of the
+        view.
 
         Args:
             origin: The document: its number in the corpus, its file and line.
@@ -546,19 +514,15 @@ class Lineage:
     ) -> DocumentOrigin:
         """Return where a document came from, from its row in the table of its shard.
 
-        A large file may have been cut into pieces. Then the table has the number of the line in its
-        piece. Here it is converted to the number in the file: if the first piece has 5 lines, line
-        2 of the second one is line 7 of the file.
-
         Args:
             shard: Number of the shard, a part of the corpus, in `shards`.
             document: Number in the corpus.
             values: Column → value in its row of the shard's table.
         """
-        # If the file was cut into pieces, the table may have the number of the line within its
-        # piece.
         file = values["file"]
         byte_offset = values["byte_offset"]
+        # Large files were cut into pieces, and the table may count lines within a piece. If the
+        # first piece has 5 lines, line 2 of the second one is line 7 of the file.
         line_in_file = self.numbers.in_file(file, byte_offset, values["line"])
         return DocumentOrigin(
             corpus=self.corpus,

@@ -106,30 +106,26 @@ def retokenizer(
 ) -> Retokenizer | None:
     """Return an object that tokenizes texts in the same way as a dataset was tokenized.
 
-    With it, the raw text of a document can be compared with its tokens. It is not possible if the
-    project has another tokenizer by now. This is noticed by the fingerprint of the tokenizer, which
-    was recorded with the dataset.
-
     Args:
         tokenizer_file: The project's tokenizer, if it is known.
-        options: What the dataset was made with: `tokenizer` is the fingerprint of its tokenizer,
-            and `framing` says which special tokens each document begins and ends with.
+        options: What the dataset was made with: `tokenizer` is a hash of its tokenizer, and
+            `framing` says which special tokens each document begins and ends with.
 
     Returns:
-        The object; None if the dataset was made with another tokenizer, or the project's is not
-        known.
+        The object; None if the project's tokenizer is another one by now, or is not known.
     """
     if tokenizer_file is None:
         return None
     if tokenizer_facts(tokenizer_file).fingerprint != options["tokenizer"]:
         return None
 
+    # The signature, size and time of the file, lets a changed file be loaded again.
     engine = _loaded(tokenizer_file, stat_signature(tokenizer_file))
     framing_options = options["framing"]
     framing = Framing(
         tuple(framing_options["before"]),
         tuple(framing_options["after"]),
-        framing_options["empty"],
+        framing_options["empty"],  # whether documents without tokens get them, too
     )
     return Retokenizer(engine, framing)
 
@@ -169,16 +165,17 @@ class Excerpts:
         """Return the beginning of some tokens as text, or None if their tokenizer is not known.
 
         Args:
-            tokens: Token ids, shape (n_tokens,). Only as many are decoded as an excerpt needs.
+            tokens: Token ids, shape (n_tokens,).
 
         Returns:
             At most `MAX_CHARACTERS` characters, and "…" if there is more text.
         """
         if self._retokenizer is None:
             return None
+        # Decode only as many tokens as an excerpt needs.
         text = self._retokenizer.decode(tokens[:_MAX_DECODED_TOKENS])
         has_more_text = len(tokens) > _MAX_DECODED_TOKENS
-        return shorten(text, has_more_text)
+        return shorten(text, has_more_text)  # to MAX_CHARACTERS
 
     def source(
         self,
@@ -186,11 +183,10 @@ class Excerpts:
         tokens: NDArray[Any] | None,
         document_tokens: tuple[int, int],
     ) -> SourceExcerpt | None:
-        """Read the text again from which some tokens of a document were made.
+        """Return the raw text from which some tokens of a document were made.
 
-        The text is read from the raw file, as it is now. For example, tokens 20 to 30 of the
-        document in line 12 of `a.jsonl` were " and then he". If the file was changed or deleted
-        since, the result says so.
+        The text is read from the raw file, as it is now. If the file was changed or deleted, the
+        result says so.
 
         Args:
             origin: The document: its number, file and line.
@@ -203,9 +199,9 @@ class Excerpts:
         if self._config is None:
             return None
 
-        # Read the text of the document. If it cannot be read, `read_texts` yields the error.
         folder = self._config.corpus_folder(origin.corpus)
-        text_or_error = next(read_texts(folder, [origin], self._options["text_key"]))
+        text_key = self._options["text_key"]  # the key of the JSON lines that has the text
+        text_or_error = next(read_texts(folder, [origin], text_key))
         if isinstance(text_or_error, str):
             return self._cut(text_or_error, tokens, document_tokens)
         return _excerpt_without_text(text_or_error, folder / origin.file)
@@ -215,13 +211,9 @@ class Excerpts:
     ) -> SourceExcerpt:
         """Return the part of a document's raw text from which some of its tokens were made.
 
-        The text is tokenized again, which shows at which character each token begins:
-
-            text               the cat sat
-            tokens begin at    0   3   7        the tokens 1 and 2 are " cat sat"
-
-        If the result differs from the stored tokens, the raw file was changed, and no text is
-        returned. If the text cannot be tokenized again, its beginning is returned.
+        The text is tokenized again, which shows at which character each token begins. If this is
+        not possible, the beginning of the text is returned. If it gives other tokens than before,
+        the raw file was changed, and no text is returned.
 
         Args:
             text: The whole text of the document, as it is in the raw file now.
@@ -235,14 +227,14 @@ class Excerpts:
             located = self._retokenizer.locate(text)
         except EncodingError as error:
             return SourceExcerpt("unknown", shorten(text), f"{error.what}: {error.found}")
-
-        # Only a text that gives the same tokens tells which characters belong to which token.
         if not np.array_equal(located.ids, tokens):
             return SourceExcerpt("changed", None, "the text there gives other tokens now")
-        # Token i is the text from character_bounds[i] to character_bounds[i + 1].
-        character_bounds = [*located.begins, len(text)]  # (n_tokens + 1,)
+
+        # Token i is the text from bounds[i] to bounds[i + 1]: [0, 3, 7, 11] for "the", " cat", "
+        # sat".
+        bounds = [*located.begins, len(text)]
         start, stop = document_tokens
-        excerpt = text[character_bounds[start] : character_bounds[stop]]
+        excerpt = text[bounds[start] : bounds[stop]]
         return SourceExcerpt("unchanged", shorten(excerpt), "the line gives the same tokens")
 
 

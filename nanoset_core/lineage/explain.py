@@ -254,22 +254,17 @@ def _samples_by_dataset(
 ) -> dict[Nanoset, list[MemberSample]]:
     """Group training samples by the dataset that each of them is taken from.
 
-    A blend takes samples of several datasets in turn. For example:
-
-        sample of the blend    0         1          2
-        is taken from          web, 0    books, 0   web, 1    →    web: 0 and 1, books: 0
-
     Args:
-        loaded: The samples of the split: those of one dataset (`Nanoset`), or of several in turn
+        loaded: All samples: those of one dataset (`Nanoset`), or those of several datasets in turn
             (`BlendedNanoset`).
-        samples: Numbers of samples in it.
+        samples: Numbers of the samples to group.
 
     Returns:
-        Samples of a dataset → those that are requested, with their positions in `samples`.
+        Dataset → the samples that are taken from it, with their numbers there.
     """
     samples_by_nanoset: dict[Nanoset, list[MemberSample]] = {}
     for row, sample in enumerate(samples):
-        # Find the dataset, the number of the sample in it, and the spans of its sequences.
+        # `spans` are the tokens of the sample: ranges of sequences of the dataset.
         if isinstance(loaded, Nanoset):
             nanoset = loaded
             number = sample
@@ -279,9 +274,10 @@ def _samples_by_dataset(
             nanoset = loaded.datasets[dataset_number]
             number = int(loaded.dataset_sample_index[sample])
 
-        # A number may be negative, which counts from the end; or larger than the dataset, if the
-        # blend reads the dataset again from its start: of 10 samples, number 12 is sample 2 again.
-        member_sample = MemberSample(row=row, number=number % len(nanoset), spans=spans)
+        # Sample -1 is the last one. And if the dataset has 10 samples, and is read more than once,
+        # sample 12 is sample 2 again.
+        number_in_dataset = number % len(nanoset)
+        member_sample = MemberSample(row=row, number=number_in_dataset, spans=spans)
         samples_by_nanoset.setdefault(nanoset, []).append(member_sample)
     return samples_by_nanoset
 

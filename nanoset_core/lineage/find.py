@@ -23,14 +23,13 @@ from nanoset_core.project.project import Project
 from nanoset_core.project.settings import ProjectConfig
 from nanoset_core.stages.dataset.dataset import Dataset
 from nanoset_core.stages.inventory.stage import INVENTORY
-from nanoset_core.stages.shards.line_numbers import LineInPiece
 from nanoset_core.stages.shards.make import REJECTS
 from nanoset_core.stages.shards.purged import id_digest
 from nanoset_core.stages.shards.reject_list import read_rejects
 from nanoset_core.storage.access import FileAccess
 from nanoset_core.storage.location import is_remote
 from nanoset_core.storage.places import real_path
-from nanoset_core.text.pieces import Piece, SourceRange, cut_ranges
+from nanoset_core.text.pieces import SourceRange, cut_ranges
 from nanoset_core.text.rejects import Reject
 
 
@@ -379,90 +378,64 @@ def _origins_with(
 
 def _shards_with(
     context: InspectionContext, lineage: Lineage, file: str, line: int
-) -> list[int] | None:
-    """Return the shard of a tokenized corpus that was made from a line of a raw file.
+) -> Sequence[int]:
+    """Return the shards of a tokenized text collection that may have a line of a raw file.
 
-    A corpus is tokenized in shards, each from some pieces of files. For example:
-
-        piece of a.jsonl               lines 1 to 100    lines 101 to 200    lines 201 to …
-        shard                          0                 0                   1
-        begins at line 150 or before   yes               yes                 no
-
-    Line 150 is in the last piece that begins at it or before it. So only shard 0 has to be
-    searched.
+    A file is cut into pieces of consecutive lines, and a shard is made from some pieces. The line
+    is in the last piece that does not begin after it.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        lineage: The documents of the dataset.
-        file: Path of the file, relative to the corpus's folder.
+        lineage: The documents of the collection.
+        file: Path of the file, relative to the collection's folder.
         line: Number of the line or row, from 1.
 
     Returns:
-        The shards that have to be searched:
-
-        [0]      only this one
-        []       none: the corpus does not have the file
-        None     all: it is not known from which files the shards were made
+        Numbers of shards: one, or none if there is no such file. If it is not known any more how
+        the files were cut, all shards.
     """
     source_ranges = _sources_of_shards(context, lineage)
     if source_ranges is None:
-        return None
+        return range(len(lineage.shards))
 
-    # Go through the pieces of the file in their order. The line is in the last one of those that
-    # begin at the line or before it.
+    # Usually, each piece knows the number of its first line. If not, this is the byte at which the
+    # piece with the line begins, and the number of the line in this piece.
     line_in_piece = lineage.numbers.in_piece(file, line)
+
     shard_with_line: int | None = None
     for shard, source_range in enumerate(source_ranges):
         for piece in source_range.pieces:
-            if piece.path == file and _begins_before(piece, line, line_in_piece):
-                shard_with_line = shard  # replaces that of an earlier piece
+            if piece.path != file:
+                continue
+            if line_in_piece is None:
+                begins_after_line = piece.first_line > line
+            else:
+                begins_after_line = piece.begin > line_in_piece.piece_start
+            if not begins_after_line:
+                shard_with_line = shard  # until a later piece replaces it
     return [] if shard_with_line is None else [shard_with_line]
 
 
 def _sources_of_shards(context: InspectionContext, lineage: Lineage) -> list[SourceRange] | None:
-    """Return from which pieces of raw files each shard of a tokenized corpus was made.
+    """Return from which pieces of raw files each shard of a tokenized text collection was made.
 
-    The files of a corpus are cut into pieces, which are listed in an inventory. To tokenize them,
-    consecutive pieces are joined to ranges of some size, and each range becomes a shard. This can
-    be computed again from the inventory and the size.
+    The pieces are listed in an inventory. Each shard was made from consecutive pieces of about the
+    same total size, so which ones can be computed again.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        lineage: The documents of the dataset.
+        lineage: The documents of the collection.
 
     Returns:
-        One range for each shard; None if the inventory was deleted, or does not describe these
-        shards.
+        The pieces of each shard; None if they are not known.
     """
     inventory = context.inventory_of(lineage.dataset)
     if inventory is None:
-        return None
-    # Cut the pieces into ranges of the size that the recipe of the shards states.
-    range_bytes = lineage.tokenized.recipe["options"]["range_bytes"]
+        return None  # it was deleted
+    range_bytes = lineage.tokenized.recipe["options"]["range_bytes"]  # the size
     ranges = cut_ranges(inventory, range_bytes)
-    return ranges if len(ranges) == len(lineage.shards) else None
-
-
-def _begins_before(piece: Piece, line: int, line_in_piece: LineInPiece | None) -> bool:
-    """Return whether a piece of a raw file begins before a line of the file, or with it.
-
-    A large file is cut into pieces, which are tokenized separately. Somebody asks which piece has
-    line 150. There are two kinds of files:
-
-        each piece knows the number of      Compare numbers: a piece that begins with line 101
-        its first line                      begins before line 150.
-        lines are numbered within their     The caller knows in which piece line 150 is, and at
-        piece only                          which byte it begins: compare the bytes.
-
-    Args:
-        piece: The piece: consecutive lines or rows of the file.
-        line: Number of the line or row in the file, from 1.
-        line_in_piece: The byte at which the piece with the line begins, and the number of the line
-            in it, such as (4096, 50); None for a file of the first kind.
-    """
-    if line_in_piece is None:
-        return piece.first_line <= line
-    return piece.begin <= line_in_piece.piece_start
+    is_of_these_shards = len(ranges) == len(lineage.shards)
+    return ranges if is_of_these_shards else None
 
 
 def _explain_absence(
@@ -508,19 +481,22 @@ def _rejection(
 ) -> str | None:
     """Return why a line of raw text did not become a document, or None if it was not rejected.
 
-    For example, "the line was rejected (no_text: …); correct it in web/a.jsonl". The reasons were
-    recorded when the text was tokenized.
+    For example, "the line was rejected (no_text: …); correct it in web/a.jsonl".
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        datasets: The datasets that were searched.
-        documents: What the name that the user gave may mean.
+        datasets: The datasets that the user has searched. Each has a list of rejected lines.
+        documents: What the user may mean. For example, `web/a.jsonl` may be that file of any
+            dataset, or the file `a.jsonl` of the dataset `web`.
     """
     for dataset in datasets:
         lineage = Lineage(dataset)
+        # A selection of documents may also be named by its corpus.
+        names = (dataset.name, lineage.corpus)
         for document in documents:
-            if document.corpus not in (None, dataset.name, lineage.corpus):
-                continue  # the name is for another dataset
+            is_in_dataset = document.corpus is None or document.corpus in names
+            if not is_in_dataset:
+                continue
             reject = next(_rejects(context, lineage, document), None)
             if reject is not None:
                 return (
@@ -548,9 +524,10 @@ def _left_out_by_view(
     if view.is_whole_corpus:
         return None
     for document in documents:
-        # Search the corpus of the view, even if the user has named the view.
-        in_any_corpus = document._replace(corpus=None)
-        for found in _look_up([view.corpus], in_any_corpus, context):
+        # Look for the document in the corpus. The name may say that it is in the view, such as
+        # document 7 of clean. Leave that out, since nothing in the corpus would match.
+        without_dataset = document._replace(corpus=None)
+        for found in _look_up([view.corpus], without_dataset, context):
             origin = found.origin
             in_corpus = f"corpus {origin.corpus} has it as document {origin.document:,}"
             if not origin.tokens:
@@ -562,19 +539,21 @@ def _left_out_by_view(
 def _erasure(
     context: InspectionContext, datasets: Sequence[Dataset], documents: Sequence[DocumentName]
 ) -> Erasure | None:
-    """Return the purge that deleted one of some documents, or None if none was deleted so.
+    """Return the record of the purge that has deleted a document; None if none has.
 
     A purge deletes documents for good, for example because their author has demanded it.
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
         datasets: The datasets that were searched.
-        documents: The documents. Those that are named by number are skipped, since a purge does not
-            record numbers.
+        documents: What the user may mean. Numbers of documents are skipped, since a purge does not
+            record them.
     """
     all_corpora = tuple(sorted(_names_of(datasets)))
     for document in documents:
-        corpora = all_corpora if document.corpus is None else (document.corpus,)
+        corpora = all_corpora  # the text collections that may have had the document
+        if document.corpus is not None:
+            corpora = (document.corpus,)
         erasure = _erasure_of(context.outputs.access, corpora, document)
         if erasure is not None:
             return erasure
@@ -620,10 +599,7 @@ def _rejects(
     line = document.line
     if file is None or line is None:
         return
-    shards = _shards_with(context, lineage, file, line)
-    if shards is None:  # any shard may have it
-        shards = list(range(len(lineage.shards)))
-    for shard in shards:
+    for shard in _shards_with(context, lineage, file, line):
         for reject in _rejects_of_shard(context, lineage, shard):
             if reject.file == file and reject.line == line:
                 yield reject

@@ -6,7 +6,7 @@ the split backwards:
     document index     entry → sequence              `positions_of`
     sample index       sample → entry, offset        `spans_of`
     shuffle index      position → sample             `renumbered`
-    blend              position → dataset, position  `blended`
+    blend              position → dataset, position  `renumbered`
 
 For example, a document is sequence 1 of its dataset. Entry 2 of the document index is this
 sequence, sample 1 begins in this entry, and the shuffle index has a 1 at position 0: so sample 0 of
@@ -166,29 +166,23 @@ def unseen(n_unseen: int, n_tokens: int) -> str:
     return f"{n_unseen:,} of its {n_tokens:,} tokens are never seen"
 
 
-class _PieceCounts(NamedTuple):
-    """How many tokens of a piece of a document remain after each step to the samples of a split.
+class _LostTokens(NamedTuple):
+    """How many tokens of a document get lost at each step from its dataset to training.
 
-    Tokens that are in several samples count once. For example, of a piece of 90 tokens, 83 are in
-    the sample index, since the last 7 do not fill a sample. If all its samples are drawn and
-    blended, `drawn` and `seen` are 83, too.
+    Tokens that are in several samples count once.
     """
 
-    tokens: int
-    """Tokens of the piece."""
-    document_tokens: int
-    """Tokens of the whole document, which the message is about."""
-    in_sample_index: int
-    """Tokens in rows of the sample index."""
-    drawn: int
-    """Tokens in samples that the dataset contributes."""
-    seen: int
-    """Tokens in samples of the split."""
+    at_cut: int
+    """When samples are cut from the dataset: the last tokens may not fill a sample."""
+    at_shuffle: int
+    """When the samples are shuffled: not all of them may be used."""
+    at_blend: int
+    """When samples of several datasets are mixed: fewer may be needed than were prepared."""
 
     @property
-    def unseen(self) -> int:
-        """Tokens of the piece that are in no sample of the split."""
-        return self.tokens - self.seen
+    def total(self) -> int:
+        """How many tokens are never seen in training."""
+        return self.at_cut + self.at_shuffle + self.at_blend
 
 
 class Split(NamedTuple):
@@ -235,27 +229,25 @@ class Split(NamedTuple):
         return Split(context, name, loaded, members, tuple(datasets))
 
     def places(self, number: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return in which training samples a document is, and why a part of it is in none.
+        """Find the training samples that contain a document.
 
-        For example, the document in line 12 of `a.jsonl` has 90 tokens. Samples are cut from the
-        dataset, and the document is in two of them. The last 7 tokens did not fill a sample:
+        For example, a document of 90 tokens is in two samples. Its last 7 tokens are in none:
 
-            sample 7 of train    tokens 0 to 50 of the document     an *appearance*
-            sample 8 of train    tokens 50 to 83                    another one
-            reason               "7 of its 90 tokens are never seen, because they lie in the …"
+            sample 7     tokens 0 to 50 of the document
+            sample 8     tokens 50 to 83
+            reason       "7 of its 90 tokens are never seen, because they lie in the tail, …"
 
         Args:
             number: Which dataset of the split has the document: its index in `datasets`.
             origin: The document: its number, file and line.
 
         Returns:
-            The samples; none if training never sees the document. `reason` then says why.
+            The samples. If some tokens of the document are in none, `reason` says why.
         """
-        # The document is one piece, unless it was cut, or packed into sequences of fixed length.
+        # The dataset has the document in one piece, or in several if it was cut into sequences.
         pieces = self.datasets[number].pieces_of(origin.dataset_document)
-        document_tokens = _tokens_in_messages(pieces, origin)
+        document_tokens = sum(piece.stop - piece.start for piece in pieces)
 
-        # Look for each piece in the samples, and collect the reasons for tokens that are in none.
         appearances: list[Appearance] = []
         reasons: list[str | None] = []
         for piece in pieces:
@@ -271,123 +263,81 @@ class Split(NamedTuple):
     def _place_piece(
         self, nanoset: Nanoset, piece: DocumentPiece, document_tokens: int
     ) -> _PlacedPiece:
-        """Find the training samples that have tokens of a piece of a document.
+        """Find the training samples that contain a piece of a document.
 
-        On the way from the dataset to the samples of a split, tokens may get lost at three steps.
-        At each step, the tokens are *spans*: which tokens of the piece are in which sample. The
-        samples get other numbers at each step:
-
-            step                                       samples      tokens of 90 that remain
-            cut samples from the sequences             40 and 41    83: the last 7 do not fill one
-            shuffle the samples, and draw some         7 and 3      83
-            mix samples of several datasets (blend)    15 and 6     83
+        Samples are cut from a dataset, shuffled, and mixed with those of other datasets. Follow the
+        tokens of the piece through these three steps, and count how many get lost at each.
 
         Args:
-            nanoset: The samples of the document's dataset.
-            piece: The piece: consecutive tokens of the document in one sequence of the dataset.
-            document_tokens: Tokens of the whole document.
+            nanoset: The samples of the dataset.
+            piece: Consecutive tokens of the document in one sequence of the dataset.
+            document_tokens: Tokens of the whole document, for the message about lost ones.
 
         Returns:
             The samples, and the reason why some tokens are in none.
         """
-        # Samples are cut from the sequences of the dataset: find those with tokens of the piece.
-        in_sample_index = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
-        # The samples are shuffled, and not all of them may be drawn.
-        drawn = _drawn_spans(nanoset, in_sample_index)
-        # If the split is a blend of several datasets, it takes samples of each in turn.
-        seen = self._spans_in_split(nanoset, drawn)
+        # 1. Samples are cut from the sequences of the dataset.
+        cut = spans_of(nanoset, piece.sequence).clipped(piece.start, piece.stop)
+        # 2. The samples are shuffled. Some may never be used.
+        shuffled = _shuffled_spans(nanoset, cut)
+        # 3. They are mixed with the samples of other datasets, if there are any.
+        mixed = shuffled
+        if isinstance(self.loaded, BlendedNanoset):
+            dataset_number = self.loaded.datasets.index(nanoset)
+            mixed = renumbered(shuffled, samples_of_dataset(self.loaded, dataset_number))
 
-        # Count how many tokens remain after each step, which shows where the others were lost.
-        counts = _PieceCounts(
-            tokens=piece.stop - piece.start,
-            document_tokens=document_tokens,
-            in_sample_index=in_sample_index.covered(),
-            drawn=drawn.covered(),
-            seen=seen.covered(),
+        n_tokens = piece.stop - piece.start
+        lost = _LostTokens(
+            at_cut=n_tokens - cut.covered(),
+            at_shuffle=cut.covered() - shuffled.covered(),
+            at_blend=shuffled.covered() - mixed.covered(),
         )
-        reason = self._reason(nanoset, piece, counts)
-        return _PlacedPiece(list(_appearances(piece, seen)), reason)
-
-    def _spans_in_split(self, nanoset: Nanoset, spans: Spans) -> Spans:
-        """Replace numbers of samples in a dataset by numbers of samples in a split, such as train.
-
-        A split may be a blend, which takes samples of several datasets in turn. So samples get new
-        numbers, and the blend may take a sample twice, or never:
-
-            sample of the dataset    0      1          2
-            sample of the blend      1      3 and 6    none
-
-        Args:
-            nanoset: The samples of one dataset of the split.
-            spans: Which tokens of a document are in which of these samples.
-
-        Returns:
-            The same tokens in samples of the split.
-        """
-        if isinstance(self.loaded, Nanoset):
-            return spans  # the only dataset of the split: its samples are those of the split
-        dataset_number = self.loaded.datasets.index(nanoset)
-        return blended(self.loaded, dataset_number, spans)
-
-    def _reason(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str | None:
-        """Return the sentence that says why training never sees some tokens of a document.
-
-        For example, "7 of its 90 tokens are never seen in train, because they lie in the tail,
-        which does not fill a sample". This function looks at one piece of the document, and so
-        counts the missing tokens of this piece alone.
-
-        Args:
-            nanoset: The samples of the document's dataset.
-            piece: Consecutive tokens of the document, in one sequence of the dataset.
-            counts: How many tokens of the piece remain after each step to the samples of the split.
-
-        Returns:
-            The sentence, without a full stop; None if all tokens of the piece are seen.
-        """
         split = nanoset.member.split
-        if counts.tokens == 0:
-            return f"never seen in {split}: it has no tokens"
-        if counts.unseen == 0:
-            return None
-        clause = unseen(counts.unseen, counts.document_tokens)
-        return f"{clause} in {split}, because {self._why_unseen(nanoset, piece, counts)}"
+        reason = None
+        if n_tokens == 0:
+            reason = f"never seen in {split}: it has no tokens"
+        elif lost.total > 0:
+            is_whole = n_tokens == document_tokens
+            why = self._why_unseen(nanoset, piece, lost, is_whole=is_whole)
+            reason = f"{unseen(lost.total, document_tokens)} in {split}, because {why}"
+        return _PlacedPiece(_appearances(piece, mixed), reason)
 
-    def _why_unseen(self, nanoset: Nanoset, piece: DocumentPiece, counts: _PieceCounts) -> str:
-        """Return why some tokens of a document are in no training sample: the end of a sentence.
-
-        The tokens are one piece of the document. There are two kinds of reasons:
-
-            the split does not read them    "it belongs to the valid split"; or "that part …" if the
-                                            document has other pieces
-            they were lost on the way       "they lie in the tail, which does not fill a sample"
-            to its samples
+    def _why_unseen(
+        self, nanoset: Nanoset, piece: DocumentPiece, lost: _LostTokens, *, is_whole: bool
+    ) -> str:
+        """Return why training never sees some tokens of a document, such as "it belongs to valid".
 
         Args:
-            nanoset: The samples of the document's dataset.
-            piece: Consecutive tokens of the document in one sequence of the dataset.
-            counts: How many of its tokens remain after each step.
+            nanoset: The samples that were cut from the document's dataset for this split.
+            piece: The document, or a part of it: consecutive tokens in one sequence of the dataset.
+            lost: How many of its tokens got lost at each step from the dataset to training.
+            is_whole: Whether the piece is the whole document.
+
+        Returns:
+            The end of a sentence, which follows "because".
         """
-        plan = nanoset.member  # which sequences and samples of the dataset the split reads
-        start, stop = plan.rows
-        is_in_split = start <= piece.sequence < stop
-        if not is_in_split:
-            is_whole_document = counts.tokens == counts.document_tokens
-            subject = "it" if is_whole_document else "that part"
+        # The sequences of the dataset are divided among train, valid and test. The one with these
+        # tokens may belong to another split.
+        plan = nanoset.member
+        start, stop = plan.rows  # the sequences of this split
+        if not start <= piece.sequence < stop:
+            subject = "it" if is_whole else "that part"
             return f"{subject} belongs to {self._split_with(plan.prefix, piece.sequence)}"
 
-        # A run may be divided into phases, which read the dataset in turn. Only the plan of a later
-        # phase has an `order`: it says what the earlier phases have read.
-        is_later_phase = plan.order is not None
-        return _step_that_lost(counts, is_phase=is_later_phase)
+        # Otherwise, they were lost on the way to the samples. If the settings were changed during
+        # the training, its plan has an `order`, which leaves out the samples that were read before.
+        has_earlier_phases = plan.order is not None
+        return _why_lost(lost, has_earlier_phases=has_earlier_phases)
 
     def _split_with(self, prefix: str, sequence: int) -> str:
-        """Return which split of the nanoset reads a sequence of a dataset, to end a sentence.
-
-        For example, "the valid split".
+        """Return which split reads a sequence of a dataset, such as "the valid split".
 
         Args:
             prefix: Path of the dataset's files, without their ending.
             sequence: Number of the sequence in the dataset.
+
+        Returns:
+            The end of a sentence, which follows "it belongs to".
         """
         for split in SPLITS:
             # Skip splits that have not been built, or have no share of the dataset.
@@ -404,27 +354,6 @@ class _PlacedPiece(NamedTuple):
     appearances: list[Appearance]
     reason: str | None
     """Why some of its tokens are in no sample; None if all are in samples."""
-
-
-def _tokens_in_messages(pieces: Sequence[DocumentPiece], origin: DocumentOrigin) -> int:
-    """Return how many tokens a document has, for messages such as "7 of its 90 tokens are never
-    seen".
-
-    Usually a document is one piece of a dataset. But packing, which fills sequences of one length
-    with documents, may cut a document into several pieces, and may leave out some tokens. Messages
-    are about one piece. So, for a document of 100 tokens, 10 of which were left out by packing:
-
-        pieces        result    message
-        90            90        "7 of its 90 tokens": the piece is all that is left of the document
-        50, 40        100       "7 of its 100 tokens": the piece is only a part of the document
-
-    Args:
-        pieces: The pieces of the document in the dataset.
-        origin: The document: its number, file and line.
-    """
-    if len(pieces) == 1:
-        return pieces[0].stop - pieces[0].start
-    return origin.tokens
 
 
 def _joined(reasons: Sequence[str | None]) -> str | None:
@@ -451,43 +380,26 @@ def _why_not_in_dataset(pieces: Sequence[DocumentPiece], n_tokens: int) -> str |
     return None
 
 
-def _step_that_lost(counts: _PieceCounts, *, is_phase: bool) -> str:
-    """Return the end of a sentence that says how tokens of a document got lost before training.
+def _why_lost(lost: _LostTokens, *, has_earlier_phases: bool) -> str:
+    """Return why tokens of a document are in no training sample, for the end of a sentence.
 
-    There are three steps from a dataset to the samples that are read. Each may lose tokens:
-
-        1. the dataset is cut into samples     the last tokens may not fill one
-        2. the samples are shuffled            not all of them may be needed
-        3. the blend mixes several datasets    it may take fewer samples than were prepared
-
-    If several steps lost tokens, the last of them decides:
-
-        lost at step 1 alone          names step 1
-        lost at 2, and perhaps at 1   names step 2 alone
-        lost at 3, and perhaps at     names step 3, and then step 1 if it lost some; step 2 only if
-        others                        earlier phases have read the samples
+    For example, "they lie in the tail, which does not fill a sample".
 
     Args:
-        counts: How many tokens of a piece of the document remain after each step.
-        is_phase: Whether the split is a later phase of a run, which does not read the samples again
-            that earlier phases have read.
-
-    Returns:
-        A clause that follows after "because".
+        lost: How many of its tokens got lost at each of three steps.
+        has_earlier_phases: Whether the training consists of several phases, of which this is not
+            the first. A phase does not read the samples of earlier phases again.
     """
-    is_lost_in_tail = counts.in_sample_index < counts.tokens
-    is_lost_in_draw = counts.drawn < counts.in_sample_index
-    is_lost_in_blend = counts.seen < counts.drawn
-
-    if is_lost_in_blend:
-        why = "the blend takes fewer samples of this corpus than were built"
-        if is_lost_in_draw and is_phase:
-            why += ", and earlier phases of the run read some"
-        if is_lost_in_tail:
-            why += ", and some lie in the tail, which does not fill a sample"
-        return why
-    if is_lost_in_draw:
-        if is_phase:
+    # The last step that lost some is the most important: begin with it.
+    if lost.at_blend > 0:
+        reasons = ["the blend takes fewer samples of this corpus than were built"]
+        if lost.at_shuffle > 0 and has_earlier_phases:
+            reasons.append("earlier phases of the run read some")
+        if lost.at_cut > 0:
+            reasons.append("some lie in the tail, which does not fill a sample")
+        return ", and ".join(reasons)
+    if lost.at_shuffle > 0:
+        if has_earlier_phases:
             return "earlier phases of the run read the samples that hold them"
         return "the samples that hold them are not drawn"
     return "they lie in the tail, which does not fill a sample"
@@ -536,56 +448,51 @@ def _one_member_per_dataset(loaded: Nanoset | BlendedNanoset) -> tuple[Nanoset, 
     return tuple(nanoset_by_prefix.values())
 
 
-def _drawn_spans(nanoset: Nanoset, spans: Spans) -> Spans:
-    """Keep the tokens whose training samples are read, with numbers in the order of reading.
+def _shuffled_spans(nanoset: Nanoset, spans: Spans) -> Spans:
+    """Renumber training samples from the order of the dataset to the order of reading.
 
-    Samples are cut from a dataset first, and then shuffled. For example, there are three samples,
-    and the shuffle index is [2, 0]: sample 2 is read first, and then sample 0.
-
-        sample before the shuffle    0    1          2
-        number in the order          1    not read   0
-
-    A run may be divided into phases, which read on in the same order. A phase that begins at number
-    1 does not read sample 2, which an earlier phase has read.
+    The shuffle index lists the samples in the order of reading. For example, it is [2, 0]: sample 2
+    is read first, so its new number is 0. Sample 0 gets the number 1, and sample 1 is never read.
 
     Args:
-        nanoset: The samples of the dataset.
-        spans: Which tokens of a document are in which samples, numbered before the shuffle.
+        nanoset: The samples of a dataset.
+        spans: Which tokens of a document are in which samples, in the order of the dataset.
 
     Returns:
-        Those in samples that are read, with numbers in the order of reading.
+        The same with new numbers of samples, without the samples that are not read.
     """
-    drawn = renumbered(spans, _chunks_of(nanoset.shuffle_index))
+    shuffled = renumbered(spans, _chunks_of(nanoset.shuffle_index))
 
-    # Leave out what earlier phases have read: the numbers before `begin`, which is usually 0.
-    return drawn.select(drawn.samples >= nanoset.member.begin)
+    # A training that is continued with other settings begins in the middle of the order.
+    begin = nanoset.member.begin  # 0 at the start of a training
+    return shuffled.select(shuffled.samples >= begin)
 
 
-def _appearances(piece: DocumentPiece, spans: Spans) -> Iterator[Appearance]:
-    """Yield which tokens of a document are in which training samples.
+def _appearances(piece: DocumentPiece, spans: Spans) -> list[Appearance]:
+    """Return which tokens of a document are in which training samples.
 
-    A document is usually a sequence of its own. But a sequence may also have several documents, or
-    a part of one. So positions in the sequence are converted to positions in the document:
-
-        tokens of the sequence    200 to 250 are tokens 100 to 150 of the document
-        in sample 7               its tokens 0 to 50
+    The spans count tokens from the start of a sequence, which may have several documents. The
+    result counts them from the start of the document.
 
     Args:
-        piece: A piece of the document: consecutive tokens of it that are in one sequence.
-        spans: Runs of tokens of this piece, with the samples that have them.
+        piece: Where the document is in the sequence. For example, it begins at token 200.
+        spans: Which tokens of the sequence are in which samples, such as 250 to 300 in sample 7.
 
-    Yields:
-        One appearance for each run: sample 7, its tokens (0, 50), the document's tokens (100, 150).
+    Returns:
+        Such as the document's tokens 50 to 100 in sample 7.
     """
-    # Token i of the sequence is token i + shift of the document.
-    shift = piece.first - piece.start
-    for sample, sample_start, sequence_start, sequence_stop in spans.rows():
-        n_tokens = sequence_stop - sequence_start
-        yield Appearance(
+    appearances = []
+    for sample, sample_start, start, stop in spans.rows():
+        n_tokens = stop - start
+        # `first` is 0, unless the beginning of the document is in an earlier sequence.
+        document_start = piece.first + start - piece.start
+        appearance = Appearance(
             sample=sample,
             sample_tokens=(sample_start, sample_start + n_tokens),
-            document_tokens=(sequence_start + shift, sequence_stop + shift),
+            document_tokens=(document_start, document_start + n_tokens),
         )
+        appearances.append(appearance)
+    return appearances
 
 
 def positions_of(values: NDArray[np.integer[Any]], value: int) -> NDArray[np.int64]:
@@ -619,45 +526,40 @@ def spans_of(nanoset: Nanoset, sequence: int) -> Spans:
         sequence: Number of a sequence of the dataset.
 
     Returns:
-        The tokens of the sequence in each of these samples. If it is read in several epochs, it is
-        in more samples. Samples have the numbers from before they are shuffled.
+        The tokens of the sequence in each of these samples. Samples have the numbers from before
+        they are shuffled.
     """
-    # The document index lists a sequence once for each epoch that reads it.
+    # The document index is the order of the sequences. If the dataset is read several times, it has
+    # a sequence several times.
     entries = positions_of(nanoset.document_index, sequence).tolist()
     return Spans.concatenate([_spans_of_entry(nanoset, entry) for entry in entries])
 
 
 def _samples_with_entry(sample_index: NDArray[Any], entry: int) -> range:
-    """Return the samples that contain an entry of the document index, or begin or end in it.
+    """Return the training samples that may have tokens of one text sequence.
 
-    Samples are cut from the documents in a shuffled order, the document index. For example, it has
-    8 entries, and there are three samples:
+    Sequences are put one after another, and then cut into samples. A sample begins in a sequence,
+    and ends where the next sample begins:
 
-        sample    begins in entry    has the entries
-        0         4                  4, 5, and the start of 6
-        1         6                  a part of 6
-        2         6                  the rest of 6, and 7
+        row of the sample index    0    1    2    3 (only says where sample 2 ends)
+        begins in sequence         4    6    6    8
 
-    Which samples have tokens of entry 6? Samples 1 and 2, which begin in it, and the last sample
-    that begins before it, sample 0. Of entry 5, only sample 0: none begins in it.
+    For sequence 6, the result is 0, 1 and 2: samples 1 and 2 begin in it, and sample 0 ends in it.
 
     Args:
-        sample_index: Row j has the entry in which sample j begins, and an offset; ascending, shape
-            (n_samples + 1, 2). The last row says where the last sample ends.
-        entry: Position in the document index.
+        sample_index: The sequence in which each sample begins, and an offset; shape
+            (n_samples + 1, 2), ascending.
+        entry: Number of the sequence in the order in which they are put together.
     """
+    first_sequences = sample_index[:, 0]
+    # Samples [start, stop) begin in the sequence: [1, 3) in the example.
+    start = bisect_left(first_sequences, entry)
+    stop = bisect_right(first_sequences, entry)
+
+    # The sample before these may end in the sequence, or contain all of it.
+    start_with_previous = max(start - 1, 0)
     n_samples = len(sample_index) - 1
-    start_entries = sample_index[:, 0]
-
-    # How many samples begin before the entry (1 for entry 6), and how many in it or before it (3).
-    n_before = bisect_left(start_entries, entry)
-    n_before_or_in = bisect_right(start_entries, entry)
-
-    # Begin with the last one that begins before the entry, if there is one. The last row of the
-    # sample index may have been counted, but is no sample.
-    first = max(n_before - 1, 0)
-    stop = min(n_before_or_in, n_samples)
-    return range(first, stop)
+    return range(start_with_previous, min(stop, n_samples))  # without the last row
 
 
 def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
@@ -705,74 +607,50 @@ def _spans_of_entry(nanoset: Nanoset, entry: int) -> Spans:
 
 
 def _tokens_before_entry(nanoset: Nanoset, sample: int, entry: int) -> int:
-    """Return how many tokens a training sample has before one of the sequences in it.
+    """Return how many tokens of a training sample precede one of the text sequences in it.
 
-    The sample starts within a sequence, and continues with the next ones. For example, it starts
-    with token 7 of a sequence of 10, and continues with one of 5:
-
-        entry in the order of the sequences    4     5    6
-        tokens of the sequence                 10    5    …
-        tokens in the sample                   3     5    …     8 tokens before entry 6
+    For example, a sample begins with token 7 of a sequence of 10 tokens. It has the last 3 of them,
+    all 5 of the next sequence, and then the sequence in question: 8 tokens precede it.
 
     Args:
-        nanoset: The samples of the dataset.
+        nanoset: The samples of a dataset.
         sample: Number of the sample before the shuffle.
-        entry: Position in the document index, the order of the sequences. The sample begins in this
-            entry, or before it.
+        entry: Position of the sequence in the document index, which is the order of sequences from
+            which samples are cut.
     """
     start_entry, start_offset = nanoset.sample_index[sample].tolist()
     if start_entry == entry:
         return 0
-    sequences = nanoset.document_index[start_entry:entry]
-    lengths = nanoset.dataset.sequence_lengths[sequences]  # 10, 5 in the example
-    # Tokens of the first sequence, 7 in the example, are in earlier samples.
-    n_in_earlier_samples = int(start_offset)
-    return int(lengths.sum(dtype=np.int64)) - n_in_earlier_samples
+    sequences_before = nanoset.document_index[start_entry:entry]
+    lengths = nanoset.dataset.sequence_lengths[sequences_before]  # [10, 5]
+    # The sample has not the tokens of the first sequence that precede its start, here 7.
+    return int(lengths.sum(dtype=np.int64)) - int(start_offset)
 
 
-def blended(loaded: BlendedNanoset, number: int, spans: Spans) -> Spans:
-    """Find which samples of a blend have the tokens of a document.
-
-    A blend takes its samples from several datasets in turn. It is known already which samples of
-    one dataset have the tokens. For example, sample 3 of web may be sample 7 of the blend. If the
-    blend takes it twice, its tokens are returned twice, and if the blend never takes it, they are
-    left out.
-
-    Args:
-        loaded: The blend.
-        number: Number of the dataset in the blend.
-        spans: Runs of a document's tokens. Their `samples` are numbers of samples of this dataset.
-
-    Returns:
-        The spans, whose `samples` are now numbers of samples of the blend.
-    """
-    return renumbered(spans, _samples_of_dataset(loaded, number))
-
-
-def _samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[np.int64]]:
-    """Yield, for each sample of a blend, which sample of one dataset it is; -1 if it is of another.
+def samples_of_dataset(loaded: BlendedNanoset, number: int) -> Iterator[NDArray[np.int64]]:
+    """Yield which sample of a dataset each sample of a blend is, or -1 if it is of another one.
 
     A blend takes its samples from several datasets in turn. For example:
 
-        sample of the blend            0        1        2          3
-        is sample                      0 of web 1 of web 0 of books 2 of web
-        result for web                 0        1        -1         2
+        sample of the blend    0           1           2             3
+        is                     0 of web    1 of web    0 of books    2 of web
+        result for web         0           1           -1            2
 
     Args:
         loaded: The blend.
         number: Number of the dataset in the blend.
 
     Yields:
-        Consecutive parts of this list, shape (n,).
+        Consecutive parts of the result, shape (n,).
     """
     n_samples = len(loaded.datasets[number])
     chunks_of_datasets = _chunks_of(loaded.dataset_index)
     chunks_of_samples = _chunks_of(loaded.dataset_sample_index)
     for datasets, samples in zip(chunks_of_datasets, chunks_of_samples, strict=True):
-        # Some trainers read a dataset from its start again once all its samples are read: of 10
-        # samples, number 12 is sample 2 again.
         if loaded.config.rules.wraps == "read":
-            samples %= n_samples
+            # After its last sample, this trainer starts with the first one again: of 10 samples,
+            # number 12 is sample 2.
+            samples %= n_samples  # in place: these are copies
         yield np.where(datasets == number, samples, -1)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -223,11 +223,11 @@ class Run:
         return self.steps.step(int(steps[0])).first_sample
 
     def _wrong_start_error(self, number: int, expected: str) -> ConfigError:
-        """Return the error for a handoff that does not begin where a step of the run does.
+        """Return the error that a part of the run begins in the middle of a training step.
 
         Args:
-            number: Index of the handoff in run.yaml.
-            expected: The sample at which it should begin.
+            number: Position of the data (a handoff) in the list of run.yaml.
+            expected: The sample at which they should begin.
         """
         return ConfigError(
             "a handoff does not begin where a step of the run does",
@@ -241,12 +241,10 @@ class Run:
     def open(outputs: OutputRoot, file: Path) -> Run:
         """Read the description of a training run, and open the data that the run has read.
 
-        A run may have been continued with other data. Each part of it was started with a folder of
-        files, a *handoff*, which the description names. The samples themselves are read later.
-
         Args:
-            outputs: The outputs that contain the handoffs.
-            file: The run.yaml.
+            outputs: The outputs that contain the data.
+            file: The run.yaml. It names the folders with which the trainer was started: a *handoff*
+                for the start of the run, and one for each time that it continued with other data.
 
         Raises:
             MissingError: A file, or a version of an output, is missing.
@@ -255,45 +253,44 @@ class Run:
         spec = read_run(file)
         with _naming_in_errors(file):
             handoffs = [_open_handoff(outputs, spec, folder) for folder in spec.handoffs]
+        # The run has read the data of a handoff until it continued with the next one.
         return Run(spec, _with_stops(handoffs), file)
 
     @staticmethod
     def example(outputs: OutputRoot, manifest: Manifest, default_batch_size: int) -> Run:
-        """Return how a training run would read its data, before any run exists.
+        """Imagine a training run that reads some data, for a preview before any run exists.
 
-        This is for a preview: Dagster's UI shows which documents the first step of training would
-        read. The files with which a trainer is started, the *handoff*, say in which order samples
-        are read. The settings of a run (`RunSpec`), which the user writes in run.yaml later, do not
-        exist yet. So they are assumed: one process (rank), and some batch size.
+        It has one process, and a fixed batch size. So it is known which samples each step reads.
 
         Args:
-            outputs: The outputs that contain the handoff.
-            manifest: Manifest of the handoff, which describes it.
+            outputs: The outputs that contain the data.
+            manifest: Describes the *handoff*: the folder with which the trainer will be started.
             default_batch_size: How many samples a step reads, if the handoff does not say so.
 
         Returns:
-            The imagined run. Its first sample is sample 0, even if the handoff is for a later part
-            of a run, which would begin with sample 4,800, for example.
+            The imagined run. It begins with sample 0, even if the handoff is for a later part of a
+            run.
 
         Raises:
-            MissingError: The handoff's train split was deleted.
+            MissingError: The train split of the data was deleted.
             ConfigError: The size is not a possible batch size.
         """
+        batch_size = _scheduled_batch_size(manifest) or default_batch_size
         spec = RunSpec(
             handoff=manifest.folder.as_posix(),
             data_parallel_size=1,
             micro_batch_size=1,
-            global_batch_size=_scheduled_batch_size(manifest) or default_batch_size,
+            global_batch_size=batch_size,
         )
         [handoff_path] = spec.handoffs  # the only one, as the spec spells it
         handoff = _open_handoff(outputs, spec, handoff_path)
+        # A handoff for a later part of a run begins with sample 4,800, for example. Make that 0.
         return Run(spec, [handoff.starting_the_run()], manifest.url())
 
     def samples(self, step: int) -> StepSamples:
-        """Return which samples a training step reads, and which rank reads each of them.
+        """Return which samples a training step reads, and which process (rank) reads each of them.
 
-        A rank is a process that trains on a part of each step's samples, one micro-batch at a time.
-        For example, step 6 of a run with 8 samples a step, 2 ranks and micro-batches of 2:
+        For example, a step of 8 samples on 2 ranks, which read 2 samples at a time (a micro-batch):
 
             rank           0   0   0   0   1   1   1   1
             micro-batch    0   0   1   1   0   0   1   1
@@ -303,15 +300,15 @@ class Run:
             step: Number of the step, from 1.
 
         Returns:
-            These rows. Samples have their numbers in the train split of the data that the step
-            reads.
+            The rows of this table.
 
         Raises:
-            SampleIndexError: No handoff (the data of a part of the run) has them.
+            SampleIndexError: The data of the run do not have these samples.
         """
         training_step = self.steps.step(step)
+        # If the run was continued with other data, these are those that the step has read.
         handoff = self._handoff_of(training_step)
-        # The dealer assigns the samples of the step to ranks as the trainer's data loader does.
+        # Deal the samples to the ranks, as the data loader of the trainer does.
         with _naming_in_errors(self.file):
             dealt = handoff.dealer.deal(training_step, handoff.split_start)
 
@@ -326,14 +323,10 @@ class Run:
         )
 
     def _handoff_of(self, step: TrainingStep) -> RunHandoff:
-        """Return the data that a step of a training run has read: one of the run's handoffs.
+        """Return the data that a training step has read.
 
-        A handoff is a folder of files with which a trainer was started. A run that continued with
-        other data has several:
-
-            handoff    samples of the run
-            0          0 to 4,799
-            1          4,800 on             has the samples of step 601, if a step reads 8
+        A run that was continued with other data has several handoffs, the folders with which the
+        trainer was started.
 
         Args:
             step: The step.
@@ -357,24 +350,26 @@ class Run:
         )
 
     def readings(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> Iterator[Reading]:
-        """Yield when some samples of a training run were read: step, rank and micro-batch.
+        """Yield when some samples of a training run were read: step, process and micro-batch.
 
         A sample may be read several times: in several epochs, or again after the run was resumed.
 
         Args:
-            handoff: The files with which the trainer was started or continued.
-            samples: Numbers in its train split, int64, shape (n_samples,).
+            handoff: The data that the samples belong to. A run that was continued with other data
+                has several handoffs, and a sample number means another sample in each.
+            samples: Numbers of the samples, int64, shape (n_samples,).
 
         Yields:
             One reading for each step and sample, in order.
         """
+        # Look up what these steps have read, since some of them may not have read the samples.
         for step in self._steps_that_may_read(handoff, samples):
             try:
                 step_samples = self.samples(step)
             except SampleIndexError:
-                # The data ends within this step, so that the trainer does not train on it.
-                continue
-            if step_samples.handoff is handoff:
+                continue  # the data ends within this step, so that the trainer does not train on it
+            has_read_same_data = step_samples.handoff is handoff
+            if has_read_same_data:
                 yield from self._readings_of_step(step_samples, samples)
 
     def _readings_of_step(
@@ -401,34 +396,27 @@ class Run:
             )
 
     def _steps_that_may_read(self, handoff: RunHandoff, samples: NDArray[np.int64]) -> list[int]:
-        """Return the training steps that may read some samples, ascending.
+        """Return the training steps that may have read some samples, ascending.
 
-        This helps to find out when a document was read. Usually, the step follows from the position
-        of the sample in the order of reading: with 8 samples a step, position 47 is read in step 6.
-        But if the run was stopped and resumed, some loaders read everything a few samples later
-        from then on. It is not known yet whether the sample was read before or after that. So
-        return the step for each possible delay. The caller then looks up what these steps really
-        read:
-
-            delay of 0 samples    position 47: step 6
-            delay of 2 samples    position 49: step 7
+        Usually, this follows from the order of reading: with 8 samples a step, the sample at
+        position 47 is read in step 6. But after a run was resumed, it may read every sample a
+        little later, such as 2 samples later. So this returns both steps: 6 for position 47, and 7
+        for position 49.
 
         Args:
-            handoff: The files with which the trainer was started or continued.
-            samples: Numbers of samples in its train split, int64, shape (n_samples,).
+            handoff: The data that the samples belong to.
+            samples: Numbers of samples, int64, shape (n_samples,).
 
         Returns:
-            Numbers of steps, from 1, such as [6, 7]. Some of them may not read any of the samples.
+            Numbers of steps, from 1. Some of them may not have read any of the samples.
         """
-        # The position of each sample in the order of reading, from the start of the run: 47. The
-        # dealer knows it, since it assigns samples to processes as the trainer's loader does.
+        # Positions of the samples in the order of reading, from the start of the run: [47]
         with _naming_in_errors(self.file):
-            positions_in_split = handoff.dealer.positions(np.unique(samples))
-        positions = handoff.split_start + positions_in_split  # (n_unique_samples,)
+            positions_in_handoff = handoff.dealer.positions(np.unique(samples))
+        positions = handoff.split_start + positions_in_handoff  # (n_unique_samples,)
 
-        # Add each possible delay to each position: 47 and 49. Which steps read these?
-        delays = self._possible_delays(handoff)  # such as [0, 2]
-        possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays)
+        delays = self._possible_delays(handoff)  # [0, 2]
+        possible_positions = positions[:, None] + delays  # (n_unique_samples, n_delays): [[47, 49]]
         steps = self.steps.that_read(possible_positions.ravel())
         steps_once: list[int] = np.unique(steps).tolist()
         return steps_once
@@ -436,34 +424,25 @@ class Run:
     def _possible_delays(self, handoff: RunHandoff) -> list[int]:
         """Return by how many samples a resumed training run may be late, ascending.
 
-        Some loaders give one sample to each rank (process) in turn. A resumed loader of this kind
-        can only start with a whole turn. For example, 4 ranks have read 10 samples, and are then
-        stopped and resumed:
-
-            turn of 4 samples    0 to 3    4 to 7    8 to 11
-            read before          all       all       8 and 9
-            read after                               8 and 9 once more, 10, 11, …
-
-        Two samples are read twice, so that every later sample is read 2 samples later than without
-        the stop. That is the remainder of 10 / 4.
+        Some data loaders give one sample to each process in turn. If 4 processes have read 10
+        samples, the third turn (samples 8 to 11) is half done. A resumed loader begins with a whole
+        turn: it reads the samples 8 and 9 again, and from then on, everything 2 samples later.
 
         Args:
-            handoff: The trainer's files, whose settings say how the loader deals its samples.
+            handoff: The data that were read, with the kind of the loader.
 
         Returns:
-            The delays, such as [0, 2] for a run that was resumed once after 10 samples; [0] for a
-            loader that continues exactly where it stopped.
+            Such as [0, 2] in the example: no delay before the run was resumed, and 2 samples after
+            it; [0] for other loaders.
         """
         if handoff.dealer.kind != "interleaved":
             return [0]
 
         delays = {0}
-        # A stretch is a part of the run in which the trainer was not resumed and the batch size did
-        # not change. The run had read `consumed_at_start` samples when it began; the samples before
-        # `split_start` are those of earlier handoffs.
-        for stretch in self.steps.stretches:
-            n_already_read = max(stretch.consumed_at_start - handoff.split_start, 0)
-            delays.add(n_already_read % stretch.n_ranks)
+        for stretch in self.steps.stretches:  # the parts of the run, from one start to the next
+            n_read_before = max(stretch.consumed_at_start - handoff.split_start, 0)  # 10
+            n_in_unfinished_turn = n_read_before % stretch.n_ranks  # 10 % 4 = 2
+            delays.add(n_in_unfinished_turn)
         return sorted(delays)
 
 
@@ -537,17 +516,26 @@ def _explain_rows(
 
     Args:
         context: The opened outputs, and the settings of the project if they are known.
-        step_samples: All samples of the step, and the ranks (processes) that read them.
+        step_samples: All samples of the step, with the process (rank) that has read each.
         rows: Which of these samples to yield, such as the first and the third: 0 2; shape
             (n_rows,).
     """
     # Look up the documents of all samples together, which is faster than one by one.
-    handoff = step_samples.handoff
-    numbers = step_samples.samples[rows].tolist()  # numbers in the train split
+    handoff = step_samples.handoff  # the data that the step has read
+    numbers = step_samples.samples[rows].tolist()
     origins = explain_samples(context, handoff.loaded, handoff.name, TRAIN, numbers)
+
+    # Add the process to each.
     for row, origin in zip(rows.tolist(), origins, strict=True):
         yield StepSample(
-            **_fields_by_name(origin),  # a StepSample has the fields of SampleOrigin, too
+            name=origin.name,
+            split=origin.split,
+            sample=origin.sample,
+            corpus=origin.corpus,
+            corpus_sample=origin.corpus_sample,
+            tokens=origin.tokens,
+            pad_tokens=origin.pad_tokens,
+            pieces=origin.pieces,
             rank=int(step_samples.ranks[row]),
             micro_batch=int(step_samples.micro_batches[row]),
         )
@@ -621,12 +609,10 @@ def find_steps(
 ) -> list[DocumentSteps]:
     """Return the steps of a training run that read a document.
 
-    A run may have been continued with other data. Each part of it was started with a folder of
-    files, a *handoff*. The document may be in the data of several parts.
-
     Args:
         project_or_root: A project, or its output root alone.
-        run_file: The run.yaml, the file that describes the run.
+        run_file: The run.yaml, the file that describes the run. It names one or several *handoffs*:
+            folders with which the trainer was started, and continued with other data.
         document: Names the document by the fields of `DocumentName`, such as `identity="a1"`, or
             `file="web/a.jsonl", line=5`.
 
@@ -642,70 +628,39 @@ def find_steps(
     context = InspectionContext.of(project_or_root)
     run = Run.open(context.outputs, run_file)
 
-    # It is no error if only some handoffs contain the document.
     documents: list[DocumentSteps] = []
     errors: list[MissingError] = []
     for handoff in run.handoffs:
         try:
-            places = _places_in_handoff(context, handoff, document)
+            split = Split.of(context, handoff.name, TRAIN, handoff.loaded)
+            places = find_in(context, split, handoff.name, DocumentName(**document))
         except MissingError as error:
-            errors.append(error)
+            errors.append(error)  # it is enough if another handoff contains the document
             continue
         documents += [_steps_of_document(run, handoff, place) for place in places]
 
-    # If no handoff contains it, report the first failure.
     if not documents:
         raise errors[0]
     return documents
 
 
-def _places_in_handoff(
-    context: InspectionContext, handoff: RunHandoff, document: dict[str, Any]
-) -> list[DocumentPlaces]:
-    """Return the samples of a handoff's train split that contain a document.
-
-    Args:
-        context: The opened outputs, and the settings of the project if they are known.
-        handoff: Files with which the trainer was started or continued.
-        document: The fields of the `DocumentName`.
-
-    Returns:
-        One entry for each document with this name.
-
-    Raises:
-        MissingError: No sample of the handoff contains the document.
-    """
-    split = Split.of(context, handoff.name, TRAIN, handoff.loaded)
-    return find_in(context, split, handoff.name, DocumentName(**document))
-
-
 def _steps_of_document(run: Run, handoff: RunHandoff, places: DocumentPlaces) -> DocumentSteps:
-    """Return in which samples a document is, together with the training steps that read these.
-
-    A `DocumentPlaces` says that a document is in the samples 7 and 8, for example. The result is a
-    `DocumentSteps`. It has all fields of this record, and two more: the handoff, and the steps.
+    """Add the training steps that have read a document to the samples that contain it.
 
     Args:
-        run: The run, with the steps that read each sample.
-        handoff: Files with which the trainer was started or continued. The samples are numbered
-            within its data.
-        places: The samples of the handoff that contain the document.
+        run: The training run.
+        handoff: The data that the trainer was started with, which have these samples.
+        places: The samples, such as 7 and 8.
     """
     samples = np.array([appearance.sample for appearance in places.appearances], np.int64)
     return DocumentSteps(
-        **_fields_by_name(places),  # a DocumentSteps has the fields of DocumentPlaces, too
+        origin=places.origin,
+        appearances=places.appearances,
+        tokens_seen=places.tokens_seen,
+        reason=places.reason,
         handoff=handoff.manifest.url(),
         steps=tuple(run.readings(handoff, samples)),
     )
-
-
-def _fields_by_name(value: SampleOrigin | DocumentPlaces) -> dict[str, Any]:
-    """Return the fields of a record, by which a record of a derived class can be made from it.
-
-    Args:
-        value: An object of a dataclass.
-    """
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 @contextmanager
@@ -722,17 +677,11 @@ def _naming_in_errors(file: object) -> Iterator[None]:
 
 
 def _with_stops(handoffs: Sequence[RunHandoff]) -> list[RunHandoff]:
-    """Return the parts of a training run, each of which stops where the next one starts.
-
-        handoff    starts at    stops at
-        0          0            100         where the next one starts
-        1          100          (its end)
-
-    A handoff is the folder of files with which the trainer was started or continued.
+    """Return the data of each part of a training run, with the sample at which the part stops.
 
     Args:
-        handoffs: The handoffs of the run, in order. One that is for certain steps of the run has a
-            stop already.
+        handoffs: The data in the order of the run. The samples of each part are read until the next
+            part starts, unless its stop is known already.
     """
     with_stops: list[RunHandoff] = []
     for number, handoff in enumerate(handoffs):
@@ -804,40 +753,29 @@ class _SampleRange(NamedTuple):
 def _samples_read_from(manifest: Manifest, spec: RunSpec, consumed_samples: int) -> _SampleRange:
     """Return which samples of a training run were read from the data of one of its starts.
 
-    A trainer is started with a handoff, a folder of files that name the data. A run that is
-    continued with other data has several handoffs, one after another. Its samples are counted from
-    0, from the start of the run to its end. There are two kinds of handoffs:
+    Samples are counted from the start of the run. There are two ways to continue a run with other
+    data:
 
-        with all data    It has the samples of the run from 0 on. If the run was continued with it
-                         after 4,800 samples, the trainer skips these.
-        for a phase      It has only the samples of some steps. The steps 10 to 14, of 8 samples
-                         each, have the samples 80 to 119 of the run.
-
-    So the results are:
-
-                        split_start               start                    stop
-                        first sample it has       first that is read       after the last
-        all data        0                         4,800                    None (not known here)
-        phase           80                        80                       120
+        with all data of the new settings       They have the samples from 0 on. The trainer skips
+                                                those that it has read before, such as 4,800.
+        with the data for certain steps alone   For the steps 10 to 14, of 8 samples each, they have
+        (a phase)                               the samples 80 to 119.
 
     Args:
-        manifest: Manifest of the handoff: its recipe and its files.
+        manifest: Describes the data, a *handoff*.
         spec: The settings of the run.
-        consumed_samples: How many samples the run had read when it began with this handoff.
+        consumed_samples: How many samples the run had read when it was started with these data.
 
     Raises:
-        ConfigError: The settings of the run contradict the schedule of the handoff.
+        ConfigError: The settings of the run contradict the schedule of the phase.
     """
-    # A handoff with all data begins with the first sample of the run, and the trainer skips those
-    # that the run had read from earlier handoffs.
     phase = manifest.recipe["options"].get("span")
     if phase is None:
+        # How many are read is not known here, but follows from the next start of the run.
         return _SampleRange(split_start=0, start=consumed_samples, stop=None)
 
-    # A phase has the samples of the steps from first_step on, before stop_step: 10 and 15 in the
-    # example, with 8 samples a step.
-    first_step, stop_step = phase
-    batch_size = _phase_batch_size(manifest, spec)
+    first_step, stop_step = phase  # 10 and 15
+    batch_size = _phase_batch_size(manifest, spec)  # 8
     first_sample = first_step * batch_size
     stop_sample = stop_step * batch_size
     return _SampleRange(split_start=first_sample, start=first_sample, stop=stop_sample)
@@ -886,22 +824,20 @@ def _scheduled_batch_size(manifest: Manifest) -> int | None:
 
 
 def _phase_batch_size(manifest: Manifest, spec: RunSpec) -> int:
-    """Return how many samples a step of a phase reads, and check that run.yaml agrees.
+    """Return how many samples a training step reads by plan, and check that the run keeps to it.
 
-    A phase is a part of a run with data of its own, such as the steps 10 to 14. Before the run, the
-    user has planned its *schedule*: 15 steps of 8 samples, written as [15, 8]. So the data of the
-    phase were made of 5 · 8 samples. They only last for its steps if each step of the run has 8
-    samples.
+    This is for data that were made for certain steps of a run (a phase), such as 5 steps of 8
+    samples. They only last for these steps if each step really reads 8 samples.
 
     Args:
-        manifest: Manifest of the phase's files, which always contains the schedule.
+        manifest: Describes the data, with the schedule that they were made for.
         spec: The settings of the run, from run.yaml.
 
     Raises:
         ConfigError: Some steps have another batch size.
     """
-    # The schedule is a list of two numbers: steps, and samples of a step.
-    batch_size: int = manifest.recipe["options"]["schedule"][1]
+    options = manifest.recipe["options"]  # the settings that the data were made with
+    batch_size: int = options["schedule"][1]  # [number of steps, batch size]
     problems = _batch_size_problems(spec, batch_size)
     if problems:
         raise ConfigError(

@@ -21,14 +21,14 @@ def place_of(origin: DocumentOrigin) -> str:
 
 
 def step_sentence(step: StepOrigin) -> str:
-    """Return a sentence about a training step: how many samples it read, and on how many ranks.
+    """Return a sentence about a training step: how many samples it read, and on how many processes.
+
+    For example, "step 3 read 8 samples after 16 consumed, on 2 ranks in micro-batches of 4, of
+    <folder>.". A rank is a process, and a micro-batch is what it reads at once.
 
     Args:
-        step: The step, with the settings that the trainer had.
-
-    Returns:
-        For example, `step 3 read 8 samples after 16 consumed, on 2 ranks in micro-batches of 4, of
-        <folder of the handoff>.`
+        step: The step, with the settings that the trainer had, and the folder with which it was
+            started.
     """
     ranks = format_count(step.data_parallel_size, "rank")
     sentence = (

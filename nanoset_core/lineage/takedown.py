@@ -157,37 +157,38 @@ def holdings(project: Project, ids: Sequence[str]) -> Iterator[Holding]:
 
     context = InspectionContext.of(project)
     search = _DocumentSearch(project, pa.array(ids, pa.large_string()))
-    # Datasets come first: `search` remembers the documents of each, for the samples.
+    # Find the documents in the datasets first. `search` remembers them, and looks for them in the
+    # training samples, which are made from the datasets.
     yield from _dataset_holdings(project, context, search)
     for name in project.config.nanosets:
         yield from _split_holdings(context, name, search)
-    for name in project.config.webdatasets:
+    for name in project.config.webdatasets:  # sets of tars with samples
         with suppress(MissingError):  # it has not been built
             tars = Tars.of(context, name)
-            yield from _sample_holdings(context, f"webdataset {name}", tars, search)
+            holding = _sample_holding(context, f"webdataset {name}", tars, search)
+            if holding is not None:
+                yield holding
 
 
 def _split_holdings(
     context: InspectionContext, name: str, search: _DocumentSearch
 ) -> Iterator[Holding]:
-    """Yield the splits of a nanoset that contain documents which must be deleted.
+    """Yield which training data of a nanoset contain documents that must be deleted.
 
-    A nanoset is a mixture of datasets, whose samples are divided into train, valid and test, the
-    splits. The documents have been found in the datasets before. Here the samples with their tokens
-    are looked up:
-
-        nanoset pretrain train       3 documents, in the samples 17 to 30
+    A nanoset is a mixture of datasets, divided into train, valid and test. For example, "nanoset
+    pretrain train: 3 documents, in the samples 17 to 30".
 
     Args:
         context: The opened outputs, and the settings of the project.
         name: Name of the nanoset.
-        search: What was found in the datasets, all of which must have been searched before.
+        search: The documents to be deleted, which have been found in the datasets already.
     """
-    for split in SPLITS:
+    for split in SPLITS:  # train, valid and test
         with suppress(MissingError):  # not built, or empty because its share of the data is 0
-            opened_split = Split.of(context, name, split)
-            output = f"nanoset {name} {split}"
-            yield from _sample_holdings(context, output, opened_split, search)
+            samples = Split.of(context, name, split)
+            holding = _sample_holding(context, f"nanoset {name} {split}", samples, search)
+            if holding is not None:
+                yield holding
 
 
 def _dataset_holdings(
@@ -240,23 +241,18 @@ class _DocumentSearch:
     def documents_of(self, dataset: Dataset) -> NDArray[np.int64]:
         """Return which documents of a dataset must be deleted, by their numbers.
 
-        The user has named documents by ids, which are stored with a corpus, a collection of texts.
-        Other datasets are made from a corpus, and number the documents in their own way:
-
-            corpus    all texts, one document after another             document 40
-            view      a selection of these, which may repeat some       documents 3 and 9
-            packs     sequences filled with documents of the view       documents 3 and 9
-
         The result is remembered, as the same dataset is needed several times.
 
         Args:
-            dataset: The dataset of a corpus; or a view or packs, which are made from one.
+            dataset: The dataset of a whole corpus (a collection of texts), or one that has some of
+                the documents of a corpus.
 
         Returns:
             Shape (n_documents,).
         """
         folder = dataset.manifest.folder
         if folder not in self._documents_by_folder:
+            # The documents are named by ids, which only the tables of a corpus have.
             if dataset.is_whole_corpus:
                 documents = self._in_corpus(dataset)
             else:
@@ -281,19 +277,17 @@ class _DocumentSearch:
         return np.concatenate(parts)
 
     def _in_derived(self, dataset: Dataset) -> NDArray[np.int64]:
-        """Return the documents of a view or packs that are searched for.
+        """Return which documents of a selection of a corpus must be deleted.
 
-        A view is a selection of a corpus's documents, and packs are filled with them. Neither
-        stores the ids of the documents. So they are found in the corpus first:
-
-            id          in the corpus    in the view
-            "doc-17"    document 40      documents 3 and 9, if the view repeats it
+        The selection does not store the ids of its documents. So find them in the corpus, and then
+        look up which numbers they have in the selection. For example, document 40 of the corpus may
+        be document 3 of the selection; or 3 and 9, if it was selected twice.
 
         Args:
-            dataset: The view or packs.
+            dataset: The selection (a view, or packs, which are sequences filled with documents).
 
         Returns:
-            Numbers in the view, shape (n_documents,).
+            Numbers in the selection, shape (n_documents,).
         """
         corpus_numbers = self.documents_of(dataset.corpus)
         parts = [np.empty(0, np.int64)]  # the dtype of the result if no other part is added
@@ -302,30 +296,35 @@ class _DocumentSearch:
         return np.concatenate(parts)
 
 
-def _sample_holdings(
+def _sample_holding(
     context: InspectionContext, output: str, samples: Split | Tars, search: _DocumentSearch
-) -> Iterator[Holding]:
-    """Yield how many documents that must be deleted are in training data, and in which samples.
+) -> Holding | None:
+    """Return how many documents that must be deleted are in training data, and in which samples.
 
     For example, 3 documents in the samples 17 to 30, which are read in the steps 3 and 4 of
-    training. Nothing is yielded if no sample has tokens of them.
+    training.
 
     Args:
         context: The opened outputs, and the settings of the project.
         output: Kind and name of the training data, such as `nanoset pretrain train`.
-        samples: The training data itself, opened: it looks up where a document is.
-        search: What was found in the datasets, all of which must have been searched before.
+        samples: The training data, opened.
+        search: The documents to be deleted, which have been found in the datasets already.
+
+    Returns:
+        The result; None if no sample has tokens of these documents.
     """
     documents_by_dataset = [search.found_in(dataset) for dataset in samples.datasets]
     sample_numbers = _samples_with(samples, documents_by_dataset)
-    if not sample_numbers:  # the documents are in another split
-        return
-
-    # All documents of these datasets count, since samples are only searched for some of them.
-    n_documents = sum(len(documents) for documents in documents_by_dataset)
+    if not sample_numbers:
+        return None
     first_and_last = (min(sample_numbers), max(sample_numbers))
-    steps = _steps(context, output, first_and_last)
-    yield Holding(output, n_documents, first_and_last, steps)
+    n_documents = sum(len(documents) for documents in documents_by_dataset)
+    return Holding(
+        output=output,
+        documents=n_documents,
+        samples=first_and_last,
+        steps=_steps(context, output, first_and_last),
+    )
 
 
 def _samples_with(
@@ -333,16 +332,11 @@ def _samples_with(
 ) -> list[int]:
     """Return the numbers of the training samples that contain tokens of some documents.
 
-    For each document, first look up where it came from, and then where it went:
-
-        number 40 of dataset 0    its origin: line 12 of a.jsonl, with 90 tokens
-                                  its places: tokens 0 to 50 in sample 7, the others in sample 8
-
-    To find the samples takes long. So of each dataset only the first `MAX_PLACED` documents are
-    looked up. They show well enough which samples are concerned.
+    This takes long. So of each dataset, only the first `MAX_PLACED` documents are looked for, which
+    is enough to see which samples are concerned.
 
     Args:
-        samples: The training data, opened: it looks up where a document is.
+        samples: The training data: the samples of a nanoset's split, or of a webdataset's tars.
         documents_by_dataset: Numbers of the documents in each of its datasets, shape (n_documents,)
             for each.
 
@@ -351,9 +345,9 @@ def _samples_with(
     """
     sample_numbers: list[int] = []
     for dataset_number, documents in enumerate(documents_by_dataset):
-        lineage = Lineage(samples.datasets[dataset_number])
-        for origin in lineage.origins(documents[:MAX_PLACED].tolist()):
-            places = samples.places(dataset_number, origin)
+        lineage = Lineage(samples.datasets[dataset_number])  # describes documents by their numbers
+        for document in lineage.origins(documents[:MAX_PLACED].tolist()):
+            places = samples.places(dataset_number, document)  # the samples with this document
             sample_numbers += [appearance.sample for appearance in places.appearances]
     return sample_numbers
 
@@ -363,12 +357,8 @@ def _steps(
 ) -> tuple[int, int] | None:
     """Return the first and last training step that read a range of samples.
 
-    Steps are counted from 1, as in the logs of trainers. With 8 samples a step:
-
-        step       1         2          3           4
-        samples    0 to 7    8 to 15    16 to 23    24 to 31
-
-    So the samples 17 to 30 are read in the steps 3 and 4.
+    For example, with 8 samples a step, step 1 reads the samples 0 to 7, and so on. So the samples
+    17 to 30 are read in the steps 3 and 4.
 
     Args:
         context: The project, whose settings have the number of samples a step.
@@ -385,10 +375,11 @@ def _steps(
     if spec is None or spec.schedule is None:
         return None
 
-    # A nanoset may be for the part of a run after some steps, its `span`. Its samples are numbered
-    # from 0, so that sample 0 is read in the step after these.
+    # The nanoset may be for a later part of a training, such as the steps after 100. Then sample 0
+    # is read in step 101.
     steps_before = spec.span[0] if spec.span else 0
-    first_step = steps_before + 1
     batch_size = spec.schedule.global_batch_size
     first_sample, last_sample = samples
-    return first_step + first_sample // batch_size, first_step + last_sample // batch_size
+    first_step = steps_before + first_sample // batch_size + 1  # steps are counted from 1
+    last_step = steps_before + last_sample // batch_size + 1
+    return first_step, last_step

@@ -63,15 +63,14 @@ def read_texts(
 ) -> Iterator[str | NanosetError]:
     """Read the text of some documents again, each from the raw file that it came from.
 
-    This shows what a model has read, for example. Request documents in the order of their files and
-    lines: then each file is read once. If a text cannot be read, the error is yielded in its place.
+    Request documents in the order of their files and lines: then each file is read once.
 
     Args:
         folder: The corpus's folder.
         origins: The documents: the file and line of each.
         text_key: The field with the text.
-        most_skipped_bytes: How many bytes of compressed text, or of a row group, are read to reach
-            a document; None for no limit.
+        most_skipped_bytes: A document that is further into a compressed file, or into a group of
+            rows of a table, is not read, since that would take long; None for no limit.
 
     Yields:
         For each document its text, or the error that says why there is none:
@@ -81,13 +80,12 @@ def read_texts(
         - NotReadError: the document is too long, or too far into the file;
         - InputError: the file cannot be read.
     """
-    # Open each file once, for consecutive documents of it.
     fields = Fields(text_key, "")
     for file, group in groupby(origins, attrgetter("file")):
-        file_origins = list(group)
-        lines = [origin.line for origin in file_origins]
+        origins_in_file = list(group)
+        lines = [origin.line for origin in origins_in_file]
         reader = _reader_of(folder, file, fields, lines, most_skipped_bytes)
-        for origin in file_origins:
+        for origin in origins_in_file:
             yield _text_or_error(folder, origin, reader)
 
 
@@ -122,7 +120,7 @@ def _reader_of(
 def _text_or_error(
     folder: RawFolder, origin: DocumentOrigin, reader: _LineReader | _TableReader | _TxtReader
 ) -> str | NanosetError:
-    """Return the text of a document, or the error that says why there is none.
+    """Return the text of a document, or an error for the user that says why there is none.
 
     Args:
         folder: The corpus's folder.
@@ -131,15 +129,12 @@ def _text_or_error(
     """
     try:
         return reader.text(origin)
-    except NanosetError as error:
-        # The file is missing or cannot be read, and the error says so to the user.
+    except NanosetError as error:  # such as that the file is missing
         return error
-    except TooFarError as error:
-        # The text would take too much time or memory.
+    except TooFarError as error:  # to read the text would take too much time or memory
         where = _place_of(folder, origin)
         return NotReadError("the text was not read again", where=where, found=str(error))
-    except (NotADocumentError, FaultError) as error:
-        # When the corpus was tokenized, a document was here. Now the place has none, or is damaged.
+    except (NotADocumentError, FaultError) as error:  # the file has changed, or is damaged
         return FormatError(
             "there is no document at this place any more",
             where=_place_of(folder, origin),
@@ -179,6 +174,8 @@ class _FaultyStream(Generic[T]):
 
     def next(self) -> T | None:
         """Return the next item, or None at the end.
+
+        After an error, every later call raises the same error again.
 
         Raises:
             FaultError: The file is damaged at this place, or before it.
@@ -262,13 +259,6 @@ class _LineReader:
     def text(self, origin: DocumentOrigin) -> str:
         """Read the text of a document again, from its line in a raw file.
 
-        The byte at which the line begins was recorded when the text was tokenized. For example, the
-        line of the document begins at byte 4,096 of the text:
-
-            a.jsonl       Read from there on (from byte 4,095 on, as that byte must be a line end).
-            a.jsonl.gz    It cannot be read from the middle: decompress all of it up to there. The
-                          next call goes on from there, if its line comes later in the file.
-
         Args:
             origin: The document, with the byte of the decompressed file at which the line begins.
 
@@ -278,18 +268,20 @@ class _LineReader:
             FaultError: The file is damaged at the line or before it.
         """
         first_byte = origin.byte_offset
-        is_compressed = not is_cuttable(self._file)
-        if is_compressed:
-            line_pass = self._pass_to(first_byte)
+        if is_cuttable(self._file):
+            # Such as a.jsonl: read this line alone.
+            line_pass = _LinePass(self._line_at(first_byte))
         else:
-            line_pass = _LinePass(self._line_at(first_byte))  # has this line alone
+            # Such as a.jsonl.gz: it can only be decompressed from its start. If an earlier call has
+            # read up to some line before this one, continue there.
+            line_pass = self._pass_to(first_byte)
         return parse_line(line_pass.line_at(first_byte), self._fields).text
 
     def _pass_to(self, offset: int) -> _LinePass:
-        """Return a pass over a compressed file that can reach a given byte.
+        """Return a reader of a compressed file that can reach a given byte.
 
-        A compressed file is read from its start, in one direction. If the open pass is before the
-        byte, it goes on. If it is after it already, a new pass begins.
+        A compressed file can only be read forward, from its start. If the present reader has not
+        passed the byte, it is returned. Otherwise, a new one begins at the start.
 
         Args:
             offset: Position of the byte in the decompressed file.
@@ -306,70 +298,57 @@ class _LineReader:
     def _line_at(self, offset: int) -> StoredPiece:
         """Read the line that begins at a byte of an uncompressed file, and the byte before it.
 
-        The byte before it shows whether a line really begins there: it has to be a line end. It is
-        not known how long the line is. So read some bytes, a window, and try again with a larger
-        one if the line is longer:
-
-            window of 65,536 bytes     most lines fit into it, so that one request is enough
-            window of 524,288 bytes    eight times as large; and so on
+        The byte before it shows whether a line really begins there: it has to be a line end.
 
         Args:
             offset: First byte of the line.
 
         Returns:
-            The bytes. They are returned as a piece of the file, since the parsers of lines take
-            pieces.
+            The bytes, as a piece of the file in memory, since parsers of lines take pieces.
         """
-        # `_line_within` returns None if the line is longer than the window.
+        # It is not known how long the line is. Most fit into 65,536 bytes (WINDOW_BYTES). If the
+        # line is longer, the result is None: read more.
         window_bytes = WINDOW_BYTES
         data = self._line_within(offset, window_bytes)
         while data is None:
             window_bytes *= 8
             data = self._line_within(offset, window_bytes)
 
-        # A piece also has the number of its first line, and a digest to check it by. Neither is
-        # known or used here, so any values will do.
         start = max(offset - 1, 0)
         stop = start + len(data)
+        # The number of its first line and its digest are not known, and are not used here.
         piece = Piece(self._file, start, stop, first_line=1, digest="")
         return _PieceInMemory(self._folder, piece, data)
 
     def _line_within(self, offset: int, window_bytes: int) -> bytes | None:
-        """Read a line, and the byte before it, if both fit into a window of some bytes.
-
-        It is not known how long the line is. So the caller begins with a small window, and tries
-        again with a larger one as long as the result is None:
-
-            the window of 65,536 bytes has a line end        the line
-            the file ends in the window                      the last line, which has no line end
-            the line is longer than any line may be          its first bytes: the caller refuses it
-            none of these                                    None
+        """Read a line, and the byte before it, if they fit into some number of bytes.
 
         Args:
             offset: First byte of the line.
-            window_bytes: How many bytes to read at most, such as 65,536.
+            window_bytes: How many bytes to read, such as 65,536.
 
         Returns:
-            The byte before the line, if there is one, and the line.
+            The byte before the line, if there is one, and the line. Of a line that is longer than
+            allowed, only the beginning, but enough to see that. None if the line may have more
+            bytes: then the caller tries again with a larger window.
         """
-        # No line may be longer than MOST_LINE_BYTES. Two bytes more, of which one may be the line
-        # end, show that a line is too long, so none is needed after these.
-        longest_stop = offset + MOST_LINE_BYTES + 2
+        # A line that goes on up to here is too long. (One of the two bytes may be its line end.)
+        too_long_stop = offset + MOST_LINE_BYTES + 2
 
         start = max(offset - 1, 0)  # the byte before the line, if there is one
         with open_raw(self._folder / self._file, begin=start, end=start + window_bytes) as file:
-            needed_stop = min(status_of(file).st_size, longest_stop)
-            stop = min(start + window_bytes, needed_stop)
+            file_stop = status_of(file).st_size
+            stop = min(start + window_bytes, file_stop, too_long_stop)
             # With blocks as large as the range, the first block is all of it.
             data = next(blocks_of(file, start, stop, window_bytes), b"")
 
         line_end = data.find(b"\n", offset - start)
         if line_end >= 0:
             return data[: line_end + 1]
-        # There is no line end. If all bytes up to the end of the file, or of the longest possible
-        # line, were read, a larger window would not help.
-        is_all_read = start + len(data) >= needed_stop
-        return data if is_all_read else None
+        # Without a line end, this is the end of the file, a line that is too long, or half a line.
+        data_stop = start + len(data)
+        is_half_line = data_stop < min(file_stop, too_long_stop)
+        return None if is_half_line else data
 
 
 class _LinePass:
@@ -394,20 +373,17 @@ class _LinePass:
         return self._last_block.begin > offset
 
     def line_at(self, offset: int) -> bytes:
-        """Read the file up to a line, and return the line.
-
-        The file is read in blocks of lines, from its start to its end. `_last_block` is the one
-        that was read last. For example, blocks end at the bytes 1,000 and 2,050. Then the line at
-        byte 1,200 is in the second block.
+        """Read on up to a line of the file, and return the line.
 
         Args:
-            offset: First byte of the line, which the pass has not passed.
+            offset: First byte of the line, which must not be before the block that was read last.
 
         Raises:
             NotADocumentError: No line begins at this byte.
             TooFarError: The line is too long.
             FaultError: The file is damaged at the line or before it.
         """
+        # The file is read in blocks of lines. Read on until the last block contains the byte.
         while self._last_block.end <= offset:
             block = self._blocks.next()
             if block is None:
@@ -416,9 +392,8 @@ class _LinePass:
 
         line = _line_in_block(self._last_block, offset)
         if _lacks_line_end(self._last_block):
-            # The last line of the block has no line end. Either the file ends here, which is fine,
-            # or the file is damaged here, so that no more could be read. Reading on tells which: in
-            # the second case, it raises the FaultError.
+            # Either the file ends here, which is fine, or it is damaged here. Try to read on: if it
+            # is damaged, that raises the FaultError.
             self._blocks.next()
         return line
 
@@ -495,14 +470,13 @@ class _TablePass:
         return self._last_row is None or self._last_row.number > number
 
     def row(self, number: int) -> _TableRow:
-        """Read the rows of a table up to the requested one, and return it.
+        """Read on up to the requested row of a table, and return it.
 
-        A table is read from its start, in one direction. If the rows 3, 8 and 20 will be requested,
-        only these are converted to documents. A request for row 8 after row 3 goes on reading
-        there. Row 8 can be requested again, but not row 3.
+        The table is only read forward. So rows have to be requested in ascending order; the last
+        one may be requested again.
 
         Args:
-            number: Number of one of the rows, from 1, which the pass has not passed.
+            number: Number of the row, from 1.
 
         Raises:
             NotADocumentError: The table ends before that row.
@@ -591,22 +565,20 @@ class _TableReader:
         return self._pass.row(row_number)
 
     def _read(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Return an iterator that reads some rows of the table, one after another.
-
-            CSV               rows are found by reading the text from its start
-            Parquet, Arrow    rows are in groups; a row is found by reading its group from the start
+        """Yield some rows of the table, which may be a CSV, Parquet or Arrow file.
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
         """
         if format_of(self._file) == "csv":
             return self._read_csv(row_numbers)
+        # The rows of other formats are in groups. Only the groups with these rows are read.
         return read_table(
             self._folder / self._file,
-            self._reader.choose,  # selects the columns
-            self._convert_row,  # is called with each row
+            choose=self._reader.choose,  # selects the columns to read
+            convert=self._convert_row,  # is called with each row
             rows=row_numbers,
-            # How far into a row group a row may be.
+            # Yields an error for rows that are further into their group.
             most_skipped_bytes=self._most_skipped_bytes,
         )
 
@@ -623,11 +595,9 @@ class _TableReader:
         return _TableRow(number, self._reader.documents(row, number))
 
     def _read_csv(self, row_numbers: Sequence[int]) -> Iterator[_TableRow]:
-        """Read some rows of a CSV file. For rows that are too far into it, yield an error instead.
+        """Yield some rows of a CSV file, or errors for rows that are too far into it.
 
-        A CSV file does not say where its rows begin, so it is read from its start, in parts of many
-        rows. With a limit of 256 MiB, parts are read as long as the ones before them have at most
-        256 MiB.
+        A CSV file does not say where its rows begin, so it has to be read from its start.
 
         Args:
             row_numbers: Numbers of the rows, from 1, ascending.
@@ -635,14 +605,11 @@ class _TableReader:
         Yields:
             The rows, ascending; fewer than requested if the file has fewer.
         """
-        limit = self._most_skipped_bytes
+        limit = self._most_skipped_bytes  # how far to read; None for no limit
         last_number = row_numbers[-1]
-        n_bytes_before = 0  # of all parts before this one
-        # Where a row begins is not known, so read the file from its start, in parts of many rows.
+        n_bytes_read = 0
         for part in read_csv(_complete_file(self._folder, self._file), self._reader.choose):
-            is_too_far = limit is not None and n_bytes_before > limit
-            if is_too_far:
-                # Yield an error for each of the remaining rows, and read no more.
+            if limit is not None and n_bytes_read > limit:
                 error = TooFarError(f"more than {limit:,} bytes into a CSV file")
                 for number in rows_between(row_numbers, part.first_row, last_number + 1):
                     yield _TableRow(number, error)
@@ -652,7 +619,7 @@ class _TableReader:
                 yield _TableRow(number, self._document_of_row(part, number))
             if part.stop_row > last_number:
                 return
-            n_bytes_before += part.n_bytes
+            n_bytes_read += part.n_bytes
 
     def _document_of_row(self, part: CsvRows, number: int) -> DocumentBatch:
         """Return the document of a row of a CSV file, or its reject.

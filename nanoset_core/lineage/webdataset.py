@@ -122,22 +122,6 @@ class _Overlap(NamedTuple):
     document_tokens: tuple[int, int]
 
 
-class _TokenCounts(NamedTuple):
-    """How many tokens of a document remain after each step to the tars.
-
-    Tokens that are in several contexts count once.
-    """
-
-    document: int
-    """Tokens of the document."""
-    dataset: int
-    """Tokens in the dataset that the webdataset is made from; packing may leave some out."""
-    planned: int
-    """Tokens in contexts of the plan."""
-    written: int
-    """Tokens in contexts of the tars."""
-
-
 @dataclass(frozen=True)
 class Tars:
     """The current version of a webdataset, with the plan and the datasets that it was made from."""
@@ -151,11 +135,10 @@ class Tars:
 
     @staticmethod
     def of(context: InspectionContext, name: str) -> Tars:
-        """Open a set of tars of training samples, to find out where its samples come from.
+        """Open a webdataset, a set of tars, to find where its training samples come from.
 
-        Such a set is called a webdataset. The tars themselves are not read. A plan was made before
-        they were written: it says which tokens of which datasets form a sample, and in which order
-        the samples are shuffled. The plan and the datasets are enough.
+        The tars are not read. They were written by a plan, which says which tokens of which
+        datasets form a sample, and in which order the samples are.
 
         Args:
             context: The opened outputs, and the settings of the project if they are known.
@@ -165,8 +148,7 @@ class Tars:
             MissingError: There is none with this name; or its plan, or one of its datasets, was
                 deleted.
         """
-        # Open the version of the plan that the tars were made from. The recipe of an output lists
-        # the digests of all that it was made from.
+        # The plan may have been made again since. Open the version that these tars were made from.
         webdataset = _current_webdataset(context.outputs, name)
         plan_digest = webdataset.recipe["parents"]["plan"]
         plan_manifest = context.outputs.version(
@@ -175,7 +157,6 @@ class Tars:
         stored_plan = plan_manifest.load(PLAN_FILE, StoredShufflePlan)
         plan = stored_plan.plan()
 
-        # Open the datasets that the plan was made from.
         datasets = _datasets_of_plan(context, plan_manifest, plan)
         return Tars(name, plan, tuple(datasets))
 
@@ -218,13 +199,12 @@ class Tars:
     def position(self, place: str, sample: int | None = None) -> int:
         """Return the number of a training sample over all tars, as a user names it.
 
-        The tars of a webdataset have a number of samples each, which are also called contexts. If
-        it is 100, sample 17 of tar 3 has the number 317:
+        For example, if each tar has 100 samples, these are sample 317:
 
-            place                     sample    number
-            `shard-00000003.tar`      17        317
-            `00000003_00000017.npy`   None      317
-            `317`                     None      317
+            place                     sample
+            `shard-00000003.tar`      17        sample 17 of tar 3
+            `00000003_00000017.npy`   None      the name of its file in the tar
+            `317`                     None
 
         Args:
             place: The first part of the name that the user gave.
@@ -234,10 +214,10 @@ class Tars:
             ConfigError: This names no sample.
             SampleIndexError: There is no such sample.
         """
-        plan = self.plan
+        plan = self.plan  # it calls a tar a shard, and a sample a context
         tar, number_in_tar = self._tar_and_number(place, sample)
-        if tar < plan.shards:  # the plan calls a tar a shard
-            # The tar has the contexts [start, stop). The last tar may have fewer than others.
+        if tar < plan.shards:
+            # The samples of the tar; the last one may have fewer.
             start, stop = plan.shard_ranks(tar)
             if 0 <= number_in_tar < stop - start:
                 return start + number_in_tar
@@ -253,33 +233,22 @@ class Tars:
         )
 
     def _tar_and_number(self, place: str, sample: int | None) -> tuple[int, int]:
-        """Return which tar a user means, and which training sample (context) in it.
-
-        The sample 17 of tar 3 has these names if each tar has 100 samples:
-
-            place                     sample
-            `shard-00000003.tar`      17         a tar, and a number in it
-            `00000003_00000017.npy`   None       a file in a tar
-            `00000003_00000017`       None       the same without the ending
-            `317`                     None       a number over all tars
+        """Return which tar a user means, and which training sample in it, such as (3, 17).
 
         Args:
             place: The first part of the name that the user gave.
             sample: The second part, if any.
 
-        Returns:
-            (3, 17)
-
         Raises:
             ConfigError: This names no sample.
         """
         if sample is not None:
-            tar_and_number = _parse_tar(place, sample)
+            tar_and_number = _parse_tar(place, sample)  # shard-00000003.tar 17
         elif place.isascii() and place.isdigit():
-            # A number over all tars: 317 is context 17 of tar 3.
+            # A number over all tars: 317, if each tar has 100 samples.
             tar_and_number = divmod(int(place), self.plan.shard_size)
         else:
-            tar_and_number = _parse_key(place)
+            tar_and_number = _parse_key(place)  # 00000003_00000017.npy
         if tar_and_number is not None:
             return tar_and_number
 
@@ -344,186 +313,116 @@ class Tars:
             start = 0
 
     def places(self, source: int, origin: DocumentOrigin) -> DocumentPlaces:
-        """Return in which samples of the tars a document is, and why a part of it is in none.
-
-        A webdataset is a set of tars with training samples, which are called contexts until they
-        are written. On the way from the document to the tars, tokens may get lost at three steps.
-        They are counted after each, to say where:
-
-            the document, in line 12 of a.jsonl             90 tokens
-            dataset: packing may leave out some             90
-            planned: contexts are cut from the dataset      83: the last 7 do not fill one
-            written: all tars must have as many samples,    83
-            so some contexts may be left out
+        """Find the training samples in the tars that contain a document.
 
         Args:
             source: Number of the document's dataset in `datasets`.
             origin: The document: its number, file and line.
 
         Returns:
-            The samples; none if no tar has tokens of the document. `reason` then says why.
+            The samples. If some tokens of the document are in none, `reason` says why, such as "7
+            of its 90 tokens are never seen, because they lie in a tail that does not fill a
+            context".
         """
-        # Where are the document's tokens in the dataset, and in which contexts are these?
+        # The plan of the tars cuts the dataset into samples (contexts), and shuffles them.
         pieces = self._stored_pieces(source, origin.dataset_document)
         planned: list[TarAppearance] = []
         for piece in pieces:
             planned += self._appearances(piece)
 
-        # If all tars must be equal, the last contexts of the shuffled order are written to none.
+        # If all tars must be equal, the last samples of the shuffled order are in none.
         n_written = self.plan.contexts
         written = sorted(appearance for appearance in planned if appearance.sample < n_written)
 
-        # Count how many tokens remain after each step, which shows where the others were lost.
-        counts = _TokenCounts(
-            document=origin.tokens,
-            dataset=sum(piece.span.n_tokens for piece in pieces),
-            planned=_n_document_tokens(planned),
-            written=_n_document_tokens(written),
-        )
-        reason = self._reason(source, counts)
-        return DocumentPlaces(origin, tuple(written), counts.written, reason)
+        # Count how many tokens are left after each step, to say where the others were lost.
+        dataset_tokens = sum(piece.span.n_tokens for piece in pieces)
+        planned_tokens = _n_document_tokens(planned)
+        written_tokens = _n_document_tokens(written)
+        reason = None
+        if dataset_tokens == 0:
+            reason = "never seen: it has no tokens"
+        elif written_tokens < origin.tokens:
+            clause = unseen(origin.tokens - written_tokens, origin.tokens)
+            why = self._why_unseen(source, dataset_tokens, planned_tokens, written_tokens)
+            reason = f"{clause}, because {why}"
+        return DocumentPlaces(origin, tuple(written), written_tokens, reason)
 
-    def _reason(self, source: int, counts: _TokenCounts) -> str | None:
-        """Return the sentence that says why a document is not completely in the tars.
-
-            it has no tokens at all            "never seen: it has no tokens"
-            some tokens got lost on the way    "7 of its 90 tokens are never seen, because …"
-            all of them are in the tars        None
-
-        Args:
-            source: Number of the document's dataset.
-            counts: How many tokens the document has, and how many of them remain after each step to
-                the tars: in the dataset, in the plan, and in the tars.
-        """
-        if counts.dataset == 0:
-            return "never seen: it has no tokens"
-        why = self._why_unseen(source, counts)
-        if why is None:
-            return None
-        n_unseen = counts.document - counts.written
-        return f"{unseen(n_unseen, counts.document)}, because {why}"
-
-    def _why_unseen(self, source: int, counts: _TokenCounts) -> str | None:
-        """Return why some tokens of a document are in no tar of training samples; None if all are.
-
-        On the way from the text to the tars, tokens may get lost at three steps:
-
-            step                                     what may be lost
-            documents are packed into a dataset      what does not fit
-            the dataset is cut into samples          the end, which does not fill a sample
-            samples are written to tars              some, if all tars must be equal
-
-        If several steps have lost some, the last one is named.
+    def _why_unseen(
+        self, source: int, dataset_tokens: int, planned_tokens: int, written_tokens: int
+    ) -> str:
+        """Return why some tokens of a document are in no tar, for the end of a sentence.
 
         Args:
             source: Number of the document's dataset.
-            counts: How many tokens of the document remain after each step.
+            dataset_tokens: How many tokens of the document are in the dataset.
+            planned_tokens: How many of these are in training samples, which are cut from the
+                dataset.
+            written_tokens: How many of these are in samples that were written to the tars.
         """
-        is_complete = counts.document == counts.planned == counts.written
-        if is_complete:
-            return None
-
-        # Look at the steps, from the last one to the first one.
-        is_lost_by_writing = counts.written < counts.planned
-        is_lost_by_cutting = counts.planned != counts.dataset
-        if is_lost_by_writing:
+        # If tokens were lost at several steps, name the last one.
+        if written_tokens < planned_tokens:
             return "they are in contexts that are left out so that all tars are equal (even)"
-        if is_lost_by_cutting:
+        if planned_tokens < dataset_tokens:
             tail = "they lie in a tail that does not fill a context"
-            # The setting may also be to use only some samples of the dataset, such as half of them:
-            # frequency 0.5. Then this may be the cause as well.
-            if self.plan.table.sources[source].frequency < 1:
-                return f"not all contexts of this corpus are taken, or {tail}"
-            return tail
+            takes_all_samples = self.plan.table.sources[source].frequency >= 1
+            if takes_all_samples:
+                return tail
+            return f"not all contexts of this corpus are taken, or {tail}"
+        # All tokens of the dataset are in the tars, so the dataset does not have the others.
         return "packing left them out"
 
     def _stored_pieces(self, source: int, document: int) -> list[_StoredPiece]:
         """Return where the tokens of a document are among all tokens of its dataset.
 
-        A dataset consists of sequences. Their tokens are counted from the start of the first
-        sequence, one sequence after another. Usually, a document is one sequence. But if the
-        dataset is packed (documents fill sequences of one length), a document may be in pieces, in
-        several sequences:
-
-            the piece                                       number 0       number 1
-            is in this sequence (piece.sequence)            2              3
-            which has these tokens of the dataset           600 to 900     900 to 1,200
-            is at these tokens of the sequence              250 to 300     0 to 40
-            begins with this token of the document          0              50       (piece.first)
-            so it has these tokens of the dataset           850 to 900     900 to 940
+        A dataset consists of sequences, one after another. For example, sequence 3 has the tokens
+        900 to 1,200 of the dataset. A document at the tokens 10 to 40 of this sequence is at 910 to
+        940.
 
         Args:
-            source: Index of the dataset among those that the webdataset is made from.
-            document: Number of the document in that dataset.
+            source: Number of the dataset in `datasets`.
+            document: Number of the document in the dataset.
 
         Returns:
-            One range of tokens for each piece of the document; none for a document without tokens.
+            A range of tokens; several if the document was cut, so that each piece is in another
+            sequence; none if it has no tokens.
         """
         pieces = self.datasets[source].pieces_of(document)
         sequences = np.array([piece.sequence for piece in pieces], np.int64)
-        sequence_starts = self._sequence_starts(source, sequences).tolist()
 
-        # Convert positions in a sequence to positions among all tokens of the dataset.
-        stored: list[_StoredPiece] = []
-        for piece, sequence_start in zip(pieces, sequence_starts, strict=True):
-            start = sequence_start + piece.start
-            stop = sequence_start + piece.stop
-            span = SourceSpan(source, start, stop)
-            stored.append(_StoredPiece(span, position_in_document=piece.first))
-        return stored
-
-    def _sequence_starts(self, source: int, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many tokens of a dataset are before each of some of its sequences.
-
-        With sequences of 4, 3 and 5 tokens, these are 0, 4 and 7. By these numbers, tokens of a
-        sequence are found among all tokens, from which training samples are cut.
-
-        The .bin, the file of the tokens, may have the sequences in this order, or in another one.
-        In the first case, the numbers follow from the positions in the file. In the second case, a
-        `Stream` was made, which has them.
-
-        Args:
-            source: Index of the dataset in `datasets`.
-            sequences: Numbers of the sequences, shape (n,).
-
-        Returns:
-            Shape (n,).
-        """
+        # How many tokens of the dataset precede each of these sequences, shape (n_pieces,).
         stream = self.streams[source]
-        if stream is None:  # this is the order of the .bin
-            return token_starts(self.datasets[source].sequences, sequences)
-        return stream.starts(sequences)
+        if stream is None:
+            sequence_starts = token_starts(self.datasets[source].sequences, sequences)
+        else:
+            sequence_starts = stream.starts(sequences)
+
+        stored_pieces = []
+        for piece, sequence_start in zip(pieces, sequence_starts.tolist(), strict=True):
+            span = SourceSpan(source, sequence_start + piece.start, sequence_start + piece.stop)
+            stored_pieces.append(_StoredPiece(span, position_in_document=piece.first))
+        return stored_pieces
 
     def _appearances(self, piece: _StoredPiece) -> list[TarAppearance]:
-        """Find the training samples that have tokens of a document, and the tars that they are in.
+        """Find the training samples, and the tars, that contain tokens of a document.
 
-        Samples of 100 tokens are cut from a dataset. At first, each is a *context*, with a number
-        in the order of the dataset. Then they are shuffled, which gives each a new number, its
-        position (or sample number). They are written to tars in the new order. For example:
-
-            tokens of the document in the dataset    1,200 to 1,250
-            context with these tokens                12
-            its position after the shuffle           317
-            tar with it, if each has 100 samples     3: its sample 17
+        Samples are cut from a dataset in order, then shuffled, and written to tars in the new
+        order. A sample is called a *context* before the shuffle, and has another number then.
 
         Args:
-            piece: Consecutive tokens of the document, and their positions among those of its
-                dataset.
+            piece: Consecutive tokens of the document, with their positions in the dataset.
 
         Returns:
-            The samples, with their tars. A few of them may be written to no tar, so that all tars
-            are equal.
+            The samples in the plan of the tars. The last ones are not written if all tars are
+            equal.
         """
-        # The contexts with tokens of the piece, and their positions after the shuffle, which can be
-        # computed from the seed.
-        table = self.plan.table
-        span = piece.span
-        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,) 12
-        positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)  # 317
+        table = self.plan.table  # says which tokens of which dataset each context has
+        span = piece.span  # such as the tokens 1,200 to 1,250
+        # With samples of 100 tokens, it is in context 12, which the shuffle moves to 317.
+        contexts = table.containing(span.source, span.start, span.stop)  # (n_contexts,)
+        positions = ranks_of(contexts, table.contexts, self.plan.settings.seed)
 
         appearances: list[TarAppearance] = []
         for position, context in zip(positions.tolist(), contexts.tolist(), strict=True):
-            # The tokens that the context and the piece have in common
             for overlap in self._overlaps(context, piece):
                 appearance = TarAppearance(
                     sample=position,
@@ -536,41 +435,31 @@ class Tars:
         return appearances
 
     def _overlaps(self, context: int, piece: _StoredPiece) -> Iterator[_Overlap]:
-        """Yield which tokens a training sample and a piece of a document have in common.
+        """Yield the tokens that a training sample and a piece of a document have in common.
 
-        Both are ranges of the tokens of a source of text, such as a dataset. So compare these
-        ranges first, and then count the tokens from the start of the sample, and from the start of
-        the document:
-
-                                          piece       sample      in common
-            tokens of the source          10 to 20    15 to 25    15 to 20
-            tokens of the document        0 to 10                 5 to 10
-            tokens of the sample                      0 to 10     0 to 5
-
-        A sample may have tokens of several sources, one range (span) after another. Each is
-        compared.
+        For example, a sample has the tokens 15 to 25 of a dataset, and a document has 10 to 20.
+        They share the tokens 15 to 20, which are 0 to 5 of the sample, and 5 to 10 of the document.
 
         Args:
-            context: Number of the sample before the shuffle. (A sample is called a context here.)
-            piece: Consecutive tokens of the document, and where they are among those of the source.
+            context: Number of the sample before the shuffle. It has a range of tokens (a span) of a
+                dataset, or one of each of several datasets.
+            piece: Consecutive tokens of the document, and where they are in its dataset.
         """
-        # Token i of the source is token i + document_shift of the document.
-        document_shift = piece.position_in_document - piece.span.start  # 0 - 10 in the example
-
-        # A sample begins with a BOS token (`bos_tokens` is 1), or with the first span (it is 0).
-        span_in_context = self.bos_tokens  # position of the span's first token in the sample: 0
+        # Where the range of tokens begins in the sample: after a BOS token, if it has one.
+        position = self.bos_tokens  # 0 or 1
         for span in self.spans(context):
-            # What the span and the piece have in common, in tokens of the source: 15 to 20.
+            # The shared tokens, by their positions in the dataset.
             start = max(span.start, piece.span.start)
             stop = min(span.stop, piece.span.stop)
-            if span.source == piece.span.source and start < stop:
-                # Token i of the source is token i + context_shift of the sample.
-                context_shift = span_in_context - span.start  # 0 - 15
+            n_shared = stop - start
+            if span.source == piece.span.source and n_shared > 0:
+                context_start = position + (start - span.start)
+                document_start = piece.position_in_document + (start - piece.span.start)
                 yield _Overlap(
-                    context_tokens=(start + context_shift, stop + context_shift),
-                    document_tokens=(start + document_shift, stop + document_shift),
+                    context_tokens=(context_start, context_start + n_shared),
+                    document_tokens=(document_start, document_start + n_shared),
                 )
-            span_in_context += span.n_tokens
+            position += span.n_tokens
 
 
 def _current_webdataset(outputs: OutputRoot, name: str) -> Manifest:
@@ -610,21 +499,15 @@ def _datasets_of_plan(
 ) -> Iterator[Dataset]:
     """Yield the datasets that a plan was made from, in the versions that it was made from.
 
-    A dataset may have been rebuilt since. Each version has a digest, and the record of the plan
-    lists the digests of its datasets: {"web": "1a2b…", "books": "3c4d…"}.
-
     Args:
         context: Opens the datasets.
-        manifest: The record of the plan.
+        manifest: The record of the plan, which has the digests of these versions.
         plan: The plan, which names the datasets in its order.
-
-    Yields:
-        The datasets, in the order of the plan.
 
     Raises:
         MissingError: One of them was deleted.
     """
-    digest_by_source = manifest.recipe["parents"]
+    digest_by_source = manifest.recipe["parents"]  # {"web": "1a2b…", "books": "3c4d…"}
     for source in plan.table.sources:
         digest = digest_by_source[source.name]
         yield context.datasets.version(source.name, digest, _WAS_DELETED, remedy=_BUILD)
@@ -684,47 +567,44 @@ def explain_context(
 ) -> ContextOrigin:
     """Return the documents that the tokens of one training sample in a tar come from.
 
-    A webdataset is a set of tars. Each tar has a number of samples, which are called contexts. A
-    user may name a context in several ways. If each tar has 100 contexts, these are the same:
-
-        place                         sample
-        "00000003_00000017.npy"       None      its name in the tar
-        "shard-00000003.tar"          17        the tar, and the number in it
-        317                           None      its number over all tars
-
     Args:
         project_or_root: A project; or its output root alone, to read no raw text and decode no
             tokens.
-        name: Name of a webdataset. Its current version is read.
-        place: Without `sample`, the key or member of the context, or its number over all tars, from
-            0. With `sample`, the tar or its number.
-        sample: Number of the context within the tar, from 0.
+        name: Name of a webdataset, which is a set of tars. Its current version is read.
+        place: The sample, by its key in the tar ("00000003_00000017.npy") or its number over all
+            tars (317). If `sample` is given, the tar instead ("shard-00000003.tar").
+        sample: Number of the sample within the tar, from 0.
 
     Returns:
-        The documents, each with its file and line and the tokens of the context that are from it.
+        The documents, each with its file and line and the tokens of the sample that are from it.
 
     Raises:
         MissingError: There is no such webdataset; or its plan, or a dataset of it, was deleted.
-        ConfigError: `place` and `sample` do not name a context.
-        SampleIndexError: There is no such context.
+        ConfigError: `place` and `sample` do not name a sample.
+        SampleIndexError: There is no such sample.
     """
     inspection = InspectionContext.of(project_or_root)
     tars = Tars.of(inspection, name)
-    position = tars.position(str(place), sample)
-    pieces = _pieces_of_context(inspection, tars, tars.context_at(position))
+    position = tars.position(str(place), sample)  # number over all tars
+
+    # The documents depend on where the sample was before the samples were shuffled.
+    context = tars.context_at(position)
+    pieces = _pieces_of_context(inspection, tars, context)
     return _context_origin(tars, position, pieces)
 
 
 def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) -> ContextOrigin:
-    """Return the description of a context: where it is in the tars, and the documents in it.
+    """Describe one training sample of a set of tars: where it is, and what is in it.
 
     Args:
-        tars: The opened webdataset.
-        position: Number of the context over all tars.
+        tars: The tars, a webdataset.
+        position: Number of the sample over all tars.
         pieces: The documents that its tokens come from, in order.
     """
-    context = tars.context_at(position)
-    tokens = n_tokens(pieces)
+    context = tars.context_at(position)  # its number before the samples were shuffled
+    n_document_tokens = n_tokens(pieces)
+    # A sample has a fixed length. Padding fills it up if its documents are too short.
+    n_pad_tokens = tars.plan.settings.row_tokens - n_document_tokens
     return ContextOrigin(
         name=tars.name,
         tar=tars.tar(position),
@@ -733,8 +613,8 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
         context=context,
         corpus=tars.first_source_of(context),
         bos_tokens=tars.bos_tokens,
-        tokens=tokens,
-        pad_tokens=tars.plan.settings.row_tokens - tokens,
+        tokens=n_document_tokens,
+        pad_tokens=n_pad_tokens,
         pieces=tuple(pieces),
     )
 
@@ -742,39 +622,29 @@ def _context_origin(tars: Tars, position: int, pieces: Sequence[PieceOrigin]) ->
 def _pieces_of_context(
     inspection: InspectionContext, tars: Tars, context: int
 ) -> list[PieceOrigin]:
-    """Return the documents that the tokens of one training sample, a context, come from.
+    """Return the documents that the tokens of one training sample come from, in order.
 
-    Three levels lead from a context to documents. It consists of ranges of tokens (spans) of one or
-    several datasets. A dataset consists of sequences, and a span may go over several of them. A
-    sequence has one document, or several:
-
-        context      BOS    tokens 950 to 1,000 of web    tokens 0 to 50 of books
-        position     0      1 to 51                       51 to 101
-        sequences           7         8                   0
-        documents           A         B                   C, D
-
-    The result is A, B, C and D, each with its position in the context.
+    A sample has a range of tokens of a dataset, or one range of each of several datasets. The
+    dataset consists of sequences, which have the documents: usually one each.
 
     Args:
         inspection: The opened outputs, and the settings of the project if they are known.
         tars: The opened webdataset.
-        context: Number of the context before the shuffle.
+        context: Number of the sample before the shuffle.
 
     Returns:
-        The pieces of documents, in the order of the context.
+        The pieces of documents, each with its position in the sample.
     """
     pieces: list[PieceOrigin] = []
-    # Position of the span's first token in the context: 1 after a BOS token, otherwise 0.
-    position = tars.bos_tokens
-    for span in tars.spans(context):
+    position = tars.bos_tokens  # in the sample, where the next range begins: after a BOS token
+    for span in tars.spans(context):  # such as the tokens 950 to 1,000 of web
         dataset = tars.datasets[span.source]
         stream = tars.streams[span.source]
 
-        # Divide the span into the parts that are in different sequences, here 7 and 8. Then find
-        # the documents of each part.
+        # Divide the range at the ends of sequences. Then find the documents of each part.
         parts = _sequence_parts(dataset.sequences, stream, span.start, span.stop)
-        offsets = position + offsets_in_sample(parts)  # where each part is in the context
-        for documents in piece_origins(inspection, dataset, parts, offsets):
+        part_positions = position + offsets_in_sample(parts)
+        for documents in piece_origins(inspection, dataset, parts, part_positions):
             pieces += documents
         position += span.n_tokens
     return pieces

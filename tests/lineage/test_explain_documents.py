@@ -22,9 +22,9 @@ from nanoset_core.lineage import positions
 from nanoset_core.lineage.find import find_document
 from nanoset_core.lineage.positions import (
     DocumentPlaces,
-    blended,
     positions_of,
     renumbered,
+    samples_of_dataset,
     spans_of,
 )
 from nanoset_core.project.project import Project
@@ -73,7 +73,7 @@ def spans_by_index_arrays(split, member, sequence) -> list[Span]:
     if isinstance(split, BlendedNanoset):
         nanoset = split.datasets[member]
         in_nanoset = renumbered(spans_of(nanoset, sequence), [nanoset.shuffle_index])
-        in_split = blended(split, member, in_nanoset)
+        in_split = renumbered(in_nanoset, samples_of_dataset(split, member))
     else:
         in_split = renumbered(spans_of(split, sequence), [split.shuffle_index])
     return sorted(Span(*row) for row in in_split.rows())
