@@ -129,13 +129,8 @@ class Condition:
     def for_columns(self, schema: Any) -> SqlCondition:
         """Return this condition as SQL for a table, after a check that it fits the table's columns.
 
-        A user's condition, such as `quality >= 3`, is applied to the documents of several tables,
-        in which columns may have different types:
-
-            column quality       result
-            integers             c1 >= '3'::BIGINT      (c1 is how SQL names the column)
-            texts                an error: quality holds string
-            missing              an error: no such column
+        For example, `quality >= 3` becomes `c1 >= '3'::BIGINT` if `quality` is the second column,
+        and has integers.
 
         Args:
             schema: pyarrow.Schema of the table: the names and types of its columns.
@@ -282,23 +277,24 @@ def parse_condition(text: str, where: str) -> Condition:
 
 
 def values_equal(values: Mapping[str, str | int]) -> Condition:
-    """Return the condition that each of some columns has a given value.
+    """Return the condition that some columns have certain values.
 
-    It finds a document of a table by the file and the line that it is from, for example:
-
-        {"file": "a.jsonl", "line": 3}    the condition file = 'a.jsonl' and line = 3
-
-    It is not made from a text, as those of users are, so that values need no quoting.
+    For example, to find the document of line 3 of a file: {"file": "a.jsonl", "line": 3} is the
+    condition file = 'a.jsonl' and line = 3.
 
     Args:
         values: Name of each column → the value, a text or an integer.
     """
     comparisons = []
-    texts = []  # what a user would have written, for messages
+    texts = []
     for name, value in values.items():
         comparisons.append(_Operation("=", column=name, values=(value,)))
         texts.append(f"{name} = {value!r}")
-    return Condition(" and ".join(texts), "", _Operation("and", tuple(comparisons)))
+    return Condition(
+        text=" and ".join(texts),  # for messages
+        where="",  # it is in no setting
+        _root=_Operation("and", tuple(comparisons)),
+    )
 
 
 # Cached, since nanoset.yaml is checked and then used by different callers.
@@ -660,20 +656,21 @@ def _described(node: Mapping[str, Any]) -> str:
 
 
 def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
-    """Write a parsed condition as SQL for a table whose columns and types are known.
+    """Write a condition as SQL for a table whose columns and types are known.
 
-    In this SQL, columns have numbers in place of names. For `quality >= 3 and lang = 'en'`, if
-    `lang` is column 0 and `quality` is column 1:
+    For `quality >= 3 and lang = 'en'`, if `lang` is column 0 and `quality` is column 1:
 
         and
         ├── (c1 >= '3'::BIGINT)
         └── (c0 = 'en')
 
-    The result is still a tree, so that a comparison which several conditions have is computed once.
-
     Args:
         operation: The root of the condition, or an operation within it.
         schema: pyarrow.Schema of the documents: the names and types of their columns.
+
+    Returns:
+        A tree as above. It is not joined to one text, because several conditions may have the same
+        comparison, which is computed once.
 
     Raises:
         _TypeMismatchError: A column cannot be compared with a value, such as a number with a text.
@@ -683,7 +680,7 @@ def _sql_condition(operation: _Operation, schema: Any) -> SqlCondition:
         return SqlCondition(operation.kind, operands)
 
     arrow_type = value_type(schema.field(operation.column).type)
-    reference = column_reference(schema, operation.column)
+    reference = column_reference(schema, operation.column)  # such as "c1"
     sql = _comparison_sql(operation, reference, arrow_type)
     return SqlCondition("comparison", comparison=f"({sql})")
 
@@ -740,7 +737,7 @@ def _text_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
 
 
 def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
-    """Write a comparison with a column of numbers or booleans as SQL.
+    """Return the SQL that compares a column of numbers or booleans with values.
 
         condition            column        SQL (c0 is the column)
         quality >= 3         integers      c0 >= '3'::BIGINT
@@ -758,33 +755,33 @@ def _number_sql(operation: _Operation, reference: str, arrow_type: Any) -> str:
     import pyarrow as pa
 
     numbers = _comparable_numbers(operation, arrow_type)
-    # One float among the numbers is enough: `quality >= 2.5` compares integers as floats.
+
+    # Compare floats if the column or one of the values is a float.
     has_floats = any(isinstance(number, float) for number in numbers)
     if has_floats or pa.types.is_floating(arrow_type):
-        return _float_sql(operation, reference, [float(number) for number in numbers])
-
-    # A list after `in` may mix numbers and booleans. Write them all in the type of the column.
+        floats = [float(number) for number in numbers]
+        return _float_sql(operation, reference, floats)
     if pa.types.is_boolean(arrow_type):
-        return _compared(operation, reference, [bool(number) for number in numbers])
-    return _compared(operation, reference, [int(number) for number in numbers])
+        booleans = [bool(number) for number in numbers]
+        return _compared(operation, reference, booleans)
+    integers = [int(number) for number in numbers]
+    return _compared(operation, reference, integers)
 
 
 def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | float]:
-    """Return the numbers or booleans of a comparison, after a check that they fit its column.
+    """Return the values of a comparison, after a check that they fit a column of numbers.
 
         condition               column        result
         quality >= 3            integers      [3]
-        quality = 'high'        integers      refused: a text
-        quality like '3%'       integers      refused: only texts can have a pattern
-        quality = true          integers      refused: a boolean, but the column has numbers
-        is_code = 1             booleans      refused: a number, but the column has booleans
+        quality = 'high'        integers      an error: a text
+        quality like '3%'       integers      an error: only texts can have a pattern
+        quality = true          integers      an error: a boolean
+        is_code = 1             booleans      an error: a number
         is_code = true          booleans      [True]
-        is_code in (0, 1)       booleans      [0, 1], which stand for false and true
-        quality in (true, 3)    integers      [True, 3]: in lists, true also stands for 1
 
     Args:
         operation: The comparison.
-        arrow_type: Type of the column.
+        arrow_type: Type of the column, which may also be boolean.
 
     Raises:
         _TypeMismatchError: They do not fit.
@@ -797,11 +794,12 @@ def _comparable_numbers(operation: _Operation, arrow_type: Any) -> list[int | fl
     if has_other_values or needs_texts or not _is_number_type(arrow_type):
         raise _TypeMismatchError(arrow_type, operation)
 
-    # A list may have 0 and 1 for false and true: `is_code in (0, 1)` is allowed.
+    # In a list, 0 and 1 may stand for booleans, and the other way round: `is_code in (0, 1)`.
     if operation.kind == "in":
         return numbers
 
-    # All other comparisons have one value, which must be a boolean exactly if the column has some.
+    # All other comparisons have one value. It must be a boolean if the column has booleans, and a
+    # number if the column has numbers.
     [number] = numbers
     if isinstance(number, bool) != pa.types.is_boolean(arrow_type):
         raise _TypeMismatchError(arrow_type, operation)
@@ -829,14 +827,13 @@ def _is_number_type(arrow_type: Any) -> bool:
 
 
 def _float_sql(operation: _Operation, reference: str, values: list[float]) -> str:
-    """Return the SQL that compares a column with floats. It differs from DuckDB in two cases:
+    """Return the SQL that compares a column with floats.
+
+    The result differs from that of DuckDB in two cases:
 
         condition           value of a document    DuckDB    here
         quality > 3         NaN                    true      false
         quality in (0.0)    -0.0                   true      false
-
-    For the first one, the SQL is `x > 3 AND NOT isnan(x)`. For the second one, it is
-    `x IN (0.0) AND (x <> 0 OR signbit(x) IN (FALSE))`: a zero counts only without a minus sign.
 
     Args:
         operation: The comparison.
@@ -844,20 +841,20 @@ def _float_sql(operation: _Operation, reference: str, values: list[float]) -> st
         values: The values of the operation as floats.
     """
     number = f"CAST({reference} AS DOUBLE)"
-    comparison = _compared(operation, number, values)
+    comparison = _compared(operation, number, values)  # such as `x > 3`
 
-    # DuckDB sorts NaN above all numbers, so it takes `NaN > 3` as true. Make that false. `NaN < 3`
-    # and `NaN = 3` are false in DuckDB, too.
+    # DuckDB takes NaN for larger than all numbers. (So `NaN < 3` is false there, too.)
     if operation.kind in (">", ">="):
         return f"{comparison} AND NOT isnan({number})"
 
-    # For DuckDB, 0.0 equals -0.0. Yet `in` distinguished them in the first version of conditions,
-    # and must still choose the same documents. So a zero has to have the sign of a listed zero.
-    if operation.kind == "in" and 0 in values:
-        # "TRUE" (there is a minus sign) if -0.0 is listed, and "FALSE" if 0.0 is. Perhaps both are.
-        sign_bits = {_sql_literal(math.copysign(1, value) < 0) for value in values if value == 0}
-        listed_signs = ", ".join(sorted(sign_bits))
-        return f"{comparison} AND ({number} <> 0 OR signbit({number}) IN ({listed_signs}))"
+    # For DuckDB, 0.0 equals -0.0. In the first version of conditions, `in` distinguished them, and
+    # must still choose the same documents. So if only one of the two is listed, add its sign.
+    if operation.kind == "in":
+        signs_of_zeros = {math.copysign(1, value) for value in values if value == 0}
+        if signs_of_zeros == {1.0}:
+            return f"{comparison} AND ({number} <> 0 OR NOT signbit({number}))"
+        if signs_of_zeros == {-1.0}:
+            return f"{comparison} AND ({number} <> 0 OR signbit({number}))"
     return comparison
 
 

@@ -26,16 +26,13 @@ BATCH_DOCUMENTS = 1 << 16
 
 @contextmanager
 def explaining_memory() -> Iterator[None]:
-    """Within the block, turn DuckDB's error about a lack of memory into one that says what to do.
-
-        duckdb.OutOfMemoryException  →  MemoryError  →  NanosetError, whose message names "DuckDB"
-
-    The second step is done by `explained`, which does the same for all other lacks of memory.
+    """Turn DuckDB's error about a lack of memory, within the block, into one that says what to do.
 
     Raises:
         NanosetError: The system refuses memory to DuckDB, for example because of `ulimit -v`.
     """
-    # `explained` names what was being read, usually a file: "DuckDB" takes the place of its path.
+    # `explained` turns a MemoryError into a NanosetError, and names what needed the memory: usually
+    # a file, and here "DuckDB". DuckDB has an error of its own, so make a MemoryError of it first.
     with explained(Path("DuckDB")):
         # Loading DuckDB's library may already need too much memory, so import it here.
         import duckdb
@@ -120,10 +117,8 @@ _shared_connections_lock = Lock()
 def shared_connection(readable_folders: frozenset[Path]) -> Any:
     """Return a connection to DuckDB, a database library, which is kept open for later callers.
 
-    Opening a connection takes 20 ms, in which DuckDB could find a document among ten million. So a
-    process keeps up to four connections, one for each set of folders that it may read. Other
-    threads may use the same connection: a caller must run each query with its own
-    `connection.cursor()`.
+    Opening a connection takes 20 ms, which is longer than many queries. Several threads may use the
+    same connection, if each runs its queries with its own `connection.cursor()`.
 
     Args:
         readable_folders: Folders with all files that queries may read, as paths without symbolic
@@ -131,16 +126,16 @@ def shared_connection(readable_folders: frozenset[Path]) -> Any:
     """
     process = os.getpid()
     with _shared_connections_lock:
-        # A forked process can neither use nor free the connections of its parent: DuckDB's threads
-        # do not exist in it. So it leaves them alone.
-        own_connections = [shared for shared in _shared_connections if shared.process == process]
-        for shared in own_connections:
+        # A forked process cannot use the connections of its parent: DuckDB's threads do not exist
+        # in it.
+        usable = [shared for shared in _shared_connections if shared.process == process]
+        for shared in usable:
             if shared.readable_folders == readable_folders:
                 return shared.connection
 
-        if len(own_connections) == _MAX_SHARED:
-            # Callers that still use it hold a reference, so that it is not closed yet.
-            _shared_connections.remove(own_connections[0])
+        # Forget the oldest one if there are too many. It is closed when no caller uses it any more.
+        if len(usable) == _MAX_SHARED:
+            _shared_connections.remove(usable[0])
         connection = open_locked(readable_folders)
         _shared_connections.append(_SharedConnection(process, readable_folders, connection))
         return connection

@@ -296,83 +296,69 @@ class DocumentRelation:
     ) -> str:
         """Return an SQL query that computes expressions for each document.
 
-        In the SQL, columns have numbers: c2 is the third column. For the expression "c2 >= 3":
+        Expressions name columns by numbers. For example, c2 is the third column in "c2 >= 3":
 
-            SELECT c2 >= 3 AS r0
-            FROM (SELECT …, t0_1 AS c2 FROM read_parquet(['…']) AS t0(t0_0, t0_1))
-
-        The query in parentheses reads c2 from the file that has it, where it may be the second
-        column. The outer query computes the expressions, whose results are named r0, r1 and so on.
+            SELECT c2 >= 3 AS r0 FROM (SELECT … AS c2 FROM …)
 
         Args:
-            connection: The connection to DuckDB that will run the query. Tables in memory are made
-                known to it.
+            connection: The connection to DuckDB that will run the query.
             sources: The tables that have the columns.
             columns: Names of the columns that the expressions use.
-            expressions: The expressions, with the numbers of columns.
+            expressions: The expressions. Their results are the columns r0, r1, … of the query.
         """
         tables = []
         for table_number, source in enumerate(sources):
-            # If other files have texts in a column, 3.0 is the text "3" there, which DuckDB would
-            # write as "3.0". In this rare case, the result is a converted copy of the table, in
-            # memory.
             table = self._with_floats_as_texts(source, columns)
+            _register_if_in_memory(connection, table_number, table)  # so that SQL can read it
             tables.append(table)
-            # DuckDB only finds a table in memory by a name that it is told.
-            _register_if_in_memory(connection, table_number, table)
 
-        # The inner query reads the columns, and names them as the expressions do: c0, c1, …
-        columns_sql = self._documents_sql(tables, columns)
-        # The outer query computes the expressions. Its columns are r0, r1, …
         results = [f"{sql} AS r{number}" for number, sql in enumerate(expressions)]
-        return f"SELECT {', '.join(results)} FROM ({columns_sql})"
+        documents_sql = self._documents_sql(tables, columns)  # reads the columns c0, c1, …
+        return f"SELECT {', '.join(results)} FROM ({documents_sql})"
 
     def _documents_sql(self, tables: Sequence[TableSource], columns: Collection[str]) -> str:
-        """Return an SQL query that reads columns of documents from the files that have them.
+        """Return an SQL query that reads some columns of all documents, from one or several tables.
 
-        The columns of a document may be in several files, which all have the same rows in the same
-        order. So they are joined by position: row 5 of one and row 5 of the other are the same
-        document. For two columns in two tables:
+        All tables have the same documents in the same order, so their rows are joined by position:
 
             SELECT t0.file_index AS file_number, t0.file_row_number AS row_number,
-                   t0_1 AS c2, CAST(t1_0 AS VARCHAR) AS c3
+                   t0_1 AS c2, t1_0 AS c3
             FROM read_parquet(['…']) AS t0(t0_0, t0_1)
             POSITIONAL JOIN read_parquet(['…']) AS t1(t1_0)
 
-        `file_number` and `row_number` say which document a row is. The CAST is for a column of
-        which another file has texts, so that it is a column of texts as a whole.
+        So c2 is the second column of the first table. The file and the row say which document it
+        is.
 
         Args:
             tables: The tables that have the columns.
             columns: Names of the columns.
         """
-        # All tables have the same rows, so the first one says which file and row a document is.
-        first = _table_alias(0)
-        values = [
-            f"{first}.file_index AS {FILE_NUMBER}",
-            f"{first}.file_row_number AS {ROW_NUMBER}",
+        first_table = _table_alias(0)  # "t0"; the others have the same rows
+        selected = [
+            f"{first_table}.file_index AS {FILE_NUMBER}",
+            f"{first_table}.file_row_number AS {ROW_NUMBER}",
         ]
-        for column, value in self._value_by_column(tables, columns).items():
-            values.append(f"{value} AS {column_reference(self.schema, column)}")
-        joined = " POSITIONAL JOIN ".join(
-            _table_sql(table_number, table) for table_number, table in enumerate(tables)
-        )
-        return f"SELECT {', '.join(values)} FROM {joined}"
+        for column, value_sql in self._value_by_column(tables, columns).items():
+            number_name = column_reference(self.schema, column)  # such as "c2"
+            selected.append(f"{value_sql} AS {number_name}")
+
+        tables_sql = [_table_sql(number, table) for number, table in enumerate(tables)]
+        joined_sql = " POSITIONAL JOIN ".join(tables_sql)
+        return f"SELECT {', '.join(selected)} FROM {joined_sql}"
 
     def _value_by_column(
         self, tables: Sequence[TableSource], columns: Collection[str]
     ) -> dict[str, str]:
-        """Return, for each column, the SQL that reads it from the joined tables.
-
-        The columns of the joined tables are named by two numbers: t1_0 is the first column of the
-        second table. For example:
-
-            lang       t0_2
-            quality    CAST(t1_0 AS DOUBLE)    integers here, and floats in other files
+        """Return the SQL that reads each column from the table that has it.
 
         Args:
             tables: The tables that have the columns.
             columns: Names of the columns.
+
+        Returns:
+            Name → SQL. {"lang": "t0_2"} is the third column of the first table. A column of
+            integers that has floats in other files is converted: {"quality": "CAST(t1_0 AS
+            DOUBLE)"}.
         """
         value_by_column: dict[str, str] = {}
         for table_number, table in enumerate(tables):
@@ -387,16 +373,10 @@ class DocumentRelation:
         return value_by_column
 
     def _with_floats_as_texts(self, source: TableSource, columns: Collection[str]) -> TableSource:
-        """Return a table, after converting its floats to texts if they must be texts.
+        """Convert columns of floats to texts if other files have texts in the same columns.
 
-        A corpus, which is a collection of texts, has many files. If a column has floats in one of
-        them and texts in another one, it is a column of texts for users:
-
-            in this file      in another file        in the whole corpus
-            0.5, 3.0          "high"                 "0.5", "3", "high"
-
-        This function converts floats as the rest of this program does. DuckDB would write some
-        differently, such as "3.0", so that the condition `quality = '3'` would not find them.
+        For example, with 0.5 and 3.0 in this file, and "high" in another one, users see a column of
+        texts: "0.5", "3" and "high". DuckDB could convert the floats, too, but would write "3.0".
 
         Args:
             source: The table, in the types in which it is stored.
@@ -412,10 +392,11 @@ class DocumentRelation:
         if not any(self._has_floats_for_texts(source, name) for name in names):
             return source
 
-        # DuckDB could convert the floats, too, but would write some of them differently from
-        # `as_type`, which converts such columns everywhere else.
         table = source.read(names)
-        arrays = {name: as_type(table.column(name), self.schema.field(name).type) for name in names}
+        arrays = {}
+        for name in names:
+            type_for_users = self.schema.field(name).type
+            arrays[name] = as_type(table.column(name), type_for_users)  # writes 3.0 as "3"
         converted = pa.table(arrays)
         return TableSource(paths=source.paths, stored_schema=converted.schema, table=converted)
 
@@ -467,27 +448,24 @@ def _register_if_in_memory(connection: Any, table_number: int, source: TableSour
 
 
 def _table_sql(table_number: int, source: TableSource) -> str:
-    """Return the SQL that names a table in the FROM clause of a query, and renames its columns.
+    """Return the SQL that names a table in the FROM clause of a query, and numbers its columns.
 
-    Table 0 has the columns `lang` and `Lang`, which are the same for DuckDB. So they get numbers:
+    The first table with two columns becomes
 
-        in a Parquet file    read_parquet(['/data/columns.parquet'], …) AS t0(t0_0, t0_1)
-        in memory            table_0 AS t0(t0_0, t0_1, file_row_number, file_index)
+        read_parquet(['/data/columns.parquet'], …) AS t0(t0_0, t0_1)
 
-    The last two columns say which document a row is. DuckDB adds them to files by itself.
+    Columns get numbers since DuckDB cannot tell `Lang` and `lang` apart.
 
     Args:
         table_number: Position of the table in the query.
-        source: The table.
+        source: The table, in files or in memory.
     """
-    # Columns are renamed to t0_0, t0_1, … in the order in which they are stored. Their own names
-    # are of no use here: DuckDB takes `Lang` and `lang` for the same column.
     names = [_stored_column(table_number, index) for index in range(len(source.stored_schema))]
     if source.table is None:
         rows = _files_sql(source.paths)
     else:
-        # The last two columns of a table in memory. DuckDB itself adds them to files.
-        rows = f"table_{table_number}"
+        rows = f"table_{table_number}"  # the name by which DuckDB knows a table in memory
+        # A table in memory has two more columns, which DuckDB itself adds to files.
         names += ["file_row_number", "file_index"]
     return f"{rows} AS {_table_alias(table_number)}({', '.join(names)})"
 
@@ -537,23 +515,18 @@ def _sql_type(arrow_type: Any) -> str:
 def concatenated(relations: Sequence[DocumentRelation]) -> DocumentRelation:
     """Put the documents of several shards one after another, so that one query can read them all.
 
-    A shard is a part of a corpus. Its documents are described by several tables, each in a file:
-
-        shard     first table                second table
-        0         0/documents.parquet        0/columns.parquet
-        1         1/documents.parquet        1/columns.parquet
-
-    The result has two tables as well, each with two files.
+    The documents of a shard are described by several tables, such as `documents` and `columns`. The
+    result has the same tables, each with the files of all shards.
 
     Args:
-        relations: The shards in order. All have the same columns in the same tables.
+        relations: The tables of each shard, in order. All shards have the same tables with the same
+            columns.
     """
-    # The tables of each shard: [(0/documents, 0/columns), (1/documents, 1/columns)]
-    sources_of_each = [relation.sources for relation in relations]
-    # The first tables of all relations become one table, with the files 0/documents.parquet and
-    # 1/documents.parquet. Then the second ones become one, and so on.
-    sources = [_joined_source(same_table) for same_table in zip(*sources_of_each, strict=True)]
-    return DocumentRelation(relations[0].schema, tuple(sources))
+    sources_by_shard = [relation.sources for relation in relations]
+    joined_sources = []
+    for sources in zip(*sources_by_shard, strict=True):  # the first table of each shard, and so on
+        joined_sources.append(_joined_source(sources))
+    return DocumentRelation(relations[0].schema, tuple(joined_sources))
 
 
 def _joined_source(sources: Sequence[TableSource]) -> TableSource:

@@ -128,43 +128,23 @@ class DocumentScan:
     def _query(self, relation: DocumentRelation, only_ids: Any) -> Iterator[ScannedRows]:
         """Let DuckDB look for the documents in one query, and yield them in batches, in order.
 
-        Suppose that the caller wants the ids of all German documents, and also to know which of
-        them have a quality of at least 3. Then DuckDB is asked for three things, and here is what
-        becomes of them:
-
-            columns: id                   the ids
-            where: lang = 'de'            returned are only documents for which it is true
-            conditions: quality >= 3      a mask: for each returned document, whether it is true
-
         Args:
             relation: Tables with a row for each document.
             only_ids: An Arrow array of texts such as ["a7", "b2"]: only documents with one of these
                 ids are returned. None for any id.
         """
-        # The result of the query has a column for each comparison in the conditions. There are two
-        # in the condition `quality >= 3 and tokens < 100`.
         query = _ScanQuery(
             relation,
             columns=sorted(self._columns_to_read(relation)),
             conditions=self._evaluated_conditions(relation.schema),
         )
-        batches = relation.batches(
-            shared_connection(relation.folders),
-            columns={*query.columns, *self._columns_of_conditions},
-            expressions=query.expressions(),
-            where=self._where(relation.schema),
-            listed_ids=only_ids,
-        )
+        where = self._where(relation.schema)  # SQL: which documents to return
 
         last_row = -1
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            documents = query.result_of(batch)  # their numbers, columns, and masks
+        for documents in query.run(where, self._columns_of_conditions, only_ids):
             _check_order(documents.rows, last_row)
             last_row = int(documents.rows[-1])
             _check_tokens(documents.columns, relation)
-            # A condition that all returned documents meet was not computed. Add its mask.
             yield self._with_all_masks(documents)
 
     def _with_all_masks(self, documents: ScannedRows) -> ScannedRows:
@@ -239,6 +219,7 @@ class _ScanQuery:
             conditions: The conditions to evaluate → their SQL.
         """
         self.columns = columns
+        self._relation = relation
         self._schema = relation.schema
         self._first_rows = relation.first_rows  # (n_shards,)
         self._conditions = conditions
@@ -246,42 +227,59 @@ class _ScanQuery:
         comparisons = chain.from_iterable(sql.comparisons for sql in conditions.values())
         self._comparisons = list(dict.fromkeys(comparisons))
 
+    def run(
+        self, where: str, columns_of_conditions: Collection[str], listed_ids: Any
+    ) -> Iterator[ScannedRows]:
+        """Run the query, and yield the documents in batches, each with at least one document.
+
+        Args:
+            where: SQL that is true for the documents to return; empty for all.
+            columns_of_conditions: Names of the columns that the conditions and `where` use.
+            listed_ids: Ids that `where` refers to, an Arrow array; or None.
+        """
+        batches = self._relation.batches(
+            shared_connection(self._relation.folders),
+            columns={*self.columns, *columns_of_conditions},
+            expressions=self.expressions(),
+            where=where,
+            listed_ids=listed_ids,
+        )
+        for batch in batches:
+            if batch.num_rows > 0:
+                yield self.result_of(batch)
+
     def expressions(self) -> list[str]:
         """Return the SQL expressions that are computed for each document."""
         references = [column_reference(self._schema, column) for column in self.columns]
         return [FILE_NUMBER, ROW_NUMBER, *references, *self._comparisons]
 
     def result_of(self, batch: Any) -> ScannedRows:
-        """Convert a batch of results of DuckDB to documents, with masks of the conditions.
-
-        Suppose that the column `id` and the condition `quality > 1 and lang = 'de'` were asked for.
-        DuckDB returns one column for the id, and one for each comparison in the condition:
-
-            file_number    row_number    id     quality > 1    lang = 'de'
-            0              5             "x"    true           true
-            1              0             "y"    true           false
-
-        The first file has 100 documents. So these are the documents 5 and 100, and the mask of the
-        condition is [True, False].
+        """Convert a batch of results of DuckDB to documents.
 
         Args:
-            batch: A pyarrow.RecordBatch with these columns.
+            batch: A pyarrow.RecordBatch with a row for each document, and a column for each of the
+                `expressions`.
+
+        Returns:
+            The numbers of the documents, their columns, and for each condition a mask of the
+            documents that meet it.
         """
-        file_numbers, rows_in_files, *other_arrays = batch.columns
-        n_columns = len(self.columns)
-        value_arrays = other_arrays[:n_columns]
-        outcome_arrays = other_arrays[n_columns:]
+        result_by_expression = dict(zip(self.expressions(), batch.columns, strict=True))
 
-        # Number the documents through all files. The first documents of the files have the numbers
-        # [0, 100, …] in the example: [0, 100] + [5, 0] = [5, 100].
-        rows = self._first_rows[file_numbers.to_numpy()] + rows_in_files.to_numpy()
+        # Documents are numbered through all files. If the first file has 100 documents, row 0 of
+        # the second file is document 100.
+        file_numbers = result_by_expression[FILE_NUMBER].to_numpy()  # (n_documents,)
+        rows_in_files = result_by_expression[ROW_NUMBER].to_numpy()  # (n_documents,)
+        rows = self._first_rows[file_numbers] + rows_in_files
 
-        # A condition such as `a > 1 and b < 2` consists of two comparisons: join their outcomes.
-        outcome_by_comparison = dict(zip(self._comparisons, outcome_arrays, strict=True))
+        value_by_column: dict[str, Any] = {}
+        for column in self.columns:
+            value_by_column[column] = result_by_expression[column_reference(self._schema, column)]
+
+        # A condition such as `a > 1 and b < 2` consists of two comparisons: join their results.
         masks: dict[Condition, NDArray[np.bool_]] = {}
         for condition, sql in self._conditions.items():
-            masks[condition] = _as_mask(sql.outcome(outcome_by_comparison))
-        value_by_column = dict(zip(self.columns, value_arrays, strict=True))
+            masks[condition] = _as_mask(sql.outcome(result_by_expression))
         return ScannedRows(rows, value_by_column, masks)
 
 
