@@ -132,17 +132,14 @@ def connections_kept() -> Iterator[None]:
 def connected(cluster: TaskCluster) -> Iterator[ClusterConnection]:
     """Yield a connection to a cluster of workers, such as Dask or Ray.
 
-    Within a block of `connections_kept`, all callers get the same connection, which stays open
-    until that block ends. Otherwise it ends with this block.
+    The connection is closed at the end of this block, or, within a block of `connections_kept`, at
+    the end of that. So several callers within that block use the same connection.
 
     Args:
         cluster: The cluster.
-
-    Yields:
-        The connection. Several blocks may use it at the same time.
     """
-    with connections_kept():
-        assert _kept_connections is not None
+    with connections_kept():  # does nothing within another block of it
+        assert _kept_connections is not None  # set by `connections_kept`, which closes them
         if cluster not in _kept_connections:
             _kept_connections[cluster] = ClusterConnection(cluster)
         yield _kept_connections[cluster]

@@ -104,27 +104,19 @@ def _cluster_run(
 ) -> Iterator[_ClusterRun]:
     """Prepare to run tasks on a cluster, and cancel those that are not done when the block ends.
 
-    Three things are set up for the run:
-
-    - A check that each worker makes before a task: that it sees the outputs of the project, and has
-      the same software as this machine.
-    - A watch that raises an error if the cluster has had no workers for too long.
-    - A queue for the messages of workers. Several runs may share the connection to the cluster, so
-      each message has the name of its run with it.
-
     Args:
         executor: What runs the tasks.
         connection: The connection to its cluster.
         work: Called for each task, on a worker.
     """
     client = connection.open(executor.progress)
+    # Raises an error if the cluster has no workers for too long.
     worker_watch = _WorkerWatch(connection, client, executor.progress)
-    # Each task is sent with the check. A worker on which the check fails refuses the task.
+    # Before each task, a worker checks that it has the same software, and sees the same outputs.
     with compatibility_check(executor.shared, executor.files) as check:
         run = _ClusterRun(work, client, check, worker_watch)
-        # Each message of a worker begins with the name of its run, which is that of a folder. For
-        # each name, the connection has a function that it calls with the message: here, one that
-        # puts the message into the queue.
+        # Let the connection put the messages of this run into its queue. Other runs may use the
+        # same connection. So each message comes with the folder of its run.
         connection.receivers[check.run_folder] = run.events.put
         try:
             yield run
@@ -174,17 +166,19 @@ class _ClusterRun(BoundedRun[Any, TaskHandle]):
         """How long to wait for an event before checking that there are workers."""
 
     def submit(self, task: Any) -> TaskHandle:
-        """Hand out a task to the cluster, and return a handle that stands for it.
+        """Hand out a task to the cluster, and return a handle to ask for its result later.
 
         Args:
             task: The argument for the function that the workers call.
 
         Raises:
-            NanosetError: The cluster was lost.
+            NanosetError: The connection to the cluster was lost.
         """
         try:
+            # Before the task, the worker makes the check: that it has the same software, and so on.
             return self._client.submit(self._check, self._work, task, self._receive_end)
         except LostClusterError as error:
+            # This error says which cluster it was, and what the user can do.
             raise self._workers.lost_cluster_error(error) from error
 
     def _receive_end(self, handle: TaskHandle) -> None:
@@ -300,18 +294,17 @@ class _WorkerWatch:
         """Measures and shows how long there have been no workers."""
 
     def check_for_workers(self) -> float:
-        """Check that the cluster has workers, or that there is time left to wait for some.
+        """Raise an error if the cluster has had no workers for too long.
 
         Workers may join a cluster late, for example when a batch system starts their jobs. The
-        settings say for how long to wait for the first one, such as 10 minutes. After that, this
-        raises an error.
+        settings say for how long to wait for the first one, such as 10 minutes.
 
         Returns:
             Seconds after which to check again.
 
         Raises:
             MissingError: The cluster has had no workers for too long.
-            NanosetError: The cluster was lost.
+            NanosetError: The connection to the cluster was lost.
         """
         try:
             n_workers = self._client.n_workers()
@@ -323,9 +316,9 @@ class _WorkerWatch:
         if self._wait_for_workers.has_time_left():
             return _CHECK_SECONDS_WITHOUT_WORKERS
 
-        # A build may have hundreds of outputs left, each of which would now wait in vain for the
-        # whole time. So they do not wait at all, until a worker is seen again.
-        self._connection.wait_seconds = 0.0
+        # A build may have hundreds of outputs left. None of them should wait in vain for so long
+        # again.
+        self._connection.wait_seconds = 0.0  # until a worker is seen
         raise MissingError(
             f"the {self.cluster.software} cluster has no workers",
             where=self.cluster.name,

@@ -119,14 +119,13 @@ class _PassingHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _storage_warnings_to(receive: Callable[[str], None]) -> Iterator[None]:
-    """Within the `with` block, pass warnings about buckets to a function, such as that one does not
-    answer.
+    """Within the `with` block, also pass the logged warnings about buckets to a function.
 
-    They are logged on this machine, where the user does not see them. The function sends them to
-    the machine that the user sees.
+    A worker logs them where the user does not see them, such as that a bucket does not answer.
 
     Args:
-        receive: The function, which is called with the text of each warning.
+        receive: The function, which is called with the text of each warning. It sends the text to
+            the machine that the user sees.
     """
     handler = _PassingHandler(receive)
     storage_logger = logging.getLogger("nanoset_core.storage")

@@ -15,7 +15,7 @@ import hashlib
 import platform
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -62,6 +62,16 @@ class _CarriedFile:
     """Its name in the store."""
     sha256: str
     """Its checksum as hex."""
+
+
+def _digest_of_files(files: Iterable[_CarriedFile]) -> str:
+    """Return a hash of the contents of some files.
+
+    Args:
+        files: The files, in order.
+    """
+    checksums = "".join(file.sha256 for file in files)
+    return hashlib.sha256(checksums.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +138,9 @@ class CompatibilityCheck:
     def download(self, folder: Path) -> dict[Path, Path]:
         """Copy files that tasks need, such as a tokenizer, to a folder of this machine.
 
-        The machine that hands out tasks has put them into the store, which is the folder or bucket
-        for results, since workers may not have them. For a tokenizer:
-
-            /home/ann/tok/tokenizer.json  →  <folder>/3f2a…/tokenizer.json
-
-        "3f2a…" is a hash of all files from /home/ann/tok, so that they stay together, and other
-        versions of them get another folder. Files that an earlier task has copied are not copied
-        again.
+        This machine may not see the original files. The machine that hands out tasks has put them
+        into the store, the folder or bucket for results. What an earlier task has copied is not
+        copied again.
 
         Args:
             folder: The folder on this machine.
@@ -149,19 +154,18 @@ class CompatibilityCheck:
         """
         copies = {}
         for file in self.files:
-            # Files from one folder stay together, since a tokenizer is read with the files next to
-            # it. The name of their folder is a digest of them, so that other files get another one.
+            # Files of one folder, such as those of a tokenizer, are read together, so their copies
+            # are in one folder, too. It is named by a hash, so that other versions get another
+            # folder.
             neighbours = [other for other in self.files if other.path.parent == file.path.parent]
-            checksums = "".join(neighbour.sha256 for neighbour in neighbours)
-            digest = hashlib.sha256(checksums.encode()).hexdigest()
-            copy = folder / digest / file.path.name
+            copy = folder / _digest_of_files(neighbours) / file.path.name
             copies[file.path] = copy
 
             if not copy.is_file():
                 was_downloaded = self.store.fetch(file.name, copy, sha256=file.sha256)
                 if not was_downloaded:
-                    # The run has ended, and has removed all of its files from the store, also the
-                    # marker, the file by which a worker recognises that it sees the right store.
+                    # All tasks have ended, so all of their files were deleted, also the marker: a
+                    # file by which a worker recognises that it sees the right store.
                     raise self._missing_marker_error(marker=None)
         return copies
 
@@ -205,9 +209,7 @@ def compatibility_check(
 ) -> Iterator[CompatibilityCheck]:
     """Yield a check by which workers on other machines find out whether they may work for this one.
 
-    A worker may work if it has the same software, and sees the same store of outputs. For the
-    latter, this process writes a random token to a file in the store. A worker that reads the same
-    token there sees the same store, and not another one that is mounted at the same path.
+    A worker may work if it has the same software, and sees the same store of outputs.
 
     Args:
         access: Access to the outputs.
@@ -224,8 +226,8 @@ def compatibility_check(
         for number, path in enumerate(files):
             carried_files.append(_carry(store, path, f"{run_folder}/{number}-{path.name}"))
 
-        # Write a random token to the marker. A worker that reads the same token there sees the same
-        # store. The marker is written again and again, as a sign that this process is alive.
+        # Write a random token to a file in the store. A worker that finds the same token there sees
+        # the same store. The file is written again and again, as a sign that this process is alive.
         token = secrets.token_hex(16).encode()
         with kept_fresh(store, f"{run_folder}/{_MARKER}", lambda: token):
             yield CompatibilityCheck(store, run_folder, token, software(), tuple(carried_files))

@@ -62,13 +62,15 @@ class DaskClient(ClusterClient):
         Dask calls it in one of its own threads.
 
         Args:
-            receive: Called with the folder that identifies a run of tasks, and the message.
+            receive: Called with a folder, which says to which run of tasks the message belongs, and
+                with the message.
         """
 
         def receive_event(event: tuple[float, list[Any]]) -> None:
-            """Pass on an event, which is a time and a message as `_encode_message` returns it."""
-            _, encoded_message = event
-            receive(*_decode_message(encoded_message))
+            """Decode a message that Dask has sent."""
+            _, encoded_message = event  # the time, and the message as a list of simple values
+            run_folder, message = _decode_message(encoded_message)
+            receive(run_folder, message)
 
         self._client.subscribe_topic(_TOPIC, receive_event)
 
@@ -100,11 +102,8 @@ class DaskClient(ClusterClient):
         """Return the result of a task that has ended, or raise its error.
 
         Dask's own errors are converted to those that are the same for all kinds of clusters:
-
-            KilledWorker              several workers died of the task       KilledWorkersError
-            CancelledError            the scheduler forgot the task          LostClusterError
-            CommClosedError           the connection was lost                LostClusterError
-            an error of an import     a machine lacks this package           UnloadableTaskError
+        KilledWorkersError, LostClusterError, and UnloadableTaskError if this package is not
+        installed.
 
         Args:
             handle: The task.
@@ -115,13 +114,14 @@ class DaskClient(ClusterClient):
 
         try:
             return self._fetch(handle, keep_waiting)
-        except KilledWorker as error:
+        except KilledWorker as error:  # several workers died of the task
             raise KilledWorkersError(str(error)) from error
         except (CancelledError, CommClosedError) as error:
+            # The scheduler forgot the task, or the connection was lost.
             raise LostClusterError(str(error) or type(error).__name__) from error
         except (ModuleNotFoundError, RuntimeError) as error:
-            # A worker without nanoset fails with the first error, a scheduler without it with the
-            # second. But the task itself may raise them for another reason.
+            # A worker without nanoset raises the first error, and a scheduler without it the
+            # second. But it may also be an error of the task itself.
             import_failure = _import_failure(error)
             if import_failure is None:
                 raise

@@ -75,16 +75,11 @@ _logs: list[_SignalLog] = []
 def exit_on_sigint() -> Iterator[None]:
     """Let Ctrl-C in the `with` block end this process at once, with a message and no traceback.
 
-    A command does this while it has nothing to clean up yet, such as during slow imports:
-
-        $ nanoset build
-        ^Cinterrupted: what is finished is kept; run the same command again to continue
-
-    By default, Python would print some thirty lines about the import that was running.
+    A command does this while it has nothing to clean up yet, such as during slow imports. By
+    default, Python would print some thirty lines about the import that was running.
 
     Raises:
-        SystemExit: The block raised it, since the command has ended. Ctrl-C still prints no
-            traceback until the process is gone.
+        SystemExit: The block raised it, since the command has ended.
     """
     # Replace only Python's own handler. Any other was set on purpose: a shell, for example, lets a
     # background job ignore Ctrl-C.
@@ -108,8 +103,8 @@ def exit_on_sigint() -> Iterator[None]:
 def interruptible() -> Iterator[None]:
     """Let all signals that end a process raise KeyboardInterrupt in the `with` block.
 
-    By default, `kill` (SIGTERM) and a closed terminal (SIGHUP) end a Python program on the spot,
-    and only Ctrl-C (SIGINT) lets it clean up. In the block, all three let it clean up:
+    By default, only Ctrl-C (SIGINT) does, so that a program can clean up. `kill` (SIGTERM) and a
+    closed terminal (SIGHUP) end it on the spot:
 
         with interruptible():
             try:
@@ -119,36 +114,42 @@ def interruptible() -> Iterator[None]:
 
     A signal that this process was told to ignore, as `nohup` does with SIGHUP, stays ignored.
     """
-    ignored_signals = []
-    with handlers_restored():
-        for number in _ENDING_SIGNALS:
-            handler = signal.getsignal(number)
-            if handler == signal.SIG_IGN:
-                # The parent process wants it ignored, as nohup does: it stays so.
-                ignored_signals.append(number)
-            elif handler in (signal.SIG_DFL, _exit):
-                # The default, and this module's `_exit`, would end the process at once. Replace
-                # them by Python's handler of Ctrl-C, which raises KeyboardInterrupt.
-                signal.signal(number, signal.default_int_handler)
-            # Any other handler stays, since it was set on purpose.
-
-        # Note each signal that arrives, for `received_signal`. If one arrives while a finalizer
-        # runs, such as `__del__`, Python prints its KeyboardInterrupt and goes on as if nothing had
-        # happened. So send such a signal once more when the finalizer has ended.
+    with handlers_restored():  # after the block
+        ignored_signals = _raise_on_signals()
+        # Note each signal for `received_signal`. Send a signal again if its KeyboardInterrupt is
+        # lost, because Python was running a finalizer such as `__del__`.
         with _logged_signals(ignored_signals), _resent_from_finalizers():
             yield
 
 
+def _raise_on_signals() -> list[signal.Signals]:
+    """Let all signals that end a process raise KeyboardInterrupt, except those that are ignored.
+
+    Returns:
+        The signals that this process ignores, since the process that started it wants so.
+    """
+    ignored_signals = []
+    for number in _ENDING_SIGNALS:
+        handler = signal.getsignal(number)
+        if handler == signal.SIG_IGN:
+            ignored_signals.append(number)
+        elif handler in (signal.SIG_DFL, _exit):
+            # These end the process at once. Use Python's handler of Ctrl-C instead.
+            signal.signal(number, signal.default_int_handler)
+        # Any other handler stays, since it was set on purpose.
+    return ignored_signals
+
+
 @contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
-    """Hold back signals that end the process, until the `with` block is ready to handle them.
+    """Hold back signals that end the process, such as Ctrl-C, until the block is ready for them.
 
-    `interruptible` lets Ctrl-C raise KeyboardInterrupt. Without `signals_held`, Ctrl-C could arrive
-    after `interruptible` has begun, and before `try`. Then `clean_up` would not be called:
+    Here, a Ctrl-C before `release` raises KeyboardInterrupt in `release`. So it cannot arrive too
+    early, when nobody would catch it:
 
         with signals_held() as release, interruptible():
             try:
-                release()              # a Ctrl-C since the first line raises KeyboardInterrupt here
+                release()
                 build()
             except KeyboardInterrupt:
                 clean_up()
@@ -165,23 +166,19 @@ def signals_held() -> Iterator[Callable[[], None]]:
     try:
         yield release
     finally:
-        release()
+        release()  # in case that the block has not called it
 
 
 @contextmanager
 def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[None]:
-    """Log the signals that arrive in the `with` block, for `received_signal`.
-
-    KeyboardInterrupt does not say which signal has caused it, and a handler for the signals could
-    be replaced by a library. So this uses a pipe: Python can be told to write the number of each
-    signal to a pipe as soon as it arrives, whatever the handlers do.
+    """Note the signals that arrive in the `with` block, so that `received_signal` can return them.
 
     Args:
-        ignored_signals: Signals that are not logged.
+        ignored_signals: Signals that are not noted.
     """
-    log = _SignalLog(ignored_signals)
-    # From now on, Python writes the number of each signal to the pipe of the log, before it calls
-    # the handler of the signal, and also if a library replaces that handler.
+    # Python can be told to write the number of each signal to a pipe as soon as it arrives. That
+    # works even if a library replaces the handlers of signals.
+    log = _SignalLog(ignored_signals)  # reads the pipe
     previous_pipe = signal.set_wakeup_fd(log.writer, warn_on_full_buffer=False)
     _logs.append(log)  # `received_signal` asks the last log of this list
     try:
@@ -196,18 +193,12 @@ def _logged_signals(ignored_signals: Collection[signal.Signals]) -> Iterator[Non
 def _resent_from_finalizers() -> Iterator[None]:
     """Send a signal again if it arrives while Python runs a finalizer, such as `__del__`.
 
-    A signal raises KeyboardInterrupt in the code that is running at that moment. Usually, this ends
-    the program. But Python lets no exception out of a finalizer: it prints it, and continues.
-
-        in a function:     Ctrl-C  →  KeyboardInterrupt  →  the program cleans up and ends
-        in a finalizer:    Ctrl-C  →  KeyboardInterrupt  →  printed, and the program continues
-
-    To print it, Python calls `sys.unraisablehook`. Here, that is replaced by a function that sends
-    the signal once more, when the finalizer has ended.
+    A signal such as Ctrl-C raises KeyboardInterrupt in the code that is running at that moment. But
+    Python lets no exception out of a finalizer: it calls `sys.unraisablehook`, which prints the
+    exception, and continues. So the program would not notice the signal.
     """
     watch = _FinalizerWatch()
-    # The hook sends the signal once more, when the finalizer has ended.
-    sys.unraisablehook = watch.hook
+    sys.unraisablehook = watch.hook  # sends the signal once more, when the finalizer has ended
     try:
         yield
     finally:
@@ -229,26 +220,23 @@ class _FinalizerWatch:
     def hook(self, unraisable: sys.UnraisableHookArgs) -> None:
         """Send a signal again, such as Ctrl-C, if its exception was lost in a finalizer.
 
-        A finalizer is code that Python runs when it frees an object, such as `__del__`. Nobody can
-        catch an exception that it raises. So Python passes the exception to `sys.unraisablehook`,
-        which is this method, and continues as if nothing had happened. There are two cases:
-
-            ZeroDivisionError, …    a fault of the finalizer      it is printed, as usual
-            KeyboardInterrupt       Ctrl-C was pressed meanwhile  the signal of Ctrl-C is sent again
+        Python calls this for an exception in a finalizer, which is code that runs when an object is
+        freed, such as `__del__`. Nobody can catch the exception there.
 
         Args:
             unraisable: The exception, and where it was raised.
         """
-        # A fault of the finalizer itself is an `Exception`. KeyboardInterrupt is not one, and
-        # neither is the exception that Dagster, a scheduler, raises if it receives a signal.
+        # A signal raises an exception such as KeyboardInterrupt, which is no `Exception`. What is
+        # one is a fault of the finalizer itself.
         is_fault = issubclass(unraisable.exc_type, Exception)
         number = None if is_fault else received_signal()
         if number is None:
-            self.previous_hook(unraisable)
+            self.previous_hook(unraisable)  # prints it
             return
-        # Send the signal from another thread, when this finalizer will have ended: otherwise, the
-        # finalizer would swallow it once more. `threading.Thread.start` waits until the new thread
-        # runs, so that the finalizer might still be running when the signal arrives.
+
+        # Send the signal from another thread, a moment later: as long as the finalizer runs, the
+        # signal would be lost again. (`threading.Thread.start` would wait here until the thread
+        # runs.)
         _thread.start_new_thread(self._send_later, (number,))
 
     def _send_later(self, number: int) -> None:
@@ -334,23 +322,15 @@ def drop_further_signals() -> None:
 def children_shielded() -> Iterator[None]:
     """Let processes that are started in the `with` block ignore Ctrl-C, so that this one ends them.
 
-    If a user presses Ctrl-C, the terminal sends SIGINT to a command and to all of its child
-    processes. If each of them reacted, they would end in any order, with a traceback each. Instead,
-    only the command itself reacts. It decides what to finish, and ends its children by SIGTERM:
-
-        signal                      children of this block    since they inherit from this process
-        SIGINT (Ctrl-C)             do not receive it         that it is blocked
-        SIGHUP (closed terminal)    do not receive it         that it is blocked
-        SIGTERM (kill)              end                       that it is not ignored
-
-    Children that are started by threads that begin in the block are shielded, too.
+    If a user presses Ctrl-C, the terminal sends SIGINT to a command and to all of its children.
+    Here, only the command reacts: it decides what to finish, and ends its children by SIGTERM. A
+    closed terminal (SIGHUP) is treated in the same way.
     """
     # Block the two signals in this thread. Children and new threads inherit that.
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
-    with handlers_restored():
-        # If this process ignores SIGTERM, its children inherit that, and could not be ended. But
-        # they inherit only SIG_IGN, and no handler that is a function. So for the block, replace
-        # SIG_IGN by a function that does nothing.
+    with handlers_restored():  # after the block
+        # Children must not ignore SIGTERM. They would inherit that from this process if it does.
+        # But they inherit no Python function. So let a function that does nothing handle SIGTERM.
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _drop)
         try:

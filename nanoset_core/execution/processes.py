@@ -299,18 +299,17 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
             with _without_main_module(), children_shielded():
                 return self._pool.submit(self._work, task)
         except OSError as error:
-            # If a worker dies while the pool starts another one, a pipe of the pool is broken
-            # (EPIPE), or closed already, which Python reports without an error number. All other
-            # errors mean something else, such as too many open files.
-            if error.errno not in (None, errno.EPIPE):
+            # A worker died while another was started, so that a pipe of the pool is broken (EPIPE)
+            # or closed (no number). Other errors mean something else, such as too many open files.
+            is_pipe_broken = error.errno in (None, errno.EPIPE)
+            if not is_pipe_broken:
                 raise
             raise BrokenProcessPool("a worker died while another was started") from error
 
     def wait(self) -> list[Future[Any]]:
-        """Wait until a task has ended, but at most half a second, and return the tasks that have
-        ended.
+        """Wait until a task has ended, but at most half a second, and return the ended tasks.
 
-        In either case, reports of the workers on their progress are passed on.
+        Reports of the workers on their progress are passed on.
 
         Returns:
             The tasks that have ended, in the order in which they were handed out; perhaps none.
@@ -318,8 +317,8 @@ class _PoolRun(BoundedRun[Any, Future[Any]]):
         ended = wait(self.pending, _LOOK_SECONDS, FIRST_COMPLETED).done
         while self._progress_receiver.poll():
             report_progress(self._progress_receiver.recv())
-        # In the order in which they were handed out.
-        return sorted(ended, key=self.pending.__getitem__)
+        # `pending` has the number of each task, in the order in which they were handed out.
+        return sorted(ended, key=lambda future: self.pending[future])
 
     def result(self, handle: Future[Any]) -> Any:
         """Return the result of a task that has ended, or raise its error."""

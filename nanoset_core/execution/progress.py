@@ -199,31 +199,25 @@ class Progress:
     def update(self, work: RunningWork) -> None:
         """Show that a piece of work, such as tokenizing a corpus, has advanced or is finished.
 
-        Two kinds of readers see it. The user sees a line or a bar on the terminal:
-
-            tokenize web: 42%, …
-
-        Other processes may wait for the same output. They read a file in the store, the lease,
-        which this process keeps while it makes the output, and which also says how far it is.
+        The user sees it on the terminal: "tokenize web: 42%, …".
 
         Args:
             work: The work, which calls this method when it has counted what is done.
         """
-        # While a process makes an output, it keeps a file in the store, the lease. Write the
-        # progress there, too, for other processes that wait for the output. The share is how much
-        # of the work is done, from 0 to 1; waiting has none.
+        # Other processes may wait for the output of this work. Write the progress to the file that
+        # they look at. (The share is how much is done, from 0 to 1. Waiting has none.)
         share = None if isinstance(work, Wait) else work.share
         at_work(f"{work.stage} {work.name}", share)
         if self._display is None:
             return
 
-        # Keep the running work. Tasks in several threads may report at the same time.
+        # Update the list of running work. Tasks in several threads may report at the same time.
         with self._lock:
-            # Whether this is the first report of the work, which the display then adds.
-            is_new = not work.is_finished and work.label not in self._works
+            is_new = False
             if work.is_finished:
                 self._works.pop(work.label, None)
             else:
+                is_new = work.label not in self._works
                 self._works[work.label] = work
         self._display.work(work, is_new=is_new)
 

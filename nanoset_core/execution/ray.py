@@ -157,22 +157,20 @@ class RayClient(ClusterClient):
             LostClusterError: The connection to the cluster was lost.
         """
         try:
-            # A worker calls `_run_on_ray_worker` with these arguments. Ray knows the task by the
-            # reference. Its result arrives in the future.
+            # A worker will run the task. While it does, it puts messages into the mailbox.
             reference = self._run_task.remote(self._mailbox, check, work, task)
-            handle = RayTask(reference, outcome=reference.future())
+            outcome = reference.future()  # gets the result when the task has ended
         except Exception as error:
             if self.is_connected:
                 raise  # For example, the task cannot be pickled.
             raise LostClusterError(_last_line(error)) from error
-        handle.outcome.add_done_callback(lambda outcome: receive_end(handle))
+
+        handle = RayTask(reference, outcome)
+        outcome.add_done_callback(lambda _: receive_end(handle))
         return handle
 
     def result(self, handle: RayTask, keep_waiting: Callable[[], float]) -> Any:
         """Return the result of a task that has ended, or raise its error.
-
-        The result has arrived together with the news that the task has ended, so there is nothing
-        to wait for.
 
         Args:
             handle: The task.
@@ -183,11 +181,14 @@ class RayClient(ClusterClient):
         error = handle.outcome.exception()
         if error is None:
             return handle.outcome.result()
-        # Ray wraps the error of a task in one of its own, whose text is a whole traceback. Raise
-        # the error of the task, unless it is that nanoset cannot be imported. Then the task did
-        # nothing wrong, but the machine lacks nanoset, and the error below tells the user so.
-        if isinstance(error, RayTaskError) and _import_failure(error.cause) is None:
-            raise error.cause from error
+
+        # An error in the task arrives within an error of Ray, as its cause. An exception is an
+        # error that says that nanoset is not installed on the machine: the task itself is not to
+        # blame.
+        if isinstance(error, RayTaskError):
+            lacks_nanoset = _import_failure(error.cause) is not None
+            if not lacks_nanoset:
+                raise error.cause from error
         raise _as_cluster_error(error) from error
 
     def cancel(self, handles: Collection[RayTask]) -> None:
@@ -305,13 +306,14 @@ def _last_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Delivery:
-    """Messages that are taken from the mailbox at once."""
+class _Letter:
+    """A message in the mailbox."""
 
-    messages: list[tuple[str, Message]] = field(default_factory=list)
-    """(folder of the run, message)"""
+    run_folder: str
+    """Folder of the run that it belongs to."""
+    message: Message
     has_arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set as soon as the process that handed out the tasks has received them."""
+    """Set as soon as the process that handed out the tasks has received it."""
 
 
 class Mailbox:
@@ -323,49 +325,43 @@ class Mailbox:
 
     def __init__(self) -> None:
         """Begin without messages."""
-        self._next = _Delivery()
-        """Collects the messages that are taken next."""
-        self._taken = _Delivery()
-        """What was taken last."""
-        self._has_messages = asyncio.Event()
+        self._letters: list[_Letter] = []
+        """The messages to take next."""
+        self._taken: list[_Letter] = []
+        """What the last call of `take` has returned."""
+        self._has_letters = asyncio.Event()
 
     async def put(self, run_folder: str, message: Message) -> None:
         """Add a message, and wait until the process that handed out the tasks has received it.
 
-        So a task that sends its progress faster than it is received has to wait here. `take` gives
-        the message to that process, and the call of `take` after that ends the waiting.
+        So a task cannot send messages faster than they are received.
 
         Args:
-            run_folder: Folder of the run, which says which run the message belongs to.
+            run_folder: Folder of the run that the message belongs to.
             message: The message.
         """
-        delivery = self._next  # all messages that the next `take` will return
-        delivery.messages.append((run_folder, message))
-        self._has_messages.set()  # a waiting `take` continues
-        await delivery.has_arrived.wait()  # set by the `take` after the next one
+        letter = _Letter(run_folder, message)
+        self._letters.append(letter)
+        self._has_letters.set()  # a waiting `take` continues
+        await letter.has_arrived.wait()
 
     async def take(self) -> list[tuple[str, Message]]:
         """Wait until there are messages, and return all of them.
 
-        The process that handed out the tasks calls this in a loop. If it calls again, it must have
-        received what the previous call returned. Only then does `put` return to the senders of
-        these messages:
-
-            put("10 %"), put("20 %")    both wait
-            take()                      returns "10 %" and "20 %"; both puts still wait
-            take()                      both puts return; this call waits for new messages
+        The process that handed out the tasks calls this in a loop. Each call shows that it has
+        received what the call before returned, so only then the senders of that may continue.
 
         Returns:
             (folder of the run, message) for each, in the order in which they came.
         """
-        # What the previous call returned has arrived. Let its senders continue.
-        self._taken.has_arrived.set()
+        for letter in self._taken:
+            letter.has_arrived.set()  # its `put` returns
 
-        await self._has_messages.wait()  # until `put` has added a message to `self._next`
-        self._has_messages.clear()
-        self._taken = self._next
-        self._next = _Delivery()  # collects the messages for the next call
-        return self._taken.messages
+        await self._has_letters.wait()  # until `put` adds a letter
+        self._has_letters.clear()
+        self._taken = self._letters
+        self._letters = []
+        return [(letter.run_folder, letter.message) for letter in self._taken]
 
 
 class _RayWorker(TaskWorker):

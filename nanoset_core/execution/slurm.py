@@ -82,11 +82,8 @@ class SlurmJobs:
     def connect(self, stack: ExitStack, progress: Progress, wait_seconds: float) -> DaskClient:
         """Submit jobs to the batch system Slurm, whose processes are the workers of a Dask cluster.
 
-            this process     Dask's scheduler, which hands out the tasks
-            each job         some workers, as many as the job has processors
-
-        The jobs may have to wait for free machines. The scheduler starts at once, so nothing is
-        waited for here.
+        Dask's scheduler, which hands out the tasks, runs in this process. The jobs may have to wait
+        for free machines, but this function does not wait for them.
 
         Args:
             stack: When it is closed, the connection ends, the jobs are cancelled, and the scheduler
@@ -100,8 +97,7 @@ class SlurmJobs:
         require_distributed(self.where)
         self._check_machine()
 
-        # Start the scheduler. Only workers that can read the certificate in this temporary folder
-        # can join it.
+        # Start the scheduler. A temporary folder gets its certificate.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         key_folder = stack.enter_context(claim_scratch(self.folder / "keys"))
         # The scheduler's thread will start `sbatch` to submit jobs. Ctrl-C must not reach that
@@ -110,8 +106,8 @@ class SlurmJobs:
             cluster = self._cluster(key_folder)
         stack.callback(_close, cluster)
 
-        # Submit the jobs, after asking Slurm whether it would accept one. `adapt` also replaces
-        # those that end before the build does; `scale` would not.
+        # Ask Slurm whether it would accept a job, and submit the jobs. `adapt` also replaces those
+        # that end too early.
         self._check_job(cluster.job_script())
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
 
@@ -144,13 +140,10 @@ class SlurmJobs:
             )
 
     def _cluster(self, keys: Path) -> Any:
-        """Start Dask's scheduler in this process, and return it as an object that can submit jobs
-        to Slurm.
+        """Start Dask's scheduler in this process, and return what can submit jobs to Slurm.
 
-        The settings of this class become arguments of dask-jobqueue, which writes the scripts of
-        the jobs:
-
-            partition="gpu", cpus=8, seconds=3600    #SBATCH -p gpu, --cpus-per-task=8, -t 60:00
+        That is an object of dask-jobqueue, which also writes the scripts of the jobs: cpus=8
+        becomes a line `#SBATCH --cpus-per-task=8`.
 
         Args:
             keys: Folder for a certificate. Only workers that can read it can join the scheduler.
@@ -158,6 +151,13 @@ class SlurmJobs:
         Raises:
             ConfigError: dask-jobqueue is not installed.
         """
+        # The administrators of the machine may have set arguments for all users of dask-jobqueue.
+        site_worker_arguments = _site_option("worker-extra-args") or []
+        site_scheduler_options = _site_option("scheduler-options") or {}
+
+        # A worker ends itself some time before Slurm would kill its job.
+        lifetime_arguments = ["--no-dashboard", "--lifetime", f"{self._worker_seconds}s"]
+
         dask_jobqueue = self._import_jobqueue()
         return dask_jobqueue.SLURMCluster(
             queue=self.partition,
@@ -165,23 +165,15 @@ class SlurmJobs:
             cores=self.cpus,
             processes=self.cpus,
             memory=self.memory,
-            walltime=f"{self.seconds // 60}:{self.seconds % 60:02}",
+            walltime=f"{self.seconds // 60}:{self.seconds % 60:02}",  # minutes:seconds
             job_name="nanoset",
             job_extra_directives=list(self.directives),
             log_directory=str(self.folder),
             python=shell_word(sys.executable),
             security=_new_security(keys),
             protocol="tls://",
-            worker_extra_args=[
-                *(_site_option("worker-extra-args") or []),
-                "--no-dashboard",
-                "--lifetime",
-                f"{self._worker_seconds}s",
-            ],
-            scheduler_options={
-                "dashboard_address": "127.0.0.1:0",
-                **(_site_option("scheduler-options") or {}),
-            },
+            worker_extra_args=[*site_worker_arguments, *lifetime_arguments],
+            scheduler_options={"dashboard_address": "127.0.0.1:0", **site_scheduler_options},
         )
 
     def _import_jobqueue(self) -> Any:
@@ -243,13 +235,12 @@ class SlurmJobs:
 
 
 def _new_security(folder: Path) -> Any:
-    """Make a TLS certificate, with which a Dask scheduler recognises its own workers.
+    """Make a TLS certificate, so that nobody else can join a Dask cluster or send tasks to it.
 
-    The certificate is written to three files in a folder that only this user can read. So nobody
-    else can join the cluster, or send tasks to it.
+    It is written to three files, which only this user can read.
 
     Args:
-        folder: The folder. The machines of the jobs must see it.
+        folder: The folder of the files. The machines of the cluster must see it.
 
     Returns:
         Dask's settings (`distributed.Security`) that use these files.
@@ -257,11 +248,11 @@ def _new_security(folder: Path) -> Any:
     from distributed import Security as untyped_security
 
     security: Any = untyped_security
-    # Dask makes a certificate that is its own authority. All roles have the same, so ask for that
-    # of any: the texts of three files in the PEM format.
+    # Dask makes a certificate, and keeps it in memory as three texts. All processes of the cluster
+    # share it, so it does not matter that these are the settings of a worker.
     texts = security.temporary().get_tls_config_for_role("worker")
 
-    # Write the files, where the jobs can read them.
+    # Write it to files, where the other machines can read it.
     open_private = partial(os.open, mode=0o600)
     paths = {}
     for name in ("ca_file", "cert", "key"):
@@ -270,11 +261,11 @@ def _new_security(folder: Path) -> Any:
             file.write(texts[name])
         paths[name] = path
 
-    options = {}
+    options = {"tls_ca_file": paths["ca_file"]}
     for role in ("scheduler", "worker", "client"):
         options[f"tls_{role}_cert"] = paths["cert"]
         options[f"tls_{role}_key"] = paths["key"]
-    return security(require_encryption=True, tls_ca_file=paths["ca_file"], **options)
+    return security(require_encryption=True, **options)
 
 
 def _close(cluster: Any) -> None:
