@@ -164,10 +164,9 @@ def _codec_of_named_tuple(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a type without parts: text, a number, a boolean, None, or any value.
+    """Return what checks and converts the values of a simple type: text, a number, a boolean, None.
 
-    A codec checks values that were read from a file, and converts them if necessary. JSON is
-    written by this program, and YAML by users:
+    The values are from a file: JSON, which this program wrote, or YAML, which users wrote:
 
         type     in JSON                 in YAML
         int      7                       7
@@ -176,24 +175,27 @@ def _codec_of_scalar(hint: Any, notation: Notation) -> ValueCodec:
         Any      anything, unchanged     anything; lists and mappings can no longer be changed
 
     Args:
-        hint: The type, such as `int`.
+        hint: The type, such as `int`, or `Any`.
         notation: Whether the values are from JSON or from YAML.
 
     Raises:
         TypeError: The type is something else.
     """
-    is_yaml = notation is Notation.YAML
-    if hint is Any:
-        return AnySettingCodec() if is_yaml else AnyCodec()
-    if hint is str and is_yaml:
-        return SettingTextCodec()
-    if hint is float and is_yaml:
-        return SettingNumberCodec()
-    # str, int, float, bool, None
-    if hint in PLAIN_TYPES:
-        # JSON does not distinguish 1 from 1.0, so a float may be an int there.
-        allowed = frozenset([hint]) if is_yaml else PLAIN_TYPES[hint]
-        return PlainCodec(hint, allowed)
+    if notation is Notation.YAML:
+        if hint is Any:
+            return AnySettingCodec()
+        if hint is str:
+            return SettingTextCodec()
+        if hint is float:
+            return SettingNumberCodec()
+        if hint in PLAIN_TYPES:  # int, bool, None
+            return PlainCodec(hint, frozenset([hint]))
+    else:
+        if hint is Any:
+            return AnyCodec()
+        if hint in PLAIN_TYPES:  # str, int, float, bool, None
+            # JSON does not distinguish 1 from 1.0, so a float may be an int: {int, float}.
+            return PlainCodec(hint, PLAIN_TYPES[hint])
     raise TypeError(f"no key can have values of the type {hint}")
 
 
@@ -225,9 +227,7 @@ def _codec_of_generic(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a list or tuple type, whose values are lists in JSON and YAML.
-
-    A codec converts the list that was read, and checks the type of each item:
+    """Return what checks and converts values of a list or tuple type, which are lists in a file.
 
         type               in a file       in the program
         list[int]          [1, 2, 3]       [1, 2, 3]
@@ -241,26 +241,20 @@ def _codec_of_list(hint: Any, notation: Notation) -> ValueCodec:
     Raises:
         TypeError: The type of the items is one that no value in a file can have.
     """
-    item_hints = get_args(hint)
-    if get_origin(hint) is list:  # such as list[int]
+    item_hints = get_args(hint)  # such as (int, ...)
+    if get_origin(hint) is list:
         return SequenceCodec(hint, list, codec_of(item_hints[0], notation))
-    if item_hints[1:] == (...,):  # such as tuple[int, ...]
+    has_any_length = item_hints[1:] == (...,)
+    if has_any_length:
         return SequenceCodec(hint, tuple, codec_of(item_hints[0], notation))
-    # Such as tuple[str, int], in which each item has its own type.
     return RowCodec(tuple, [codec_of(item_hint, notation) for item_hint in item_hints])
 
 
 def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a mapping whose values have one type, such as `Mapping[str, int]`.
-
-    A codec converts values from a file, such as {"web": 3}, and checks them. YAML is written by
-    users, so the names in a mapping may have to keep rules. JSON is written by this program:
-
-        Mapping[Literal["a", "b"], int] from YAML    each name must be "a" or "b"
-        Mapping[str, int] from JSON                  names are only known to be texts
+    """Return what checks and converts mappings from a file, such as {"web": 3}.
 
     Args:
-        hint: The type of the mapping.
+        hint: The type of the mapping, such as `Mapping[str, int]` or `dict[str, int]`.
         notation: Whether the values are from JSON or YAML.
 
     Raises:
@@ -268,9 +262,11 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
     """
     key_hint, value_hint = get_args(hint)  # str and int in the example
     value_codec = codec_of(value_hint, notation)
+
+    # Users write YAML, and settings are of the type `Mapping`. The type of the names may have
+    # rules, such as `Literal["a", "b"]`, which this codec checks.
     is_setting = get_origin(hint) is Mapping and notation is Notation.YAML
     if is_setting:
-        # This codec finds the rules for names in the type, and checks them.
         return SettingMappingCodec(hint, value_codec)
     if key_hint is str:
         return MappingCodec(hint, value_codec)
@@ -278,30 +274,24 @@ def _codec_of_mapping(hint: Any, notation: Notation) -> ValueCodec:
 
 
 def _codec_of_union(hint: Any, notation: Notation) -> ValueCodec:
-    """Return the codec of a union, such as `int | str`, whose values have one of several types.
-
-    A codec converts values from a file to values of the program, and checks them. There are two
-    cases:
-
-        int | str                7 and "a" stay as they are: only check that a value is int or str
-        int | tuple[str, ...]    the list ["a"] becomes the tuple ("a",): find the type of the value
-                                 first, and then let the codec of this type convert it
+    """Return what checks and converts values that have one of several types, such as `int | str`.
 
     Args:
-        hint: The union.
+        hint: The union of types.
         notation: Whether the values are from JSON or YAML.
     """
     member_codecs = [codec_of(member, notation) for member in alternatives(hint)]
 
-    # The simple types are those whose values stay as they are: {int, str} for `int | str`.
-    simple_types: frozenset[type] = frozenset()
+    # Types such as int and str need no conversion: it is enough to check that a value has one of
+    # them. Others do: a list becomes a tuple.
+    plain_types: frozenset[type] = frozenset()
     for codec in member_codecs:
-        types_of_member = plain_types_of(codec)  # {int} for int; empty if it converts
-        is_converting = not types_of_member
-        if is_converting:
+        types_of_member = plain_types_of(codec)  # {int}; empty if values are converted
+        if not types_of_member:
+            # This one finds the type of a value first, and then converts it.
             return UnionCodec(hint, member_codecs)
-        simple_types |= types_of_member
-    return PlainCodec(hint, simple_types)
+        plain_types |= types_of_member
+    return PlainCodec(hint, plain_types)
 
 
 class AnySettingCodec(ValueCodec):

@@ -116,20 +116,17 @@ class DataclassCodec(ValueCodec):
     def _field(self, field: dataclasses.Field[Any], hint: Any) -> _Field:
         """Collect what is needed to read and write one field of a dataclass as a key of a file.
 
-        Usually the key is the name of the field. The metadata of a field may say something else:
-
-            seed: int                                          {"seed": 7}
-            size: int = field(metadata=stored("bytes"))        {"bytes": 80}
-            n: int = field(…, metadata=stored(omit_default=True))     no key if n has its default
+        Usually, the key has the name and the type of the field. Its metadata may say something
+        else: `size: int = field(metadata=stored("bytes"))` is stored as {"bytes": 80}.
 
         Args:
             field: The field.
             hint: Its declared type, such as `int`.
         """
         metadata = field.metadata
-        key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # "bytes" in the second case
-        stored_hint = metadata.get(stored_fields.HINT) or hint
-        codec = self._codec_of(stored_hint)
+        key = metadata.get(stored_fields.JSON_KEY) or key_of(field)  # such as "bytes"
+        stored_hint = metadata.get(stored_fields.HINT) or hint  # the type of the stored value
+        codec = self._codec_of(stored_hint)  # converts and checks values of this type
         return _Field(
             field=field,
             hint=hint,
@@ -139,6 +136,8 @@ class DataclassCodec(ValueCodec):
             plain_types=plain_types_of(codec),  # values of these types need no conversion
             default=default_of(field),
             is_required=is_required(field),
+            # Two reasons to leave out the key: the field has its default; or the field with the
+            # name `only_with` is None.
             omit_default=metadata.get(stored_fields.OMIT_DEFAULT, False),
             only_with=metadata.get(stored_fields.ONLY_WITH),
         )
@@ -195,14 +194,13 @@ class DataclassCodec(ValueCodec):
         Args:
             key: The key, such as "files".
             item: Its value as it was read.
-            error: What was raised when the value was converted to the type of the field.
+            error: The mistakes in this value, such as one at `[0].bytes`.
 
         Returns:
-            The mistakes. Their paths begin at the dataclass: a mistake in the size of the first
-            file is at `.files[0].bytes`.
+            The mistakes, with the key in front: `.files[0].bytes`.
         """
         field = self._field_by_key[key]
-        # A required key without a value is described like one that is missing.
+        # A required key without a value (null) is described like a missing key.
         if item is None and field.is_required:
             return [self._missing(field, is_null=True)]
         return error.below(f".{key}")
@@ -256,34 +254,33 @@ class DataclassCodec(ValueCodec):
             field: The field that the key would set.
             is_null: Whether the file has the key, but no value after it, as in `of:`.
         """
+        dataclass_field = field.field
         return missing_key(
             field.key,
-            field.hint,
+            field.hint,  # its type
             explanation=field_help(self._class, field.name),
-            example=field.field.metadata.get("example", "…"),
+            example=dataclass_field.metadata.get("example", "…"),
             is_null=is_null,
         )
 
     def encode(self, value: Any) -> dict[str, Any]:
         """Convert an object of the dataclass to values that JSON can express.
 
-        For example, `File(size=80, pieces=None)` becomes {"bytes": 80}. Its field `size` is stored
-        under another key, and `pieces` is left out, since its metadata says so for None.
-
-        This is called for up to a million small objects per file, so the loop avoids lookups.
+        For example, `File(size=80, checksum=None)` becomes {"bytes": 80}, if the metadata of the
+        fields say that `size` is stored as "bytes", and that `checksum` is left out if it has its
+        default.
 
         Args:
             value: The object.
 
         Returns:
-            Key → value of each field. Two kinds of fields may be left out: those that are only
-            stored if they differ from their default, and those that are only stored together with
-            another one.
+            Key → value of each field that is stored.
         """
         result: dict[str, Any] = {}
-        # For speed, these are plain tuples; see `_FieldEncoder`.
-        for field, name, key, encode, may_be_left_out in self._encoders:
+        # This is called for up to a million small objects per file. For speed, what is needed of
+        # each field is in a plain tuple.
+        for field, name, key, encode_field, may_be_left_out in self._encoders:
             if may_be_left_out and not field.is_stored(value):
                 continue
-            result[key] = encode(getattr(value, name))
+            result[key] = encode_field(getattr(value, name))
         return result

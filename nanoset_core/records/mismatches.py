@@ -64,17 +64,13 @@ class MismatchError(ValueError):
         return f"{first} instead of {first.expected}"
 
     def below(self, part: str) -> list[Mismatch]:
-        """Return the mistakes with paths that begin one level further up in the file.
+        """Return the mistakes with a longer path: with the key or index that leads to the value.
 
-        A value is checked without knowing where in the file it is. A mistake in `en: {of: 3}` is
-        found at `.of`. The caller, which checks the mapping around it, adds its own part:
-
-            path within the value       .of
-            below(".en")                .en.of
-            below(".views")             .views.en.of
+        For example, the value of `en` is {of: 3}, with a mistake at `.of`. `below(".en")` returns
+        it with the path `.en.of`.
 
         Args:
-            part: What leads from the mapping or list to the value: `.key` or `[index]`.
+            part: What is added in front: `.key` or `[index]`.
         """
         return [
             replace(mismatch, path_from_root=part + mismatch.path_from_root)
@@ -252,12 +248,7 @@ def missing_key(key: str, hint: Any, *, explanation: str, example: str, is_null:
 def _remedy(hint: Any, value: object) -> str:
     """Return what a user should do about a value of a wrong type in a YAML file.
 
-    Most mistakes have few causes. For example:
-
-        expected     written     advice
-        a text       12          put it in quotes: "12"
-        an int       8.0         write it without a fraction: 8
-        a list       en          put it in brackets: [en]
+    For example, 'put it in quotes: "12"' if a text was expected.
 
     Args:
         hint: The expected type, which may be a union such as `int | str`.
@@ -268,38 +259,30 @@ def _remedy(hint: Any, value: object) -> str:
     if isinstance(value, str):
         return _remedy_for_text(hint, value)
 
-    # The types of the union, without annotations such as a range of numbers.
-    types = [bare(kind) for kind in alternatives(hint)]
-    if str in types:  # a text is allowed, but YAML has read something else
+    types = [bare(member) for member in alternatives(hint)]  # without rules, such as a range
+    if str in types:
         remedy = _remedy_for_missing_quotes(value)
         if remedy is not None:
             return remedy
-    if get_origin(hint) is Literal:
+    if get_origin(hint) is Literal:  # one of some values
         return _remedy_for_choice(hint, value)
-    if int in types and isinstance(value, float) and value.is_integer():  # such as 8.0
-        return f"write it without a fraction: {value:.0f}"
+    if int in types and isinstance(value, float) and value.is_integer():
+        return f"write it without a fraction: {value:.0f}"  # 8 instead of 8.0
     return f"write {describe(hint)}"
 
 
 def _remedy_for_missing_quotes(value: object) -> str | None:
-    """Return how to correct a value that should have been text, or a mapping, in a YAML file.
-
-        the user wrote        YAML reads             remedy
-        name: 12              the number 12          put it in quotes: "12"
-        name: [web: 2]        a list of mappings     write the keys without the dashes of a list, …
-        name: [a, b]          a list                 None: the user cannot have meant text
-
-    In the second case, this function is called for the item {"web": 2} of the list.
+    """Return how to correct a value in a YAML file that should have been text.
 
     Args:
-        value: The value as it was read, which is not text.
+        value: The value as YAML has read it, such as the number 12.
 
     Returns:
-        The remedy; None if nothing suggests what the user meant.
+        Such as 'put it in quotes: "12"'; None if nothing suggests what the user meant.
     """
     if isinstance(value, Mapping) and len(value) == 1:
-        # The user wrote a list with the item `- web: 2`, which YAML reads as a mapping with one
-        # entry, but meant a mapping of names to numbers.
+        # The user wants a mapping of names to numbers, but has written each as an item of a list of
+        # texts, `- web: 2`. YAML reads this item as the mapping {"web": 2}.
         [(name, inner)] = value.items()
         mapping = f"{{{name}: {_shortened(str(inner))}, …}}"
         return f"write the keys without the dashes of a list, as one mapping: {mapping}"
@@ -312,27 +295,25 @@ def _remedy_for_missing_quotes(value: object) -> str | None:
 def _remedy_for_text(hint: Any, text: str) -> str:
     """Return how to correct a setting that is text, but should be something else.
 
-        expected               the user wrote     remedy
-        a number               "7"                write a whole number, without quotes
-        a list                 web                put it in brackets: [web]
-        one of some texts      vald               did you mean 'valid'?
-        true or false          "yes"              write true or false
-
     Args:
-        hint: The expected type, or a union of several types.
-        text: The text.
+        hint: The expected type, such as `int`, or a union of several types.
+        text: The text that the user wrote.
+
+    Returns:
+        Such as "write a whole number, without quotes" for "7".
     """
-    types = [bare(kind) for kind in alternatives(hint)]
+    types = [bare(member) for member in alternatives(hint)]
     if int in types or float in types:
         return (
             f"write {describe(hint)}, without quotes "
             "(YAML takes 1e-3 for text, and 1.0e-3 for a number)"
         )
-    if any(get_origin(kind) is tuple for kind in types):  # a list is allowed
+    is_list_allowed = any(get_origin(kind) is tuple for kind in types)
+    if is_list_allowed:
         return f"put it in brackets: [{_shortened(text)}]"
-    if get_origin(hint) is Literal:
-        return _remedy_for_choice(hint, text)
-    return f"write {describe(hint)}"
+    if get_origin(hint) is Literal:  # one of some texts
+        return _remedy_for_choice(hint, text)  # such as "did you mean 'valid'?"
+    return f"write {describe(hint)}"  # such as "write true or false"
 
 
 def _remedy_for_choice(hint: Any, value: object) -> str:

@@ -53,12 +53,11 @@ class Section:
 def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Iterator[ConfigError]:
     """Yield an error for each rule that a setting, or a value within it, breaks.
 
-    The type of a setting has its rules. For example, `Annotated[str, Check(check_corpus_name)]` is
-    a text that the function `check_corpus_name` must accept. Lists, mappings and dataclasses are
-    searched for such types.
+    The rules are in the declared type of the setting. For example, a setting of the type
+    `Annotated[str, Check(check_corpus_name)]` is a text that `check_corpus_name` must accept.
 
     Args:
-        hint: The declared type of the setting.
+        hint: The declared type.
         value: The setting, which has this type.
         file: The file that it is from, for messages.
         path: Path of its key in the file, such as "views.en"; empty for the whole file.
@@ -66,12 +65,11 @@ def rule_errors(hint: Any, value: object, file: object, path: str = "") -> Itera
     Yields:
         Errors that name the file and the path of the key: "nanoset.yaml: views.en.of".
     """
-    # The type may be a union; only the rules of the type that the value has apply.
-    for type_with_rules in alternatives(hint):
-        plain_type = bare(type_with_rules)  # such as str, for `Annotated[str, Check(…)]`
-        origin = get_origin(plain_type)  # such as tuple, for `tuple[str, ...]`
+    for member in alternatives(hint):  # the types of a union such as `str | None`; else only `hint`
+        plain_type = bare(member)  # without annotations, such as `str`
+        origin = get_origin(plain_type)  # such as `tuple`, for `tuple[str, ...]`
         if plain_type is str and isinstance(value, str):
-            yield from _errors_of_text(type_with_rules, value, f"{file}: {path}")
+            yield from _errors_of_text(member, value, f"{file}: {path}")
         elif origin is tuple and isinstance(value, tuple):
             yield from _errors_in_list(plain_type, value, file, path)
         elif origin is Mapping and isinstance(value, Mapping):
@@ -104,22 +102,22 @@ def _errors_in_list(
 def _errors_in_mapping(
     hint: Any, mapping: Mapping[str, Any], file: object, path: str
 ) -> Iterator[ConfigError]:
-    """Yield an error for each name or value of a setting that breaks a rule of its type.
+    """Yield an error for each name or value in a mapping that breaks a rule of its type.
 
-    For example, the type may say that each name must be that of a corpus, which has no slashes:
-
-        blend: {web: 2, a/b: 1}        an error about blend.a/b
+    For example, names of the type `CorpusName` have no slashes, so for `blend: {web: 2, a/b: 1}`
+    this yields an error about blend.a/b.
 
     Args:
         hint: The declared type of the mapping, such as `Mapping[CorpusName, float]`.
-        mapping: The mapping as it was read.
+        mapping: The mapping as it was read from a file of settings.
         file: The file, for messages.
         path: Path of its key in the file, such as `blend`.
     """
-    name_hint, value_hint = get_args(hint)
+    name_hint, value_hint = get_args(hint)  # CorpusName, float
     for name, value in mapping.items():
-        yield from _errors_of_text(name_hint, name, f"{file}: {path}.{name}")
-        yield from rule_errors(value_hint, value, file, f"{path}.{name}")
+        path_of_name = f"{path}.{name}"  # blend.a/b
+        yield from _errors_of_text(name_hint, name, f"{file}: {path_of_name}")
+        yield from rule_errors(value_hint, value, file, path_of_name)
 
 
 def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
@@ -148,25 +146,19 @@ def _errors_of_text(hint: Any, text: str, where: str) -> Iterator[ConfigError]:
 
 
 def _errors_in_section(section: Any, file: object, path: str) -> Iterator[ConfigError]:
-    """Yield the errors of a section of settings: first of each key, then about several keys
-    together.
-
-    For example, the settings of a blend may have a corpus with a forbidden name (one key), or a
-    weight for a corpus that is not in the list of corpora (two keys). Rules about one key are part
-    of the type of its field. Rules about several keys are in the method `broken_rules` of the
-    section's class.
+    """Yield an error for each rule that the keys of a section of settings break.
 
     Args:
-        section: The section, such as that of `en`, as an object of a dataclass with a field for
-            each key.
+        section: The section, an object of a dataclass with a field for each key.
         file: The file, for messages.
         path: Where the section is in the file, such as "views.en"; empty for the whole file.
     """
+    # Rules about one key are in the type of its field.
     kind: Any = type(section)
-    for field, hint in own_fields(kind):  # a field for each key, and its type
-        inner_path = f"{path}.{key_of(field)}".removeprefix(".")  # such as "views.en.of"
-        yield from rule_errors(hint, getattr(section, field.name), file, inner_path)
+    for field, hint in own_fields(kind):
+        path_of_key = f"{path}.{key_of(field)}".removeprefix(".")  # such as "views.en.of"
+        yield from rule_errors(hint, getattr(section, field.name), file, path_of_key)
 
-    # Rules about several keys are a method of the dataclass.
+    # Rules about several keys together are a method of the dataclass.
     if isinstance(section, Section):
         yield from section.broken_rules(f"{file}: {path}" if path else str(file))

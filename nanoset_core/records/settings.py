@@ -447,18 +447,15 @@ def json_schema(section: type[DataclassInstance], *, templates: bool = False) ->
 def _schema_of_field(
     section: type[DataclassInstance], hint: Any, templates: bool
 ) -> dict[str, Any]:
-    """Return the JSON schema of the type of a setting, by which editors complete and check a file.
-
-    A section of settings may contain sections of its own kind, such as groups of corpora within a
-    group. The schema of a group would contain the schema of a group, and so on without an end. So
-    the inner ones are only described as {"type": "object"}, which allows any keys.
+    """Return the JSON schema of a setting, by which editors complete and check a file of settings.
 
     Args:
-        section: The dataclass that has the setting as a field, such as that of a group.
+        section: The dataclass that has the setting as a field.
         hint: The type of the field, such as `int`, whose schema is {"type": "integer"}.
         templates: Whether a template, such as `{{ env.ROOT }}`, may be used in place of any value.
     """
-    # The sections that values of this type contain: [group] for the type `Mapping[str, group]`.
+    # The field may contain sections of the same kind: a group of texts may contain groups. Their
+    # schemas would contain each other without an end. So allow any keys in the inner ones.
     sections_within = [inner.section for inner in inner_sections(hint)]
     if section in sections_within:
         return {"type": "object"}
@@ -473,16 +470,14 @@ def _schema(hint: Any, templates: bool) -> dict[str, Any]:
         int | None              {"anyOf": [{"type": "integer"}, {"type": "null"}]}
         int, with templates     {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": …}]}
 
-    In the last case, the user may also write a text with "{{", such as `{{ env.SEED }}`, which
-    Dagster replaces by the number. For the type `str`, this needs no alternative.
-
     Args:
         hint: The type.
-        templates: Whether templates are allowed.
+        templates: Whether a text with "{{", such as `{{ env.SEED }}`, is allowed in place of the
+            value. Another program, Dagster, replaces it.
     """
-    schemas = [_schema_of_alternative(kind, templates) for kind in alternatives(hint)]
-    if templates and _needs_template(schemas):
-        schemas.append({"type": "string", "pattern": r"\{\{"})  # contains "{{"
+    schemas = [_schema_of_alternative(member, templates) for member in alternatives(hint)]
+    if templates and _needs_template(schemas):  # not if any text is allowed anyway
+        schemas.append({"type": "string", "pattern": r"\{\{"})
 
     if len(schemas) == 1:
         return schemas[0]

@@ -352,50 +352,48 @@ def _check_digits(node: Any) -> None:
 def _check_size(root: Any) -> None:
     """Check that a YAML text does not stand for too many values, or for endlessly many.
 
-    A few lines of YAML can stand for billions of values, since an alias (`*x`) repeats a value:
+    An alias (`*x`) repeats a value, so a few lines of YAML can stand for billions of values:
 
         [&x [1, 2], *x]     7 values: the outer list, and twice a list with two numbers
         &x [*x]             endlessly many, since the list contains itself
 
     Args:
-        root: The whole text as a tree of nodes, before Python values are made of it. An alias is
-            the same node as the value that it repeats.
+        root: The text as a tree of nodes. An alias is the same node as the value that it repeats.
 
     Raises:
         _TooMuchError: There are more than `MOST_VALUES`, or a value contains itself.
     """
-    n_values_by_id: dict[int, int] = {}  # id of a counted node → values at and below it
-    ids_of_ancestors: set[int] = set()  # ids of the nodes whose children are being counted
+    n_values_by_id: dict[int, int] = {}  # id of a node → values at and below it, once counted
+    open_ids: set[int] = set()  # ids of the nodes whose children are being counted
 
-    # Visit the nodes in depth-first order. Each is visited twice: before and after its children.
-    pending = [(root, False)]  # (node, whether its children have been counted)
-    while pending:
-        node, are_children_counted = pending.pop()
+    # Count the children of a node first, and then the node. So it is on the stack twice. (Without
+    # recursion, since the text may be nested deeply.)
+    stack = [(root, False)]  # (node, whether its children have been counted)
+    while stack:
+        node, are_children_counted = stack.pop()
         if are_children_counted:
+            # Raises an error if there are too many.
             n_values_by_id[id(node)] = _count_values(node, n_values_by_id)
-            ids_of_ancestors.remove(id(node))
-        elif id(node) in ids_of_ancestors:
+            open_ids.remove(id(node))
+        elif id(node) in open_ids:
             found = f"an alias in line {node.start_mark.line + 1}"
             raise _TooMuchError("a value holds itself", found, "no alias within what it stands for")
-        elif id(node) not in n_values_by_id:  # an alias of a counted node need not be counted again
-            ids_of_ancestors.add(id(node))
-            pending.append((node, True))
-            pending += [(child, False) for child in _children(node)]
+        elif id(node) not in n_values_by_id:  # an alias of a counted node is not counted again
+            open_ids.add(id(node))
+            stack.append((node, True))
+            stack += [(child, False) for child in _children(node)]
 
 
 def _count_values(node: Any, n_values_by_id: Mapping[int, int]) -> int:
-    """Count the values in a part of a YAML text, including repeated ones.
-
-    YAML can repeat a value by a short name, an alias. A text of a few lines can thereby stand for
-    billions of values, which would exhaust the memory, so values are counted before they are made:
+    """Count the values in a part of a YAML text, including those that an alias repeats.
 
         &x [1, 2]          3 values: the list and two numbers; `&x` gives it a name
         [&x [1, 2], *x]    7 values: the outer list, and twice these 3
 
     Args:
-        node: The part, as PyYAML has parsed it.
-        n_values_by_id: Id of each node directly below it → how many values that node stands for. An
-            alias is the same node again, so it counts again.
+        node: The part, as PyYAML has parsed it. An alias is the same node again.
+        n_values_by_id: Id of each child of the node → its number of values, which was counted
+            before.
 
     Raises:
         _TooMuchError: There are more than `MOST_VALUES` (100,000).
@@ -458,8 +456,6 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
 
         nanoset.yaml: views.en     →     nanoset.yaml:12: views.en
 
-    Editors and terminals can jump to a place that is written like this.
-
     Args:
         error: The error. Its place is the file and the path of the key: "nanoset.yaml: views.en".
         file: The file.
@@ -471,11 +467,14 @@ def _with_line(error: ConfigError, file: Path, line_by_key: Mapping[str, int]) -
     """
     prefix = f"{file}: "
     where = error.where or ""
-    if not where.startswith(prefix):  # an error about the whole file
+    is_about_key = where.startswith(prefix)
+    if not is_about_key:
         return _LocatedError(0, error)
+
     key = where.removeprefix(prefix)  # "views.en"
-    # A missing key has no line: show the line of the section that lacks it.
-    line = line_by_key[_nearest(key, line_by_key)]
+    # If the key is missing in the file, this is the section that lacks it.
+    existing_key = _nearest(key, line_by_key)
+    line = line_by_key[existing_key]
     return _LocatedError(line, error.at(f"{file}:{line}: {key}"))
 
 
@@ -526,32 +525,33 @@ def _nearest(key: str, known: Mapping[str, int]) -> str:
 def _lines(node: Any, path: str, line: int, seen: set[int]) -> Iterator[tuple[str, int]]:
     """Yield the path and the line of a value of a YAML text, and of all values within it.
 
-    For the text `views: {en: [7]}`, which has one line:
-
-        ("", 1)    ("views", 1)    ("views.en", 1)    ("views.en[0]", 1)
+    For example, of `views: {en: [7]}` in line 1: "" (the whole text), "views", "views.en" and
+    "views.en[0]", each with the line 1.
 
     Args:
-        node: The value as PyYAML has parsed it. Its `value` is a text, a list of nodes, or for a
-            mapping a list of pairs of nodes.
+        node: The value, a node of PyYAML. Its `value` is a text, a list of nodes, or for a mapping
+            a list of pairs (key, value) of nodes.
         path: Its path, such as `views.en`.
         line: Its line, counted from 1.
-        seen: Ids of nodes that were visited. YAML can repeat a value by a short name, an alias,
-            which is the same node again. It is visited once, since a value may even contain itself.
+        seen: Ids of the nodes that were visited, to which this is added.
 
     Yields:
         (path, line)
     """
     yield path, line
+    # An alias of YAML repeats a value: it is the same node again, perhaps within itself.
     if isinstance(node.value, str) or id(node) in seen:
         return
     seen.add(id(node))
     for index, item in enumerate(node.value):
-        if isinstance(item, tuple):  # the node is a mapping
+        if isinstance(item, tuple):
             key_node, value_node = item
+            key_line = key_node.start_mark.line + 1
             inner_path = f"{path}.{key_node.value}".lstrip(".")
-            yield from _lines(value_node, inner_path, key_node.start_mark.line + 1, seen)
+            yield from _lines(value_node, inner_path, key_line, seen)
         else:
-            yield from _lines(item, f"{path}[{index}]", item.start_mark.line + 1, seen)
+            item_line = item.start_mark.line + 1
+            yield from _lines(item, f"{path}[{index}]", item_line, seen)
 
 
 def yaml_value(text: str) -> str:
